@@ -1,0 +1,211 @@
+"""Sagas as classes: `@saga` on the class, `@step` on its methods, and the steps that are not functions.
+
+Decorators return what they were given, unchanged but for attributes, so that types survive and functions can be called
+and tested as they are. Nothing is checked here: a saga is judged as a whole, when it is registered.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+
+from tenuto.context import STEP_ID_ATTRIBUTE
+from tenuto.kernel.definition import MAX_VISITS, FailureMode
+from tenuto.outcome import Duration
+
+from .markers import StepRef
+from .settings import (
+    EXTERNAL_COMPENSATIONS,
+    EXTERNAL_STEPS,
+    HANDLER_NAMES,
+    SAGA,
+    STEP,
+    ApprovalSettings,
+    Declared,
+    ExternalCompensation,
+    ExternalStep,
+    GroupSettings,
+    SagaOptions,
+    SagaSettings,
+    SignalSettings,
+    StepOptions,
+    StepSettings,
+    WaitSettings,
+    attach,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C")
+T = TypeVar("T")
+I_contra = TypeVar("I_contra", contravariant=True)
+O_co = TypeVar("O_co", covariant=True)
+
+
+class Saga(Generic[I_contra, O_co]):
+    """The base of sagas whose input and output types are known: `class BookTrip(Saga[Trip, Charge])`."""
+
+
+def saga(name: str, **options: Unpack[SagaOptions]) -> Callable[[type[C]], type[C]]:
+    """Makes a class a saga. `output` names the step whose result is the saga's."""
+    settings = SagaSettings(name=name, **options)
+
+    def decorate(cls: type[C]) -> type[C]:
+        setattr(cls, SAGA, settings)
+        return cls
+
+    return decorate
+
+
+@overload
+def step(function: F, /) -> F: ...
+@overload
+def step(*, id: str | None = None, **options: Unpack[StepOptions]) -> Callable[[F], F]: ...
+def step(
+    function: F | None = None, /, *, id: str | None = None, **options: Unpack[StepOptions]
+) -> F | Callable[[F], F]:
+    """Makes a method a step: `@step`, or `@step(depends_on=[flight], timeout="5s", …)`."""
+    settings = StepSettings(**options)
+
+    def decorate(function: F) -> F:
+        attach(function, STEP, settings)
+        attach(function, STEP_ID_ATTRIBUTE, id or function.__name__)
+        return function
+
+    return decorate if function is None else decorate(function)
+
+
+def external_step(*, saga: str | type, id: str | None = None, **options: Unpack[StepOptions]) -> Callable[[F], F]:
+    """Makes a function elsewhere a step of a saga; give the function, or its module, to `register`."""
+    settings = StepSettings(**options)
+
+    def decorate(function: F) -> F:
+        name = id or function.__name__
+        attach(function, STEP_ID_ATTRIBUTE, name)
+        attach(function, EXTERNAL_STEPS, (*getattr(function, EXTERNAL_STEPS, ()), ExternalStep(saga, name, settings)))
+        return function
+
+    return decorate
+
+
+def compensation_step(*, saga: str | type, for_step: StepRef) -> Callable[[F], F]:
+    """Makes a function elsewhere the compensation of a step. It wins over the one in the class."""
+
+    def decorate(function: F) -> F:
+        more = ExternalCompensation(saga, for_step)
+        attach(function, EXTERNAL_COMPENSATIONS, (*getattr(function, EXTERNAL_COMPENSATIONS, ()), more))
+        return function
+
+    return decorate
+
+
+def handler(name: str) -> Callable[[F], F]:
+    """Gives a function the name by which JSON definitions call it. Its input is the rendered `with`."""
+
+    def decorate(function: F) -> F:
+        attach(function, HANDLER_NAMES, (*getattr(function, HANDLER_NAMES, ()), name))
+        return function
+
+    return decorate
+
+
+# -- Steps that are not functions --------------------------------------------------------------------------------------
+
+
+@overload
+def approval(
+    *,
+    deadline: Duration | None = None,
+    permission: str | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[Any]: ...
+@overload
+def approval(
+    *,
+    data: type[T],
+    deadline: Duration | None = None,
+    permission: str | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[T]: ...
+def approval(
+    *,
+    data: Any = Any,
+    deadline: Duration | None = None,
+    permission: str | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[Any]:
+    """A person's decision. Its result is the data that came with it."""
+    return Declared(
+        ApprovalSettings(depends_on=depends_on, when=when, deadline=deadline, permission=permission, data=data)
+    )
+
+
+def wait(
+    duration: Duration | None = None,
+    *,
+    until: str | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[None]:
+    """A pause: `wait("10m")`, or until the time that a CEL expression gives."""
+    return Declared(WaitSettings(depends_on=depends_on, when=when, duration=duration, until=until))
+
+
+@overload
+def signal(
+    name: str,
+    *,
+    deadline: Duration | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[Any]: ...
+@overload
+def signal(
+    name: str,
+    payload: type[T],
+    *,
+    deadline: Duration | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[T]: ...
+def signal(
+    name: str,
+    payload: Any = Any,
+    *,
+    deadline: Duration | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[Any]:
+    """Waits for a message from outside. Its result is the payload."""
+    return Declared(
+        SignalSettings(depends_on=depends_on, when=when, name=name, payload=payload, deadline=deadline),
+    )
+
+
+def group(
+    *steps: StepRef,
+    mode: Literal["sequence", "parallel", "dag"] = "sequence",
+    max_concurrency: int = 0,
+    failure_mode: FailureMode = "fail_fast",
+    max_rounds: int = 3,
+    repeat_until: str | None = None,
+    max_visits: int = MAX_VISITS,
+    deadline: Duration | None = None,
+    depends_on: Iterable[StepRef] = (),
+    when: str | None = None,
+) -> Declared[None]:
+    """A scope of its own for these steps: how they follow one another, how many at once, what a failed one means."""
+    return Declared(
+        GroupSettings(
+            members=steps,
+            depends_on=depends_on,
+            when=when,
+            mode=mode,
+            max_concurrency=max_concurrency,
+            failure_mode=failure_mode,
+            max_rounds=max_rounds,
+            repeat_until=repeat_until,
+            max_visits=max_visits,
+            deadline=deadline,
+        )
+    )

@@ -1,0 +1,43 @@
+"""Durations as people write them, to whole milliseconds."""
+
+import math
+import re
+from datetime import timedelta
+
+from tenuto.outcome import Duration
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+")
+_FORMS = 'write "200ms", "5s", "10m", "24h", "2d", a timedelta, or a number of seconds'
+
+
+def milliseconds(duration: Duration) -> int:
+    """`"1.5s"`, `timedelta(seconds=1.5)` and `1.5` are 1500. `ValueError` says what is wrong with anything else."""
+    if isinstance(duration, str):
+        amount = _of_text(duration)
+    elif isinstance(duration, timedelta):
+        amount = duration / timedelta(milliseconds=1)
+    elif isinstance(duration, int | float) and not isinstance(duration, bool):
+        amount = duration * 1_000
+    else:
+        raise ValueError(f"a {type(duration).__name__} is not a duration: {_FORMS}")
+    return _whole(amount, duration)
+
+
+def _of_text(text: str) -> float:
+    compact = text.strip().replace(" ", "")
+    if not _WHOLE.fullmatch(compact):
+        raise ValueError(f"{text!r} is not a duration: {_FORMS}")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(compact))
+
+
+def _whole(amount: float, duration: object) -> int:
+    if not math.isfinite(amount):
+        raise ValueError("a duration must be finite")
+    if amount < 0:
+        raise ValueError(f"{duration!r} is negative, and a duration cannot be")
+    whole = round(amount)
+    if whole == 0 and amount > 0:
+        raise ValueError(f"{duration!r} is shorter than a millisecond, the shortest there is")
+    return whole

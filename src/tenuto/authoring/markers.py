@@ -1,0 +1,128 @@
+"""What authors write into annotations to say what a parameter is, and what callers write to give inputs by step."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Concatenate, Generic, Self, TypeAlias, TypeVar
+
+from tenuto.context import step_name
+
+StepRef: TypeAlias = str | Callable[..., Any]
+
+T = TypeVar("T")
+
+
+# -- Parameters --------------------------------------------------------------------------------------------------------
+
+
+class Input:
+    """`Annotated[T, Input]` is the step's input; `Annotated[T, Input("key")]` is one key of it."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str | None = None) -> None:
+        self.key = key
+
+
+class Result:
+    """In a compensation: the result of the step that is undone."""
+
+
+class Headers:
+    """All headers of the execution."""
+
+
+class Variables:
+    """All variables of the execution."""
+
+
+class Required:
+    """Beside another marker, or alone: the step fails rather than be called with None."""
+
+
+class _OfStep:
+    __slots__ = ("step",)
+
+    def __init__(self, step: StepRef) -> None:
+        self.step = step
+
+
+class FromStep(_OfStep):
+    """The result of another step, which is thereby a dependency; of a fan-out, the list of its clones' results.
+
+    `FromStep("notify#3")` is the result of one clone.
+    """
+
+    __slots__ = ()
+
+
+class FromCompensationResult(_OfStep):
+    """In a compensation: what the compensation of another step returned, or None."""
+
+    __slots__ = ()
+
+
+class FromCompensationError(_OfStep):
+    """In a compensation: the error that the compensation of another step ended with, or None."""
+
+    __slots__ = ()
+
+
+class _Named:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Header(_Named):
+    """One header, whatever its case, or None."""
+
+    __slots__ = ()
+
+
+class Variable(_Named):
+    """One variable, or None."""
+
+    __slots__ = ()
+
+
+# -- Inputs by step ----------------------------------------------------------------------------------------------------
+
+
+class ExpandEach(Generic[T]):
+    """As an input of a step: run the step once for each item. Clones are named by `suffix(item)`, else by index."""
+
+    __slots__ = ("items", "source", "suffix")
+
+    def __init__(self, items: Iterable[T], *, suffix: Callable[[T], str] | None = None) -> None:
+        self.items = tuple(items)
+        self.suffix = suffix
+        self.source: tuple[StepRef, str] | None = None
+
+    @classmethod
+    def from_step(cls, step: StepRef, path: str = "result") -> "ExpandEach[Any]":
+        """The items are part of an earlier step's outcome: `@step(foreach=ExpandEach.from_step("prepare", "result.people"))`."""
+        each: ExpandEach[Any] = ExpandEach(())
+        each.source = (step, path)
+        return each
+
+
+class StepInputs:
+    """Inputs by step: `StepInputs({"flight": a, BookTrip.notify: ExpandEach(people)})`. Steps left out have none."""
+
+    __slots__ = ("by_step",)
+
+    def __init__(self, inputs: Mapping[StepRef, object] | Mapping[str, object] | None = None) -> None:
+        self.by_step: dict[str, object] = {}
+        for step, value in (inputs or {}).items():
+            self._put(step, value)
+
+    def set(self, step: Callable[Concatenate[Any, T, ...], Any], value: T | ExpandEach[T]) -> Self:
+        """The same with the types checked: the value is what the step's first parameter takes."""
+        self._put(step, value)
+        return self
+
+    def _put(self, step: StepRef, value: object) -> None:
+        id = step if isinstance(step, str) else step_name(step)
+        if id in self.by_step:
+            raise ValueError(f"step {id!r} is given two inputs")
+        self.by_step[id] = value

@@ -1,0 +1,109 @@
+"""`SagaContext`: what a handler may ask about the attempt it runs in, and tell about it."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat: what the handler should know while it works."""
+
+    paused: bool
+    cancelled: bool
+
+
+class AttemptServices(Protocol):
+    """What a runtime does for a running attempt. `SagaContext` forwards to it."""
+
+    def is_cancelled(self) -> bool: ...
+    def beat(self, progress: object) -> Beat: ...
+    def result_of(self, step: str) -> object: ...
+    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]: ...
+
+
+class SagaContext:
+    """One attempt of one step, as its handler sees it."""
+
+    __slots__ = (
+        "_services",
+        "attempt",
+        "correlation_id",
+        "deadline",
+        "execution_id",
+        "forward_key",
+        "headers",
+        "idempotency_key",
+        "lease_id",
+        "path",
+        "progress",
+        "saga",
+        "step_id",
+        "tenant",
+        "variables",
+    )
+
+    def __init__(
+        self,
+        services: AttemptServices,
+        *,
+        execution_id: str,
+        saga: str,
+        step_id: str,
+        path: str,
+        correlation_id: str,
+        tenant: str,
+        attempt: int,
+        idempotency_key: str,
+        forward_key: str,
+        lease_id: str,
+        deadline: datetime | None,
+        headers: Mapping[str, str],
+        variables: Mapping[str, Any],
+        progress: object,
+    ) -> None:
+        self._services = services
+        self.execution_id = execution_id
+        self.saga = saga
+        self.step_id = step_id
+        self.path = path
+        self.correlation_id = correlation_id
+        self.tenant = tenant
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+        self.forward_key = forward_key
+        self.lease_id = lease_id
+        self.deadline = deadline
+        self.headers = headers
+        self.variables = variables
+        self.progress = progress
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel was asked for. Long handlers look now and then, and stop early if they can."""
+        return self._services.is_cancelled()
+
+    def result_of(self, step: str | Callable[..., Any]) -> Any:
+        """The result of a completed step, decoded to its annotated type."""
+        return self._services.result_of(step if isinstance(step, str) else step_name(step))
+
+    async def heartbeat(self, progress: object = None) -> Beat:
+        """Says that the attempt is alive; `progress` is shown to people and given to the next attempt."""
+        return self._services.beat(progress)
+
+    def heartbeat_sync(self, progress: object = None) -> Beat:
+        """`heartbeat` for plain `def` handlers, which run in threads."""
+        return self._services.beat(progress)
+
+    def once(self, connection: Any) -> AbstractAsyncContextManager[bool]:
+        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own SQL transaction."""
+        return self._services.once(self.idempotency_key, connection)
+
+
+STEP_ID_ATTRIBUTE = "__tenuto_step_id__"
+
+
+def step_name(function: Callable[..., Any]) -> str:
+    """The step that a decorated function is."""
+    name: str = getattr(function, STEP_ID_ATTRIBUTE, None) or function.__name__
+    return name

@@ -1,0 +1,219 @@
+"""Histories and snapshots as bytes, versioned.
+
+An entry is a JSON array, readable in the database and for ever: new fields are appended with defaults. A snapshot is a
+short cut, never the truth: one of another format is ignored, and the history folded from its beginning.
+"""
+
+from array import array
+from collections import deque
+from typing import Literal
+
+import msgspec
+from msgspec import Raw, Struct
+
+from .address import Ref
+from .definition import JSON
+from .effects import DispatchAttempt, Effect, EffectKey, RequestAdmission, RequestHold, RunAttempt
+from .events import Entry, Failure
+from .evolve import ADMISSION, HOLD, restore_node, set_timer
+from .plan import Node, Plan
+from .state import (
+    CancelState,
+    Execution,
+    FanState,
+    KeptSignal,
+    OpenAttempt,
+    PauseState,
+    Review,
+    ScopeState,
+    StepState,
+    TimerKind,
+    UndoState,
+)
+
+SNAPSHOT_FORMAT = 1
+
+_entry_encoder = msgspec.json.Encoder()
+_entry_decoder = msgspec.json.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    return _entry_encoder.encode(entry)
+
+
+def decode_entry(data: bytes) -> Entry:
+    return _entry_decoder.decode(data)
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """All of an execution's state but what can be derived: the agenda, the timer heap, the nodes of the plan."""
+
+    format: int
+    id: str
+    tenant: str
+    rules: int
+    seq: int
+    at: int
+    epoch: int
+    run: int
+    finished: Literal["succeeded", "failed", "canceled"] | None
+    outcome: str
+    failure: Failure | None
+    correlation_id: str
+    priority: Literal["high", "normal"]
+    input: Raw
+    by_step: bool
+    each: dict[str, int]
+    variables: dict[str, Raw]
+    payloads: dict[int, Raw]
+    concurrency_key: str | None
+    admitted: bool
+    cancel: CancelState | None
+    pause: PauseState | None
+    hold: int
+    charged: int
+    refunded: int
+    retry_hold: int
+    budget_left: int
+    replans: int
+    error_times: list[int]
+    ok_times: list[int]
+    signals: dict[str, list[KeptSignal]]
+    waits: dict[str, dict[str, None]]
+    marks: dict[str, str]
+    nodes: dict[str, StepState | FanState | ScopeState]
+    latest: dict[str, str]
+    compensable: dict[str, int]
+    undo: UndoState | None
+    reviews: dict[str, Review]
+    moving: int
+    timers: list[tuple[TimerKind, str, int]]
+
+
+_SAME = [
+    "id",
+    "tenant",
+    "rules",
+    "seq",
+    "at",
+    "epoch",
+    "run",
+    "finished",
+    "outcome",
+    "failure",
+    "correlation_id",
+    "priority",
+    "input",
+    "by_step",
+    "each",
+    "variables",
+    "payloads",
+    "concurrency_key",
+    "admitted",
+    "cancel",
+    "pause",
+    "hold",
+    "charged",
+    "refunded",
+    "retry_hold",
+    "budget_left",
+    "replans",
+    "waits",
+    "marks",
+    "nodes",
+    "latest",
+    "compensable",
+    "undo",
+    "reviews",
+    "moving",
+]
+
+
+def encode_snapshot(state: Execution) -> bytes:
+    fields = {name: getattr(state, name) for name in _SAME}
+    snapshot = Snapshot(
+        format=SNAPSHOT_FORMAT,
+        error_times=list(state.error_times),
+        ok_times=list(state.ok_times),
+        signals={name: list(kept) for name, kept in state.signals.items()},
+        timers=[(kind, path, due) for (kind, path), due in state.timers.items()],
+        **fields,
+    )
+    return msgspec.json.encode(snapshot, enc_hook=_enc_hook)
+
+
+def decode_snapshot(plan: Plan, data: bytes) -> Execution | None:
+    """The state, or None when the snapshot is of a format that this release does not read."""
+    if msgspec.json.decode(data, type=_Format).format != SNAPSHOT_FORMAT:
+        return None
+    snapshot = msgspec.json.decode(data, type=Snapshot, dec_hook=_dec_hook)
+    state = Execution(plan)
+    for name in _SAME:
+        setattr(state, name, getattr(snapshot, name))
+    state.error_times.extend(snapshot.error_times)
+    state.ok_times.extend(snapshot.ok_times)
+    state.signals = {name: deque(kept) for name, kept in snapshot.signals.items()}
+    for path in sorted(state.nodes, key=lambda path: (path.count("/"), len(path) > 0)):
+        restore_node(state, path)
+    for kind, path, due in snapshot.timers:
+        set_timer(state, kind, path, due)
+    state.agenda = agenda_of(state)
+    return state
+
+
+class _Format(Struct):
+    format: int
+
+
+def agenda_of(state: Execution) -> dict[EffectKey, Effect]:
+    """The agenda, from nothing but the rest of the state. `evolve` keeps the same one as it goes."""
+    agenda: dict[EffectKey, Effect] = {}
+    for node in state.nodes.values():
+        holders = node.live.values() if isinstance(node, FanState) else (node,)
+        for holder in holders:
+            if holder.open is not None:
+                ref = holder.open.ref
+                agenda[ref] = DispatchAttempt(ref) if _is_outside(holder.node, ref) else RunAttempt(ref)
+    if not state.admitted and state.finished is None and state.concurrency_key is not None:
+        agenda[ADMISSION] = RequestAdmission(state.concurrency_key)
+    if state.retry_hold:
+        agenda[HOLD] = RequestHold(state.retry_hold, state.run + 1)
+    return agenda
+
+
+def _is_outside(node: Node, ref: Ref) -> bool:
+    return node.outside if ref.phase == "forward" else node.queue is not None
+
+
+def holder_attempts(state: Execution) -> list[OpenAttempt]:
+    """Every open attempt, for those who look from outside."""
+    return [
+        holder.open
+        for node in state.nodes.values()
+        for holder in (node.live.values() if isinstance(node, FanState) else (node,))
+        if holder.open is not None
+    ]
+
+
+def _enc_hook(value: object) -> JSON:
+    if isinstance(value, Node):
+        return None  # found again by its path
+    if isinstance(value, array):
+        return list(value)
+    assert isinstance(value, deque)
+    return list(value)
+
+
+def _dec_hook(kind: type, value: object) -> object:
+    if kind is Node:
+        return _NOWHERE
+    assert isinstance(value, list)
+    return array("I", value) if getattr(kind, "__origin__", kind) is array else deque(value)
+
+
+class _Nowhere(Node):
+    def __init__(self) -> None:
+        pass
+
+
+_NOWHERE = _Nowhere()

@@ -1,0 +1,66 @@
+"""`decide(state, fact, now)`: one fact becomes events, applied to the state as they are decided, and a verdict.
+
+Law 1: `decide` holds all the policy and does nothing else: no IO, no clock, no chance.
+Law 2: a fact that is refused or ignored changes nothing; timers that were due before it have fired all the same.
+Law 3: timers due at or before the moment a fact arrived fire before it, the others after it.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tenuto.kernel import facts as f
+from tenuto.kernel.events import Entry
+from tenuto.kernel.state import Execution
+
+from . import attempts, control, people
+from .timers import fire_due
+from .turn import Turn
+
+__all__ = ["Decision", "decide"]
+
+
+class Decision(Struct, frozen=True):
+    """What to append to the history, and what to tell whoever brought the fact."""
+
+    entries: list[Entry]
+    answer: f.Answer
+
+
+def decide(state: Execution, fact: f.Fact, now: int) -> Decision:
+    """Decides one fact. `state` is changed; if the entries cannot be committed it must be thrown away."""
+    turn = Turn(state, now)
+    if state.timers:
+        fire_due(turn, min(fact.at, turn.now))
+    turn.cause, turn.actor = fact.cause, fact.actor
+    answer = _DECIDE[type(fact)](turn, fact)
+    if state.timers:
+        turn.cause = turn.actor = None
+        fire_due(turn, turn.now)
+    return Decision(turn.entries, answer)
+
+
+def _tick(turn: Turn, fact: f.Tick) -> f.Answer:
+    return f.APPLIED
+
+
+_DECIDE: dict[type, Callable[..., f.Answer]] = {  # type: ignore[explicit-any]  # each takes its own fact
+    f.Start: control.start,
+    f.Begun: attempts.begun,
+    f.Reported: attempts.reported,
+    f.Dispatched: attempts.dispatched,
+    f.DispatchRefused: attempts.dispatch_refused,
+    f.Acked: attempts.acked,
+    f.Taken: attempts.taken,
+    f.Returned: attempts.returned,
+    f.Tick: _tick,
+    f.Signal: people.signaled,
+    f.Decide: people.decided,
+    f.Pause: control.pause,
+    f.Resume: control.resume,
+    f.Cancel: control.cancel,
+    f.Retry: control.retry,
+    f.Admitted: control.admitted,
+    f.HoldGranted: control.hold_granted,
+    f.HoldRefused: control.hold_refused,
+}

@@ -1,0 +1,185 @@
+"""How an execution ends: what is undone first, one group after another, and the last event."""
+
+from typing import Literal
+
+from msgspec import Raw
+
+from tenuto.errors import ExpressionError
+from tenuto.kernel.address import fan_of, review_id
+from tenuto.kernel.compensation import rollback, undo_groups, undo_policy
+from tenuto.kernel.events import (
+    NULL,
+    CompensationStarted,
+    CompensationStopped,
+    ExecutionFinished,
+    Failure,
+    ReviewOpened,
+    ReviewResolved,
+    ScopeClosing,
+    ScopeOutcome,
+)
+from tenuto.kernel.evolve import find_step, step_at
+from tenuto.kernel.plan import Node
+from tenuto.kernel.state import Execution, FanState, StepState
+
+from .turn import Turn, encode, evaluation_scope, refusal
+
+
+def end(turn: Turn, outcome: ScopeOutcome, failure: Failure | None) -> None:
+    """The root scope is closed. Undo what is to be undone, then finish. A paused execution ends when it is resumed."""
+    state = turn.state
+    assert state.undo is None
+    assert state.finished is None
+    if outcome in ("succeeded", "skipped"):
+        _succeed(turn)
+    elif outcome == "canceled":
+        if state.cancel is not None and state.cancel.mode == "compensate":
+            _undo_or_finish(turn, "canceled", None)
+        else:
+            finish(turn, "canceled", None)
+    else:
+        _undo_or_finish(turn, "failed", failure)
+
+
+def _succeed(turn: Turn) -> None:
+    state = turn.state
+    output = NULL
+    if state.plan.output is not None:
+        try:
+            output = encode(state.plan.output.render(evaluation_scope(state, state.plan.output)))
+        except ExpressionError as error:
+            failure = refusal("", error.code, str(error))
+            turn.emit(ScopeClosing("", "failed", failure))
+            _undo_or_finish(turn, "failed", failure)
+            return
+    finish(turn, "succeeded", None, output)
+
+
+def _undo_or_finish(turn: Turn, cause: Literal["failed", "canceled"], failure: Failure | None) -> None:
+    groups = undo_groups(turn.state)
+    if groups:
+        turn.emit(CompensationStarted(cause, groups, failure))
+        advance_undo(turn)
+    else:
+        finish(turn, cause, failure)
+
+
+def finish(
+    turn: Turn,
+    status: Literal["succeeded", "failed", "canceled"],
+    failure: Failure | None,
+    output: Raw = NULL,
+    *,
+    retry_hold: int = 0,
+) -> None:
+    state = turn.state
+    for review in [r for r in state.reviews.values() if r.kind == "escalation"]:
+        turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="the execution ended"))
+    if status == "failed":
+        path = failure.path if failure is not None else ""
+        step = find_step(state, path) if path else None
+        attempts = step.number if step is not None else 0
+        reason = failure.code if failure is not None else "failed"
+        id = review_id(state.id, state.seq + 1)
+        turn.emit(ReviewOpened(id, "dead_letter", path, reason, failure=failure, attempts=attempts))
+    refunded = state.hold - state.charged
+    outcome = _outcome(state) if status == "succeeded" else ""
+    turn.emit(ExecutionFinished(status, outcome, output, failure, state.charged, refunded, retry_hold))
+
+
+def _outcome(state: Execution) -> str:
+    """`skipped` when nothing was left to do, `partial` when something failed and was passed over."""
+    root = state.root
+    if root.node.is_flow or not root.skipped:
+        return ""
+    if root.succeeded == 0:
+        return "skipped"
+    return "partial" if any(_was_passed_over(state, path) for path in root.touched) else ""
+
+
+def _was_passed_over(state: Execution, path: str) -> bool:
+    node = state.nodes[path]
+    if isinstance(node, FanState):
+        return node.skipped > 0 and node.failure is not None
+    return node.failure is not None
+
+
+# Undo -----------------------------------------------------------------------------------------------------------
+
+
+def advance_undo(turn: Turn) -> None:
+    """Starts the undos that may start now; stops, or finishes, when there are none."""
+    state = turn.state
+    undo = state.undo
+    if undo is None or state.pause is not None or state.finished is not None:
+        return
+    limit = state.plan.root.limit
+    while undo.group < len(undo.groups):
+        if undo.stopped is not None:
+            return
+        reason = _why_stop(turn)
+        if reason is not None:
+            if not undo.open:
+                turn.emit(CompensationStopped(reason, _pending(state)))
+            return
+        group = undo.groups[undo.group]
+        if undo.cursor == len(group) or (limit and len(undo.open) >= limit):
+            return
+        _start_undo(turn, group[undo.cursor])
+    if not undo.open and not undo.failed:
+        finish(turn, undo.cause, undo.failure)
+
+
+def _node_of(state: Execution, path: str) -> Node:
+    clone = fan_of(path)
+    return state.nodes[clone[0] if clone is not None else path].node
+
+
+def _start_undo(turn: Turn, path: str) -> None:
+    step = find_step(turn.state, path)  # a closed clone has no object: its fan-out knows its node
+    node = _node_of(turn.state, path)
+    if node.step.compensation_policy == "manual":
+        id = review_id(turn.state.id, turn.state.seq + 1)
+        reason = "the step's compensation needs a person's consent"
+        turn.emit(ReviewOpened(id, "compensation", path, reason, node.step.permission or ""))
+        return
+    turn.grant(path, "compensate", (step.undo_number if step is not None else 0) + 1)
+
+
+def _why_stop(turn: Turn) -> Literal["failed", "circuit_open"] | None:
+    state = turn.state
+    undo = state.undo
+    assert undo is not None
+    if not undo.failed:
+        return None
+    match rollback(state).on_failure:
+        case "stop":
+            started = undo.cursor > 0
+            return None if started and rollback(state).order == "layers" else "failed"
+        case "break_if_critical":
+            critical = any(step_at(state, path).node.step.compensation_critical for path in undo.failed)
+            return "circuit_open" if critical else None
+        case "go_on":
+            return None
+
+
+def _pending(state: Execution) -> tuple[str, ...]:
+    undo = state.undo
+    assert undo is not None
+    rest = [path for group in undo.groups[undo.group + 1 :] for path in group]
+    return (*undo.groups[undo.group][undo.cursor :], *rest) if undo.group < len(undo.groups) else ()
+
+
+def undo_max_attempts(state: Execution, step: StepState) -> int:
+    return undo_policy(step.node.step, rollback(state).max_attempts).max_attempts
+
+
+def open_undo_failure(turn: Turn, step: StepState) -> None:
+    """A compensation that failed is surfaced at once, whatever the rest of the rollback does."""
+    state = turn.state
+    id = review_id(state.id, state.seq + 1)
+    critical = " (critical)" if step.node.step.compensation_critical else ""
+    reason = f"the compensation of this step failed{critical}"
+    turn.emit(
+        ReviewOpened(id, "compensation_failed", step.path, reason, failure=step.undo_failure, attempts=step.undo_number)
+    )

@@ -1,0 +1,181 @@
+"""What people say: decisions on reviews, and signals."""
+
+from typing import Literal, NamedTuple
+
+from tenuto.kernel.events import NULL, AttemptAbandoned, Failure, Resolution, ReviewResolved, SignalKept, WaitEnded
+from tenuto.kernel.evolve import find_step, step_at
+from tenuto.kernel.facts import APPLIED, Answer, Decide, Refused, Signal
+from tenuto.kernel.state import Execution, Review, StepState
+
+from .attempts import fail_step, go_on, try_again
+from .ending import advance_undo, finish
+from .turn import Turn, encode, may_repeat, scope_of
+
+MAX_KEPT_SIGNALS = 100
+
+Effect = Literal["succeed", "retry", "fail", "undo", "skip", "close"]
+
+
+class Meaning(NamedTuple):
+    """What a resolution does to a forward step that waits for a person, and to an undo that does."""
+
+    forward: Effect | None
+    undo: Effect | None
+
+
+# Which resolutions a kind of review takes, and what each does. Dead letters and escalations are handled apart.
+RESOLUTIONS: dict[str, dict[Resolution, Meaning]] = {
+    "approval": {
+        "approved": Meaning("succeed", None),
+        "rejected": Meaning("fail", None),
+    },
+    "compensation": {
+        "compensate": Meaning("undo", "retry"),
+        "completed": Meaning("succeed", "succeed"),
+        "not_completed": Meaning("fail", "skip"),
+        "retry": Meaning("retry", "retry"),
+        "dismiss": Meaning("fail", "skip"),
+    },
+    "indeterminate": {
+        "completed": Meaning("succeed", None),
+        "not_completed": Meaning("retry", None),
+        "retry": Meaning("retry", None),
+        "compensate": Meaning("undo", None),
+        "dismiss": Meaning("fail", None),
+    },
+    "compensation_failed": {
+        "retry": Meaning(None, "retry"),
+        "compensate": Meaning(None, "retry"),
+        "completed": Meaning(None, "succeed"),
+        "dismiss": Meaning(None, "skip"),
+    },
+    "escalation": {
+        "completed": Meaning("close", None),
+        "retry": Meaning("close", None),
+        "dismiss": Meaning("close", None),
+    },
+    "dead_letter": {
+        "completed": Meaning("close", None),
+        "dismiss": Meaning("close", None),
+    },
+}
+# `approve` and `reject` are the words for every yes and no.
+_SYNONYMS: dict[tuple[str, Resolution], Resolution] = {
+    ("approval", "completed"): "approved",
+    ("approval", "not_completed"): "rejected",
+    ("compensation", "approved"): "compensate",
+    ("compensation", "rejected"): "dismiss",
+}
+
+
+def find_review(state: Execution, fact: Decide) -> Review | Refused:
+    if fact.review is not None:
+        review = state.reviews.get(fact.review)
+    else:
+        step = find_step(state, fact.path) if fact.path is not None else None
+        review = state.reviews.get(step.review) if step is not None and step.review is not None else None
+    if review is not None:
+        return review
+    return Refused(
+        "not_waiting",
+        "nothing here waits for this decision: it was decided before, or was never asked for",
+        "list the open reviews of this execution",
+    )
+
+
+def decided(turn: Turn, fact: Decide) -> Answer:
+    state = turn.state
+    review = find_review(state, fact)
+    if isinstance(review, Refused):
+        return review
+    resolution = _SYNONYMS.get((review.kind, fact.resolution), fact.resolution)
+    meaning = RESOLUTIONS[review.kind].get(resolution)
+    if meaning is None:
+        allowed = ", ".join(RESOLUTIONS[review.kind])
+        return Refused("bad_resolution", f"a review of kind {review.kind} cannot be resolved as {resolution}", allowed)
+    if meaning.forward == "close" or state.finished is not None:
+        turn.emit(ReviewResolved(review.id, resolution, "close", fact.reason, fact.result))
+        return APPLIED
+    step = step_at(state, review.path)
+    if step.undo in ("awaiting_approval", "failed"):
+        assert meaning.undo is not None
+        _decide_undo(turn, fact, review, step, resolution, meaning.undo)
+    else:
+        assert meaning.forward is not None
+        _decide_forward(turn, fact, review, step, resolution, meaning.forward)
+    return APPLIED
+
+
+def _decide_forward(
+    turn: Turn, fact: Decide, review: Review, step: StepState, resolution: Resolution, effect: Effect
+) -> None:
+    state = turn.state
+    effect = _possible(state, step, resolution, effect)
+    if step.open is not None:
+        turn.emit(AttemptAbandoned((step.open.ref,), "settled"))
+    failure: Failure | None = None
+    result = fact.result
+    if effect in ("fail", "undo", "skip"):
+        failure = step.failure or Failure("NON_RETRYABLE", resolution, fact.reason or resolution, step.path)
+    if review.kind == "approval" and effect == "succeed":
+        result = encode({"approved": True, "by": fact.actor, "comment": fact.reason}) if result == NULL else result
+    variable = step.node.step.set_variable if effect == "succeed" else None
+    turn.emit(ReviewResolved(review.id, resolution, effect, fact.reason, result, failure, fact.again, variable))
+    match effect:
+        case "succeed" | "skip":
+            go_on(turn, step)
+        case "retry":
+            try_again(turn, step)
+        case _:
+            assert failure is not None
+            fail_step(turn, step, failure)
+
+
+def _possible(state: Execution, step: StepState, resolution: Resolution, effect: Effect) -> Effect:
+    """Under a cancel nothing is attempted again: what was not done stays not done."""
+    if effect == "retry" and not may_repeat(state, step):
+        return "fail"
+    if resolution == "not_completed" and effect == "retry" and step.tries >= step.node.step.retry_policy.max_attempts:
+        return "fail"
+    if effect == "undo" and not step.node.compensable:
+        return "fail"
+    if effect == "fail" and scope_of(state, step.path).status == "open" and step.node.step.failure_mode == "continue":
+        return "skip"
+    return effect
+
+
+def _decide_undo(
+    turn: Turn, fact: Decide, review: Review, step: StepState, resolution: Resolution, effect: Effect
+) -> None:
+    state = turn.state
+    undo = state.undo
+    assert undo is not None
+    breaker_open = undo.stopped == "circuit_open"
+    turn.emit(ReviewResolved(review.id, resolution, effect, fact.reason, fact.result))
+    if effect == "retry":
+        turn.grant(step.path, "compensate", step.undo_number + 1)
+    elif breaker_open and effect == "skip" and not undo.failed and not undo.open and state.pause is None:
+        finish(turn, undo.cause, undo.failure)  # the breaker stays open: what it skipped stays as it is
+    else:
+        advance_undo(turn)
+
+
+def signaled(turn: Turn, fact: Signal) -> Answer:
+    state = turn.state
+    if state.finished is not None:
+        return Refused("terminal", f"the execution is {state.finished}: it takes no signals", "")
+    waiting = state.waits.get(fact.name)
+    if waiting:
+        step = step_at(state, next(iter(waiting)))
+        turn.emit(WaitEnded(step.path, fact.id, fact.payload, step.node.step.set_variable))
+        go_on(turn, step)
+        return APPLIED
+    kept = state.signals.get(fact.name, ())
+    if any(signal.id == fact.id for signal in kept):
+        return APPLIED
+    if len(kept) >= MAX_KEPT_SIGNALS:
+        return Refused(
+            "signal_limit", f"{MAX_KEPT_SIGNALS} signals named {fact.name!r} are waiting already", "wait for a step"
+        )
+    turn.emit(SignalKept(fact.name, fact.id, fact.payload))
+    return APPLIED

@@ -1,0 +1,152 @@
+"""What is due. Timers fire in the order of their times; a pause holds back those that would start something."""
+
+from typing import Literal
+
+from tenuto.kernel.address import Ref, fan_of
+from tenuto.kernel.events import AttemptAbandoned, Failure, StepExpired, StepsReady, WaitEnded
+from tenuto.kernel.evolve import find_step, scope_at, step_at
+from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, ScopeState, StepState, TimerKind
+
+from .advance import advance, close_scope, disposition
+from .attempts import fail_step, go_on, grant_probe, open_review, time_out
+from .control import expire_root, request_cancel
+from .turn import Turn, may_start, scope_of
+
+
+def fire_due(turn: Turn, until: int) -> None:
+    state = turn.state
+    while (due := _next_due(state, until)) is not None:
+        kind, path = due
+        _fire(turn, kind, path)
+        assert state.timers.get(due, until + 1) > until or _is_held(state, kind), f"timer {due} did not act"
+
+
+def _is_held(state: Execution, kind: TimerKind) -> bool:
+    return state.pause is not None and (kind in HELD_BY_PAUSE or kind in SHIFTED_BY_PAUSE)
+
+
+def _next_due(state: Execution, until: int) -> tuple[TimerKind, str] | None:
+    wake_at = state.wake_at
+    if wake_at is None or wake_at > until:
+        return None
+    if state.pause is None:
+        _, kind, path = state.timer_heap[0]
+        return kind, path
+    return min(
+        (key for key, due in state.timers.items() if due <= until and not _is_held(state, key[0])),
+        key=lambda key: state.timers[key],
+        default=None,
+    )
+
+
+def _fire(turn: Turn, kind: TimerKind, path: str) -> None:
+    state = turn.state
+    match kind:
+        case "retry":
+            _retry(turn, path)
+        case "probe":
+            grant_probe(turn, step_at(state, path))
+        case "round":
+            turn.emit(StepsReady((path,)))
+            advance(turn, scope_at(state, path))
+        case "wait":
+            step = step_at(state, path)
+            turn.emit(WaitEnded(path, "timer"))
+            go_on(turn, step)
+        case "ack" | "result":
+            step = step_at(state, path)
+            assert step.open is not None
+            time_out(turn, step, kind, step.open.dispatched_at, "", 0)
+        case "deadline":
+            _expire_step(turn, step_at(state, path), "deadline", "the step's deadline passed")
+        case "reconcile":
+            _expire_step(turn, step_at(state, path), "reconcile_timeout", "it could not be found out in time")
+        case "scope":
+            scope = scope_at(state, path)
+            failure = Failure("NON_RETRYABLE", "scope_timeout", "the scope's time is over", path)
+            close_scope(turn, scope, "timed_out", failure)
+            advance(turn, scope)
+        case "execution":
+            expire_root(turn, "deadline", "the execution's deadline passed")
+        case "pending":
+            _abandon_all(turn)
+            expire_root(turn, "pending_timeout", "no worker took the execution in time")
+        case "review":
+            step = step_at(state, state.reviews[path].path)
+            _expire_step(turn, step, "approval_timeout", "nobody decided in time")
+        case "pause":
+            turn.actor = "system"
+            request_cancel(turn, state.plan.definition.policies.cancel, "pause_limit")
+
+
+def _retry(turn: Turn, path: str) -> None:
+    state = turn.state
+    node = state.nodes.get(path)
+    if isinstance(node, ScopeState):
+        turn.grant(path, "plan", node.plan_number + 1)
+        return
+    step = step_at(state, path)
+    if step.undo == "retrying":
+        turn.grant(path, "compensate", step.undo_number + 1)
+    elif may_start(state) and _has_slot(state, step):
+        turn.grant(path, "forward", step.number + 1)
+    else:
+        turn.emit(StepsReady((path,)))
+
+
+def _has_slot(state: Execution, step: StepState) -> bool:
+    limit = scope_of(state, step.path).node.limit
+    if limit and scope_of(state, step.path).busy >= limit:
+        return False
+    clone = fan_of(step.path)
+    if clone is None:
+        return True
+    fan = state.nodes[clone[0]]
+    assert not isinstance(fan, ScopeState)
+    return fan.node.limit > getattr(fan, "busy", 0)
+
+
+def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
+    """A step's time is over. Where the outcome is unknown a person decides; otherwise the step is timed out."""
+    state = turn.state
+    unknown = _is_unknown(step)
+    failure = Failure("INDETERMINATE" if unknown else "TRANSIENT", code, summary, step.path)
+    if step.open is not None:
+        turn.emit(AttemptAbandoned((step.open.ref,), "expired"))
+    if unknown:
+        if step.review is not None:
+            turn.emit(StepExpired(step.path, "review", failure))
+            return
+        turn.emit(StepExpired(step.path, "review", failure))
+        open_review(turn, step, "indeterminate", failure)
+        advance(turn, scope_of(state, step.path))
+        return
+    verdict: Literal["skip", "fail"] = disposition(scope_of(state, step.path), step.node)
+    if fan_of(step.path) is not None:
+        verdict = "skip" if step.node.step.failure_mode == "continue" else "fail"
+    turn.emit(StepExpired(step.path, verdict, failure))
+    if verdict == "fail":
+        fail_step(turn, step, failure)
+    else:
+        go_on(turn, step)
+
+
+def _is_unknown(step: StepState) -> bool:
+    """Whether an effect that may not be repeated blindly may have been made."""
+    if step.node.step.safety == "SAFE_TO_RETRY":
+        return False
+    if step.unknown_since:
+        return True
+    begun = step.open is not None and (step.open.begun_at > 0 or step.node.step.safety != "NOT_SAFE_TO_RETRY")
+    return begun and step.open is not None and step.open.ref.phase == "forward"
+
+
+def _abandon_all(turn: Turn) -> None:
+    refs = tuple(key for key in turn.state.agenda if isinstance(key, Ref))
+    if refs:
+        turn.emit(AttemptAbandoned(refs, "expired"))
+    for path, _, _ in refs:
+        step = find_step(turn.state, path)
+        if step is not None:
+            failure = Failure("TRANSIENT", "pending_timeout", "no worker took the execution in time", path)
+            turn.emit(StepExpired(path, "fail", failure))

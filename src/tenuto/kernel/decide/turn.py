@@ -1,0 +1,137 @@
+"""One turn: a fact being decided. What is decided is recorded and applied at once, so that the next rule sees it.
+
+A turn is all there is between a fact and its entries. Every rule takes the turn; `emit` records an event, `grant` adds
+attempts to the event before it. When a history is read again the same entries are applied in the same order, so the
+state is the same.
+"""
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel.address import Phase, fan_of, parent_of
+from tenuto.kernel.definition import JSON
+from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
+from tenuto.kernel.evolve import apply, apply_grant, find_step, scope_at
+from tenuto.kernel.expression import Expression, Template
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
+
+
+class Turn:
+    __slots__ = ("_recorded", "actor", "cause", "epoch", "first_seq", "now", "state")
+
+    def __init__(self, state: Execution, now: int) -> None:
+        self.state = state
+        self.now = max(now, state.at)
+        self.epoch = state.epoch
+        self.cause: str | None = None
+        self.actor: str | None = None
+        self.first_seq = state.seq
+        self._recorded: list[tuple[Event, list[Grant], str | None, str | None]] = []
+
+    def emit(self, event: Event) -> None:
+        state = self.state
+        state.seq += 1
+        state.at = self.now
+        state.epoch = self.epoch
+        apply(state, event)
+        self._recorded.append((event, [], self.cause, self.actor))
+
+    def grant(self, path: str, phase: Phase, number: int, first: int = -1, last: int = -1) -> None:
+        if not self._recorded:
+            self.emit(AttemptsGranted())
+        grant = Grant(path, phase, number, first, last)
+        apply_grant(self.state, grant)
+        self._recorded[-1][1].append(grant)
+
+    @property
+    def entries(self) -> list[Entry]:
+        first, now, epoch = self.first_seq + 1, self.now, self.epoch
+        return [
+            Entry(first + i, now, epoch, event, tuple(grants), cause, actor)
+            for i, (event, grants, cause, actor) in enumerate(self._recorded)
+        ]
+
+
+def scope_of(state: Execution, path: str) -> ScopeState:
+    """The scope that a node, or a clone of one, stands in."""
+    return scope_at(state, parent_of(path))
+
+
+def may_start(state: Execution) -> bool:
+    """Whether any forward attempt may start now."""
+    return (
+        state.finished is None
+        and state.pause is None
+        and state.cancel is None
+        and state.undo is None
+        and state.admitted
+    )
+
+
+def may_repeat(state: Execution, step: StepState) -> bool:
+    """Whether this step may be attempted again, now or later: its scope is not closing, nothing is cancelled."""
+    if state.cancel is not None or state.undo is not None or scope_of(state, step.path).status != "open":
+        return False
+    clone = fan_of(step.path)
+    if clone is None:
+        return True
+    fan = state.nodes[clone[0]]
+    assert isinstance(fan, FanState)
+    return not fan.closing
+
+
+def evaluation_scope(state: Execution, reader: Expression | Template) -> dict[str, JSON]:
+    """What an expression may read, and only the parts that it names."""
+    scope: dict[str, JSON] = {}
+    roots = reader.roots
+    if "input" in roots:
+        scope["input"] = _decode(state.input)
+    if "variables" in roots:
+        scope["variables"] = {name: _decode(value) for name, value in state.variables.items()}
+    if "context" in roots:
+        scope["context"] = {
+            "execution_id": state.id,
+            "tenant": state.tenant,
+            "correlation_id": state.correlation_id,
+            "saga": state.plan.definition.name,
+            "version": state.plan.definition.version,
+            "run": state.run,
+        }
+    if "steps" in roots:
+        ids = state.latest if reader.reads_all_steps else reader.steps
+        scope["steps"] = {id: _step_view(state, id) for id in ids}
+    return scope
+
+
+def _step_view(state: Execution, id: str) -> JSON:
+    path = state.latest.get(id)
+    node = state.nodes.get(path) if path is not None else None
+    if path is None or node is None:
+        found = find_step(state, path) if path is not None else None
+        return {"result": None, "status": found.status if found is not None else "pending"}
+    if isinstance(node, FanState):
+        return {"result": _fan_results(state, node), "status": node.status}
+    assert isinstance(node, StepState)
+    result = _decode(state.payloads.get(node.done_seq, NULL)) if node.status == "succeeded" else None
+    return {"result": result, "status": node.status}
+
+
+def _fan_results(state: Execution, fan: FanState) -> JSON:
+    return [
+        _decode(state.payloads.get(seq, NULL)) if mark == CLONE_SUCCEEDED else None
+        for mark, seq in zip(fan.marks, fan.done_seq, strict=True)
+    ]
+
+
+def _decode(payload: Raw) -> JSON:
+    value: JSON = msgspec.json.decode(payload)
+    return value
+
+
+def encode(value: JSON) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def refusal(path: str, code: str, summary: str) -> Failure:
+    """A failure that the engine itself found: nothing was tried, nothing is to be tried again."""
+    return Failure("NON_RETRYABLE", code, summary, path)

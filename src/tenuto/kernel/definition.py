@@ -1,0 +1,237 @@
+"""What an author writes: a tree of steps and scopes with their policies, versioned and hashed.
+
+Decorators, builder and JSON documents all end here. Field names in JSON are those of the document format; `canonical`
+writes every default out, so that a definition has exactly one text and one content hash.
+"""
+
+import hashlib
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec import Struct, field
+
+if TYPE_CHECKING:
+    JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+    Node: TypeAlias = "Step | Scope"
+else:  # msgspec can express neither a recursive alias nor a union told apart by six tags: `from_document` does
+    from typing import Any as JSON
+    from typing import Any as Node
+
+ErrorClass = Literal[
+    "TRANSIENT",
+    "RETRYABLE",
+    "NON_RETRYABLE",
+    "RATE_LIMITED",
+    "DEPENDENCY_FAILED",
+    "COMPENSATION_REQUIRED",
+    "INDETERMINATE",
+]
+ERROR_CLASSES: tuple[ErrorClass, ...] = get_args(ErrorClass)
+RETRIED_BY_DEFAULT: tuple[ErrorClass, ...] = ("TRANSIENT", "RETRYABLE", "RATE_LIMITED", "DEPENDENCY_FAILED")
+
+StepType = Literal["task", "decision", "wait", "external_call", "notify", "human_approval"]
+Safety = Literal["SAFE_TO_RETRY", "SAFE_TO_RETRY_WITH_GUARD", "NOT_SAFE_TO_RETRY"]
+Mode = Literal["sequence", "parallel", "dag", "flow"]
+Scheduling = Literal["layered", "eager"]
+FailureMode = Literal["fail_fast", "continue", "retry"]
+CancelMode = Literal["drain", "terminate", "compensate"]
+CompensationOrder = Literal[
+    "STRICT_SEQUENTIAL", "GROUPED_PARALLEL", "RETRY_WITH_BACKOFF", "CIRCUIT_BREAKER", "BEST_EFFORT_PARALLEL"
+]
+Backoff = Literal["fixed", "exponential"]
+Priority = Literal["high", "normal"]
+
+SUCCEED = "$succeed"
+FAIL = "$fail"
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+FAN_OUT_LIMIT = 100_000
+FAN_OUT_CONCURRENCY = 1_000
+MAX_VISITS = 100
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How failed attempts are repeated. Delays left out take the start of their error class (`retry.MATRIX`)."""
+
+    max_attempts: int = 3
+    backoff_strategy: Backoff = "exponential"
+    initial_delay_ms: int | None = None
+    max_delay_ms: int | None = None
+    jitter: float = 0.1
+    timeout_ms: int = 30 * SECOND
+    retry_on_classes: tuple[ErrorClass, ...] = RETRIED_BY_DEFAULT
+
+
+class Branch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    when: str
+    next: str
+
+
+class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A leaf of the tree. One struct for the six types: what a type may not have, `validate` refuses."""
+
+    id: str = field(name="step_id")
+    name: str = ""
+    type: StepType = "task"
+    handler: str | None = None
+    with_: JSON = field(name="with", default=None)
+    depends_on: tuple[str, ...] = ()
+    when: str | None = None
+    foreach: str | None = None
+    suffix: str | None = None
+    max_concurrency: int = 0
+    failure_mode: Literal["fail_fast", "continue"] = "fail_fast"
+    timeout_ms: int | None = None
+    retry_policy: RetryPolicy = RetryPolicy()
+    safety: Safety = field(name="idempotency_strategy", default="SAFE_TO_RETRY")
+    guard_handler: str | None = None
+    reconcile_handler: str | None = None
+    reconcile_timeout_ms: int = 15 * MINUTE
+    compensation_handler: str | None = None
+    compensation_with: JSON = None
+    compensation_policy: Literal["auto", "manual"] = "auto"
+    compensation_max_attempts: int | None = None
+    compensation_backoff_ms: int | None = None
+    compensation_timeout_ms: int | None = None
+    compensation_critical: bool = False
+    partial_effect: bool = False
+    reusable: bool = False
+    on_success: str | None = None
+    on_failure: str | None = None
+    on_timeout: str | None = None
+    branches: tuple[Branch, ...] = ()
+    default: str | None = None
+    max_visits: int = MAX_VISITS
+    completion: Literal["handler", "callback"] = "handler"
+    ack_timeout_ms: int | None = None
+    result_timeout_ms: int | None = None
+    permission: str | None = None
+    output_schema: JSON = None
+    queue: str | None = None
+    limits: tuple[str, ...] = ()
+    classify: dict[str, ErrorClass] = {}
+    idempotency_key: str | None = None
+    set_variable: str | None = None
+    estimate: int = 0
+
+
+class Scope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An inner node: how its children follow one another, how many at once, and what a failed child means."""
+
+    id: str = field(name="step_id")
+    name: str = ""
+    type: Literal["scope"] = "scope"
+    mode: Mode = "sequence"
+    scheduling: Scheduling = "eager"
+    children: tuple[Node, ...] = ()
+    depends_on: tuple[str, ...] = ()
+    when: str | None = None
+    max_concurrency: int = 0
+    failure_mode: FailureMode = "fail_fast"
+    max_rounds: int = 3
+    fail_if_empty: bool = False
+    timeout_ms: int | None = None
+    repeat_until: str | None = None
+    max_visits: int = MAX_VISITS
+    on_success: str | None = None
+    on_failure: str | None = None
+    on_timeout: str | None = None
+    queue: str | None = None
+    planner: str | None = None
+    max_children: int = 10
+    max_replans: int = 2
+    reusable: bool = False
+
+
+class Escalation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When errors pile up, stop and ask a person."""
+
+    errors: int = 5
+    window_ms: int = 5 * MINUTE
+    error_rate: float = 0.5
+    min_sample: int = 10
+
+
+class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    timeout_ms: int | None = None
+    pending_timeout_ms: int | None = None
+    pause_limit_ms: int | None = 7 * DAY
+    compensation: CompensationOrder = "STRICT_SEQUENTIAL"
+    cancel: CancelMode = "drain"
+    max_concurrency: int = 0
+    failure_mode: FailureMode = "fail_fast"
+    max_rounds: int = 3
+    retry_budget: int = 20
+    fail_if_empty: bool = False
+    concurrency_key: str | None = None
+    on_conflict: Literal["queue", "reject"] = "queue"
+    planner: str | None = None
+    max_children: int = 10
+    max_replans: int = 2
+    escalation: Escalation | None = None
+    classify: dict[str, ErrorClass] = {}
+
+
+class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    version: int = 1
+    description: str = ""
+    mode: Mode = "flow"
+    scheduling: Scheduling = "eager"
+    input_schema: JSON = None
+    output_schema: JSON = None
+    output: JSON = None
+    policies: Policies = Policies()
+    steps: tuple[Node, ...] = ()
+
+
+def root_scope(definition: Definition) -> Scope:
+    """The definition itself, seen as the scope that holds all others."""
+    policies = definition.policies
+    return Scope(
+        id="",
+        mode=definition.mode,
+        scheduling=definition.scheduling,
+        children=definition.steps,
+        max_concurrency=policies.max_concurrency,
+        failure_mode=policies.failure_mode,
+        max_rounds=policies.max_rounds,
+        fail_if_empty=policies.fail_if_empty,
+        timeout_ms=policies.timeout_ms,
+        planner=policies.planner,
+        max_children=policies.max_children,
+        max_replans=policies.max_replans,
+    )
+
+
+def canonical(definition: Definition) -> bytes:
+    """The one text of a definition: every default written out, keys sorted, no spaces."""
+    return msgspec.json.encode(definition, order="sorted")
+
+
+def content_hash(definition: Definition) -> str:
+    return hashlib.sha256(canonical(definition)).hexdigest()
+
+
+def to_document(definition: Definition) -> JSON:
+    document: JSON = msgspec.json.decode(canonical(definition))
+    return document
+
+
+def from_document(document: dict[str, JSON]) -> Definition:
+    """Reads a document whose shape is known to be right; `msgspec.ValidationError` otherwise."""
+    return msgspec.convert({**document, "steps": _nodes(document.get("steps"))}, Definition)
+
+
+def node_from_document(document: JSON) -> Node:
+    if isinstance(document, dict) and document.get("type") == "scope":
+        return msgspec.convert({**document, "children": _nodes(document.get("children"))}, Scope)
+    return msgspec.convert(document, Step)
+
+
+def _nodes(documents: JSON) -> tuple[Node, ...]:
+    return tuple(node_from_document(child) for child in documents) if isinstance(documents, list) else ()

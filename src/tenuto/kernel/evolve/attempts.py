@@ -1,0 +1,289 @@
+"""Attempts: granted, begun, answered, lost."""
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Phase, Ref, parent_of
+from tenuto.kernel.effects import DispatchAttempt, RunAttempt
+from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
+
+from .nodes import close_step, complete, opened, unqueue
+from .parts import (
+    clear_timer,
+    free_slot,
+    leave_pending,
+    note_error,
+    note_success,
+    scope_at,
+    set_moving,
+    set_scope_moving,
+    set_status,
+    set_timer,
+    set_undo,
+    step_at,
+    take_slot,
+)
+from .undo import close_undo, enter_undo
+
+
+def grant(state: Execution, ref: Ref) -> None:
+    path, phase, number = ref
+    if phase == "plan":
+        grant_plan(state, ref)
+        return
+    step = opened(state, path)
+    open = step.open
+    if open is not None and open.ref == ref:  # returned by its worker, or never begun: granted again as it was
+        open.epoch = state.epoch
+        open.granted_at = state.at
+        return
+    step.open = OpenAttempt(ref, state.epoch, state.at)
+    set_moving(state, step, True)
+    if phase == "forward":
+        if step.status != "pending":
+            unqueue(scope_at(state, parent_of(path)), step.node.index)
+        step.number = number
+        step.late = None
+        step.unknown_since = 0
+        set_status(step, "running")
+        clear_timer(state, "retry", path)
+        take_slot(state, step)
+        if step.opened_at == 0:
+            step.opened_at = state.at
+            if step.node.step.timeout_ms is not None:
+                set_timer(state, "deadline", path, state.at + step.node.step.timeout_ms)
+    elif phase == "compensate":
+        step.undo_number = number
+        set_undo(step, "running")
+        clear_timer(state, "retry", path)
+        assert state.undo is not None
+        enter_undo(state.undo, path)
+    else:
+        if phase == "guard":
+            step.guard_number = number
+        else:
+            step.reconcile_number = number
+        clear_timer(state, "retry", path)
+        clear_timer(state, "probe", path)
+    outside = step.node.outside if phase == "forward" else step.node.queue is not None
+    state.agenda[ref] = DispatchAttempt(ref) if outside else RunAttempt(ref)
+    state.changed.append(ref)
+
+
+def grant_plan(state: Execution, ref: Ref) -> None:
+    scope = scope_at(state, ref.path)
+    if scope.open is not None and scope.open.ref == ref:
+        scope.open.epoch = state.epoch
+        return
+    scope.open = OpenAttempt(ref, state.epoch, state.at)
+    scope.plan_number = ref.number
+    clear_timer(state, "retry", ref.path)
+    set_scope_moving(state, scope, True)
+    state.agenda[ref] = DispatchAttempt(ref) if scope.node.outside else RunAttempt(ref)
+    state.changed.append(ref)
+
+
+def end_attempt(state: Execution, step: StepState) -> None:
+    open = step.open
+    if open is None:
+        return
+    step.open = None
+    del state.agenda[open.ref]
+    state.changed.append(open.ref)
+    if open.dispatched_at:
+        clear_timer(state, "ack", step.path)
+        clear_timer(state, "result", step.path)
+    if open.ref.phase == "forward":
+        free_slot(state, step)
+
+
+def end_plan(state: Execution, scope: ScopeState) -> None:
+    open = scope.open
+    if open is not None:
+        scope.open = None
+        del state.agenda[open.ref]
+        state.changed.append(open.ref)
+        set_scope_moving(state, scope, False)
+
+
+def attempts_granted(state: Execution, event: e.AttemptsGranted) -> None:
+    leave_pending(state)
+
+
+def attempt_begun(state: Execution, event: e.AttemptBegun) -> None:
+    open = step_at(state, event.path).open
+    assert open is not None
+    open.begun_at = state.at
+    leave_pending(state)
+
+
+def attempt_dispatched(state: Execution, event: e.AttemptDispatched) -> None:
+    open = step_at(state, event.path).open
+    assert open is not None
+    open.dispatched_at = state.at
+    leave_pending(state)
+    if event.ack_due is not None:
+        set_timer(state, "ack", event.path, event.ack_due)
+    if event.result_due is not None:
+        set_timer(state, "result", event.path, event.result_due)
+
+
+def dispatch_failed(state: Execution, event: e.DispatchFailed) -> None:
+    step = step_at(state, event.path)
+    end_attempt(state, step)
+    step.refused_dispatches += 1
+    after_failure(state, step, event.phase, event.failure, event.verdict, event.retry_at)
+
+
+def attempt_acked(state: Execution, event: e.AttemptAcked) -> None:
+    step = step_at(state, event.path)
+    assert step.open is not None
+    step.open.acked = True
+    step.workspace = event.workspace or step.workspace
+    clear_timer(state, "ack", event.path)
+    if event.result_due is not None:
+        set_timer(state, "result", event.path, event.result_due)
+
+
+def attempt_succeeded(state: Execution, event: e.AttemptSucceeded) -> None:
+    step = step_at(state, event.path)
+    leave_pending(state)
+    end_attempt(state, step)
+    state.charged += event.charge
+    note_success(state)
+    if event.phase == "compensate":
+        step.undo_seq = state.seq
+        close_undo(state, step, "done")
+    else:
+        complete(state, step, event.result, event.variable, event.key)
+
+
+def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
+    state.charged += event.charge
+    leave_pending(state)
+    note_error(state)
+    if event.phase == "plan":
+        scope = scope_at(state, event.path)
+        end_plan(state, scope)
+        scope.plan_tries += 1
+        if event.retry_at is not None:
+            set_scope_moving(state, scope, True)
+            set_timer(state, "retry", event.path, event.retry_at)
+        return
+    step = step_at(state, event.path)
+    ref = Ref(event.path, event.phase, event.number)
+    end_attempt(state, step)
+    if event.phase == "forward":
+        step.tries += 1
+        if event.half_done:
+            step.half_done = state.seq
+        if isinstance(event, e.AttemptTimedOut) or event.failure.error_class == "INDETERMINATE":
+            step.late = ref
+            step.unknown_since = step.unknown_since or state.at
+    elif event.phase == "compensate":
+        step.undo_tries += 1
+    timed_out = isinstance(event, e.AttemptTimedOut)
+    after_failure(state, step, event.phase, event.failure, event.verdict, event.retry_at, timed_out=timed_out)
+
+
+def attempt_lost(state: Execution, event: e.AttemptLost) -> None:
+    for loss in event.losses:
+        failure = e.Failure("TRANSIENT", "worker_lost", "the worker that ran this attempt is gone", loss.path)
+        if loss.phase == "plan":
+            scope = scope_at(state, loss.path)
+            end_plan(state, scope)
+            set_scope_moving(state, scope, True)
+            if loss.retry_at is not None:
+                set_timer(state, "retry", loss.path, loss.retry_at)
+            continue
+        step = step_at(state, loss.path)
+        begun_at = step.open.begun_at if step.open is not None else 0
+        end_attempt(state, step)
+        if loss.phase == "forward":
+            step.losses += 1
+            step.late = Ref(loss.path, loss.phase, loss.number)
+            step.unknown_since = begun_at or state.at
+            if loss.half_done:
+                step.half_done = state.seq
+        elif loss.phase == "compensate":
+            step.losses += 1
+        after_failure(state, step, loss.phase, failure, loss.verdict, loss.retry_at)
+
+
+def after_failure(
+    state: Execution,
+    step: StepState,
+    phase: Phase,
+    failure: e.Failure,
+    verdict: e.Verdict,
+    retry_at: int | None,
+    *,
+    timed_out: bool = False,
+) -> None:
+    if phase == "compensate":
+        step.undo_failure = failure
+        if verdict == "retry":
+            set_undo(step, "retrying")
+            if retry_at is not None:
+                set_timer(state, "retry", step.path, retry_at)
+        else:
+            close_undo(state, step, "failed")
+        return
+    if phase == "forward":
+        step.failure = failure
+    match verdict:
+        case "retry" | "probe":
+            set_status(step, "retrying")
+            if retry_at is not None:
+                set_timer(state, "retry" if verdict == "retry" else "probe", step.path, retry_at)
+            if verdict == "probe" and ("reconcile", step.path) not in state.timers:
+                set_timer(state, "reconcile", step.path, state.at + step.node.step.reconcile_timeout_ms)
+        case "review":
+            set_moving(state, step, False)
+            set_status(step, "awaiting_approval")
+        case "skip":
+            close_step(state, step, "skipped")
+        case "fail":
+            close_step(state, step, "timed_out" if timed_out else "failed")
+
+
+def attempts_returned(state: Execution, event: e.AttemptsReturned) -> None:
+    for path, phase, _ in event.refs:
+        holder = scope_at(state, path) if phase == "plan" else step_at(state, path)
+        assert holder.open is not None
+        holder.open.epoch = 0
+
+
+def attempt_abandoned(state: Execution, event: e.AttemptAbandoned) -> None:
+    for path, phase, _ in event.refs:
+        if phase == "plan":
+            end_plan(state, scope_at(state, path))
+        else:
+            step = step_at(state, path)
+            end_attempt(state, step)
+            if event.why == "terminated":
+                set_moving(state, step, False)
+
+
+def probe_answered(state: Execution, event: e.ProbeAnswered) -> None:
+    step = step_at(state, event.path)
+    end_attempt(state, step)
+    match event.verdict:
+        case "succeed":
+            complete(state, step, event.result, event.variable, event.key)
+        case "retry":
+            step.late = None
+            step.unknown_since = 0
+            clear_timer(state, "reconcile", event.path)
+            set_status(step, "retrying")
+        case "again":
+            set_status(step, "retrying")
+            if event.again_at is not None:
+                set_timer(state, "probe", event.path, event.again_at)
+        case "fail":
+            step.late = None
+            step.half_done = 0
+            step.failure = event.failure or step.failure
+            close_step(state, step, "failed")
+        case "review":
+            step.failure = event.failure or step.failure
+            set_moving(state, step, False)
+            set_status(step, "awaiting_approval")

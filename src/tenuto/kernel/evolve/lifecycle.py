@@ -1,0 +1,131 @@
+"""The execution itself: its runs, pauses, cancel and end."""
+
+import msgspec
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import ROOT, fan_of
+from tenuto.kernel.effects import RequestAdmission, RequestHold
+from tenuto.kernel.state import CLONE_PENDING, SHIFTED_BY_PAUSE, CancelState, Execution, PauseState
+
+from .nodes import add_children, open_scope
+from .parts import ADMISSION, HOLD, clear_timer, fan_at, set_timer, step_at
+from .structure import reset_children
+from .undo import mark_ancestors_undone
+
+
+def execution_started(state: Execution, event: e.ExecutionStarted) -> None:
+    state.id = event.execution
+    state.tenant = event.tenant
+    state.rules = event.rules
+    state.input = event.input
+    state.by_step = event.by_step
+    state.each = event.each
+    state.variables = dict(event.variables)
+    state.correlation_id = event.correlation_id
+    state.priority = event.priority
+    state.concurrency_key = event.concurrency_key
+    open_run(state, event)
+    open_scope(state, None, state.plan.root, ROOT)
+
+
+def open_run(state: Execution, event: e.ExecutionStarted | e.RunOpened) -> None:
+    state.hold = event.hold
+    state.charged = state.refunded = 0
+    state.budget_left = state.plan.definition.policies.retry_budget
+    state.admitted = event.admitted
+    if not event.admitted:
+        assert state.concurrency_key is not None
+        state.agenda[ADMISSION] = RequestAdmission(state.concurrency_key)
+        state.changed.append(ADMISSION)
+    if event.deadline is not None:
+        set_timer(state, "execution", "", event.deadline)
+    if event.pending_until is not None:
+        set_timer(state, "pending", "", event.pending_until)
+
+
+def execution_admitted(state: Execution, event: e.ExecutionAdmitted) -> None:
+    state.admitted = True
+    del state.agenda[ADMISSION]
+    state.changed.append(ADMISSION)
+
+
+def run_opened(state: Execution, event: e.RunOpened) -> None:
+    state.run = event.run
+    state.finished = None
+    state.outcome = ""
+    state.failure = None
+    state.cancel = None
+    state.undo = None
+    state.replans = 0
+    if state.agenda.pop(HOLD, None) is not None:
+        state.changed.append(HOLD)
+    state.retry_hold = 0
+    for path, generation in event.redo:
+        redo(state, path, generation)
+    open_run(state, event)
+    root = state.root
+    reset_children(state, root, whole_scopes=True)
+    scope = open_scope(state, None, root.node, ROOT)
+    for documents in root.added:
+        add_children(scope, msgspec.json.decode(documents))
+        scope.added.append(documents)
+    scope.start = event.start
+    scope.visits = dict(event.visits)
+
+
+def redo(state: Execution, path: str, generation: int) -> None:
+    """This effect is to be made again, under a new key if the generation rose."""
+    clone = fan_of(path)
+    if clone is not None:
+        fan = fan_at(state, clone[0])
+        fan.generations[clone[1]] = generation
+        fan.marks[clone[1]] = CLONE_PENDING
+        live = fan.live.get(clone[1])
+        if live is not None:
+            live.generation, live.done = generation, False
+        return
+    step = step_at(state, path)
+    step.generation = generation
+    step.done = False
+    mark_ancestors_undone(state, path)
+
+
+def execution_finished(state: Execution, event: e.ExecutionFinished) -> None:
+    state.finished = event.status
+    state.outcome = event.outcome
+    state.failure = event.error
+    state.refunded = event.refunded
+    state.timers.clear()
+    state.timer_heap.clear()
+    state.pause = None
+    state.retry_hold = event.retry_hold
+    if event.retry_hold:
+        state.agenda[HOLD] = RequestHold(event.retry_hold, state.run + 1)
+        state.changed.append(HOLD)
+    if state.agenda.pop(ADMISSION, None) is not None:
+        state.changed.append(ADMISSION)
+
+
+def paused(state: Execution, event: e.Paused) -> None:
+    state.pause = PauseState(state.at, event.reason, event.limit_at)
+    if event.limit_at is not None:
+        set_timer(state, "pause", "", event.limit_at)
+
+
+def resumed(state: Execution, event: e.Resumed) -> None:
+    state.pause = None
+    clear_timer(state, "pause", "")
+    for key, due in list(state.timers.items()):
+        if key[0] in SHIFTED_BY_PAUSE:
+            set_timer(state, key[0], key[1], due + event.shift)
+
+
+def cancel_requested(state: Execution, event: e.CancelRequested) -> None:
+    state.cancel = CancelState(event.mode, event.reason)
+
+
+def hold_changed(state: Execution, event: e.HoldChanged) -> None:
+    state.hold += event.delta
+    if event.refused and state.agenda.pop(HOLD, None) is not None:
+        state.retry_hold = 0
+        state.changed.append(HOLD)

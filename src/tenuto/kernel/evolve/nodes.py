@@ -1,0 +1,282 @@
+"""Opening and closing steps, fan-outs and scopes: the counters and queues that make the next ones ready."""
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel.address import ROOT, fan_of, parent_of, parse_segment, step_id
+from tenuto.kernel.definition import JSON, node_from_document
+from tenuto.kernel.plan import Node, compile_children
+from tenuto.kernel.state import (
+    CLONE_CANCELED,
+    CLONE_LIVE,
+    CLONE_SKIPPED,
+    CLONE_SUCCEEDED,
+    Execution,
+    FanState,
+    ScopeState,
+    StepState,
+    StepStatus,
+)
+
+from .parts import STEP_TIMERS, clear_timer, fan_at, scope_at, set_moving, set_status, watch
+
+
+def locate(state: Execution, path: str) -> tuple[ScopeState, Node]:
+    scope = scope_at(state, parent_of(path))
+    return scope, scope.by_id[step_id(path)]
+
+
+def opened(state: Execution, path: str) -> StepState:
+    """The step at this path, in its scope's active children; made when it is met for the first time."""
+    clone = fan_of(path)
+    if clone is not None:
+        return opened_clone(state, fan_at(state, clone[0]), clone[1], path)
+    existing = state.nodes.get(path)
+    if isinstance(existing, StepState):
+        if existing.status == "pending":
+            enter(scope_at(state, parent_of(path)), existing.node, path)
+        return existing
+    scope, node = locate(state, path)
+    step = StepState(node, path)
+    state.nodes[path] = step
+    enter(scope, node, path)
+    return step
+
+
+def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> StepState:
+    step = fan.live.get(index)
+    if step is None:
+        step = StepState(fan.node, path, generation=fan.generations.get(index, 1), number=fan.numbers.get(index, 0))
+        if fan.marks[index] == CLONE_SUCCEEDED:
+            step.status, step.done, step.done_seq = "succeeded", True, fan.done_seq[index]
+            step.number = step.number or 1
+        elif fan.done_seq[index]:
+            step.done_seq = fan.done_seq[index]
+            step.number = step.number or 1
+        fan.live[index] = step
+    if step.status == "pending":
+        fan.marks[index] = CLONE_LIVE
+        fan.active += 1
+        if index >= fan.cursor:
+            fan.cursor = index + 1
+        elif fan.queue and fan.queue[0] == index:
+            fan.queue.popleft()
+        drop_idle_fan(state, fan)
+    elif step.status == "retrying" and fan.queue and fan.queue[0] == index:
+        fan.queue.popleft()
+        drop_idle_fan(state, fan)
+    return step
+
+
+def drop_idle_fan(state: Execution, fan: FanState) -> None:
+    if fan.cursor >= fan.end and not fan.queue:
+        scope_at(state, parent_of(fan.path)).fans.pop(fan.path, None)
+
+
+def open_fan(state: Execution, scope: ScopeState, node: Node, path: str) -> FanState:
+    fan = state.nodes.get(path)
+    if not isinstance(fan, FanState):
+        fan = FanState(node, path)
+        state.nodes[path] = fan
+    enter(scope, node, path)
+    return fan
+
+
+def open_scope(state: Execution, parent: ScopeState | None, node: Node, path: str) -> ScopeState:
+    """A fresh scope: its first layer, or all children that wait for nobody, are ready."""
+    scope = ScopeState(node, path, children=node.children, by_id=node.by_id)
+    old = state.nodes.get(path)
+    if isinstance(old, ScopeState):
+        scope.plan_number = old.plan_number
+        scope.touched = old.touched
+        scope.undone = old.undone
+    state.nodes[path] = scope
+    if parent is not None:
+        enter(parent, node, path)
+    fill_ready(scope)
+    return scope
+
+
+def fill_ready(scope: ScopeState) -> None:
+    node = scope.node
+    scope.remaining = len(scope.children)
+    scope.unmet = [child.unmet for child in scope.children]
+    scope.ready.clear()
+    if node.is_flow:
+        scope.remaining = 0
+    elif node.layers:
+        scope.layer = -1
+        next_layer(scope)
+    else:
+        scope.ready.extend(child.index for child in scope.children if child.unmet == 0)
+
+
+def enter(scope: ScopeState, node: Node, path: str) -> None:
+    if scope.node.is_flow:
+        segment = parse_segment(path.rpartition("/")[2])
+        scope.visits[segment.id] = segment.visit or 1
+        scope.taken = None
+    else:
+        unqueue(scope, node.index)
+    scope.active[path] = None
+    scope.touched[path] = None
+
+
+def unqueue(scope: ScopeState, index: int) -> None:
+    if scope.ready:
+        if scope.ready[0] == index:
+            scope.ready.popleft()
+        elif index in scope.ready:
+            scope.ready.remove(index)
+
+
+def complete(state: Execution, step: StepState, result: Raw, variable: str | None, key: str | None) -> None:
+    """A step's effect is known to have been made: its result is that of this event."""
+    step.done = True
+    step.done_seq = state.seq
+    step.half_done = 0
+    step.late = None
+    step.unknown_since = 0
+    step.failure = None
+    watch(state, step.path, result)
+    if variable is not None:
+        state.variables[variable] = result
+    if key is not None:
+        state.marks[key] = step.path
+    close_step(state, step, "succeeded")
+
+
+def close_step(state: Execution, step: StepState, status: StepStatus, *, poison: bool = False) -> None:
+    path = step.path
+    set_status(step, status)
+    set_moving(state, step, False)
+    step.review = None
+    if state.plan.watches_all or step.node.id in state.plan.watched:
+        state.latest[step.node.id] = path
+    if state.timers:
+        for kind in STEP_TIMERS:
+            clear_timer(state, kind, path)
+    if step.half_done or (status == "succeeded" and step.node.compensable and step.done):
+        note_compensable(state, step)
+    clone = fan_of(path)
+    if clone is not None:
+        close_clone(state, fan_at(state, clone[0]), clone[1], step)
+        return
+    scope = scope_at(state, parent_of(path))
+    optional = step.node.step.failure_mode == "continue"
+    failed_skip = status == "skipped" and step.failure is not None and not optional
+    leave_scope(state, scope, step.node, path, status, poison=poison or failed_skip)
+
+
+def note_compensable(state: Execution, step: StepState) -> None:
+    clone = fan_of(step.path)
+    if clone is not None:
+        state.compensable[clone[0]] = 0  # its clones have their own numbers
+        return
+    state.compensable.pop(step.path, None)
+    state.compensable[step.path] = step.done_seq if step.done else state.seq
+
+
+def close_clone(state: Execution, fan: FanState, index: int, step: StepState) -> None:
+    fan.remaining -= 1
+    fan.active -= 1
+    if step.number > 1:
+        fan.numbers[index] = step.number
+    match step.status:
+        case "succeeded":
+            fan.succeeded += 1
+            fan.marks[index] = CLONE_SUCCEEDED
+            fan.done_seq[index] = step.done_seq
+            del fan.live[index]
+        case "skipped":
+            fan.skipped += 1
+            fan.marks[index] = CLONE_SKIPPED
+            if step.failure is None and not step.half_done:
+                del fan.live[index]
+        case "canceled":
+            fan.marks[index] = CLONE_CANCELED
+        case _:
+            fan.failure = fan.failure or step.failure
+
+
+def close_fan(state: Execution, fan: FanState, status: StepStatus, *, poison: bool = False) -> None:
+    fan.status = status
+    fan.closing = False
+    if state.plan.watches_all or fan.node.id in state.plan.watched:
+        state.latest[fan.node.id] = fan.path
+    scope = scope_at(state, parent_of(fan.path))
+    scope.fans.pop(fan.path, None)
+    leave_scope(state, scope, fan.node, fan.path, status, poison=poison)
+
+
+def leave_scope(
+    state: Execution, scope: ScopeState, node: Node, path: str, status: StepStatus, *, poison: bool
+) -> None:
+    """A child is closed: counters go down, what waited for it alone becomes ready."""
+    scope.active.pop(path, None)
+    if status in ("failed", "timed_out") or poison:
+        scope.failed += status != "skipped" or node.is_scope
+        if scope.node.parent is not None:
+            scope_at(state, parent_of(scope.path)).inner_failed += 1
+    if scope.node.is_flow:
+        scope.current = path
+        return
+    scope.remaining -= 1
+    if status == "succeeded":
+        scope.succeeded += 1
+    elif status == "skipped":
+        scope.skipped += 1
+    elif status in ("failed", "timed_out"):
+        return  # what needs its result never becomes ready: the scope closes, or its planner replaces the child
+    if scope.node.layers:
+        if poison:
+            scope.poisoned.update((index, None) for index, needs_result in node.dependents if needs_result)
+        scope.layer_left -= 1
+        if scope.layer_left == 0 and scope.layer + 1 < len(scope.node.layers):
+            next_layer(scope)
+        return
+    for index, needs_result in node.dependents:
+        scope.unmet[index] -= 1
+        if poison and needs_result:
+            scope.poisoned[index] = None
+        if scope.unmet[index] == 0:
+            scope.ready.append(index)
+
+
+def next_layer(scope: ScopeState) -> None:
+    scope.layer += 1
+    layer = scope.node.layers[scope.layer]
+    scope.layer_left = len(layer)
+    scope.ready.extend(layer)
+
+
+def add_children(scope: ScopeState, documents: list[JSON]) -> None:
+    first = len(scope.children)
+    nodes = compile_children(scope.node, tuple(node_from_document(document) for document in documents))
+    for node in nodes:
+        node.index += first
+        node.dependents = tuple((index + first, data) for index, data in node.dependents)
+        scope.unmet.append(node.unmet)
+        if node.unmet == 0:
+            scope.ready.append(node.index)
+    scope.children = (*scope.children, *nodes)
+    scope.by_id = {**scope.by_id, **{node.id: node for node in nodes}}
+    scope.remaining += len(nodes)
+
+
+def restore_node(state: Execution, path: str) -> None:
+    """Gives a node that was read from a snapshot its place in the plan. Parents come before their children."""
+    node = state.nodes[path]
+    if path == ROOT:
+        node.node = state.plan.root
+    else:
+        _, node.node = locate(state, path)
+    if isinstance(node, FanState):
+        for step in node.live.values():
+            step.node = node.node
+    elif isinstance(node, ScopeState):
+        node.children, node.by_id = node.node.children, node.node.by_id
+        unmet, ready, remaining = node.unmet, node.ready, node.remaining
+        for documents in node.added:
+            add_children(node, msgspec.json.decode(documents))
+        node.unmet, node.ready, node.remaining = unmet, ready, remaining

@@ -1,0 +1,128 @@
+"""Looking things up, and the small changes that every event is made of."""
+
+import heapq
+from typing import Final
+
+from msgspec import Raw
+
+from tenuto.kernel.address import fan_of, parent_of, step_id
+from tenuto.kernel.state import (
+    STEP_TRANSITIONS,
+    UNDO_TRANSITIONS,
+    Execution,
+    FanState,
+    ScopeState,
+    StepState,
+    StepStatus,
+    TimerKind,
+    UndoStatus,
+)
+
+ADMISSION: Final = "admission"
+HOLD: Final = "hold"
+
+
+def scope_at(state: Execution, path: str) -> ScopeState:
+    scope = state.nodes[path]
+    assert isinstance(scope, ScopeState)
+    return scope
+
+
+def fan_at(state: Execution, path: str) -> FanState:
+    fan = state.nodes[path]
+    assert isinstance(fan, FanState)
+    return fan
+
+
+def find_step(state: Execution, path: str) -> StepState | None:
+    """The step at this path, if it has an object of its own: clones that are closed have none."""
+    node = state.nodes.get(path)
+    if node is None:
+        clone = fan_of(path)
+        if clone is None:
+            return None
+        fan = state.nodes.get(clone[0])
+        return fan.live.get(clone[1]) if isinstance(fan, FanState) else None
+    return node if isinstance(node, StepState) else None
+
+
+def step_at(state: Execution, path: str) -> StepState:
+    step = find_step(state, path)
+    assert step is not None, path
+    return step
+
+
+STEP_TIMERS: tuple[TimerKind, ...] = ("retry", "probe", "deadline", "reconcile", "wait")
+
+
+def set_status(step: StepState, status: StepStatus) -> None:
+    assert status == step.status or status in STEP_TRANSITIONS[step.status], (step.path, step.status, status)
+    step.status = status
+
+
+def set_undo(step: StepState, status: UndoStatus) -> None:
+    if step.undo == "none" and status != "pending":
+        step.undo = "pending"
+    assert status == step.undo or status in UNDO_TRANSITIONS[step.undo], (step.path, step.undo, status)
+    step.undo = status
+
+
+def set_moving(state: Execution, step: StepState, moving: bool) -> None:
+    if step.moving is not moving:
+        step.moving = moving
+        state.moving += 1 if moving else -1
+
+
+def set_scope_moving(state: Execution, scope: ScopeState, moving: bool) -> None:
+    if scope.moving is not moving:
+        scope.moving = moving
+        state.moving += 1 if moving else -1
+
+
+def take_slot(state: Execution, step: StepState) -> None:
+    if not step.in_slot:
+        step.in_slot = True
+        scope_at(state, parent_of(step.path)).busy += 1
+        clone = fan_of(step.path)
+        if clone is not None:
+            fan_at(state, clone[0]).busy += 1
+
+
+def free_slot(state: Execution, step: StepState) -> None:
+    if step.in_slot:
+        step.in_slot = False
+        scope_at(state, parent_of(step.path)).busy -= 1
+        clone = fan_of(step.path)
+        if clone is not None:
+            fan_at(state, clone[0]).busy -= 1
+
+
+def set_timer(state: Execution, kind: TimerKind, path: str, due: int) -> None:
+    state.timers[kind, path] = due
+    heapq.heappush(state.timer_heap, (due, kind, path))
+
+
+def clear_timer(state: Execution, kind: TimerKind, path: str) -> None:
+    if state.timers:
+        state.timers.pop((kind, path), None)
+
+
+def leave_pending(state: Execution) -> None:
+    if state.timers:
+        state.timers.pop(("pending", ""), None)
+
+
+def watch(state: Execution, path: str, payload: Raw) -> None:
+    plan = state.plan
+    if plan.watches_all or step_id(path) in plan.watched:
+        state.payloads[state.seq] = payload
+
+
+def note_error(state: Execution) -> None:
+    if state.plan.definition.policies.escalation is not None:
+        state.error_times.append(state.at)
+
+
+def note_success(state: Execution) -> None:
+    if state.plan.definition.policies.escalation is not None:
+        state.ok_times.append(state.at)

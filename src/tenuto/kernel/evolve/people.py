@@ -1,0 +1,106 @@
+"""Waits, signals and reviews."""
+
+from collections import deque
+
+from tenuto.kernel import events as e
+from tenuto.kernel.state import Execution, KeptSignal, Review, StepState
+
+from .nodes import close_step, complete, opened
+from .parts import clear_timer, set_moving, set_status, set_timer, set_undo, step_at
+from .undo import close_undo, enter_undo
+
+
+def wait_opened(state: Execution, event: e.WaitOpened) -> None:
+    step = opened(state, event.path)
+    step.opened_at = step.opened_at or state.at
+    set_status(step, "running")
+    set_moving(state, step, True)
+    if event.kind == "signal":
+        step.waits_for = event.name
+        state.waits.setdefault(event.name, {})[event.path] = None
+    if event.due_at is not None:
+        set_timer(state, "wait", event.path, event.due_at)
+    if event.deadline is not None:
+        set_timer(state, "deadline", event.path, event.deadline)
+
+
+def wait_ended(state: Execution, event: e.WaitEnded) -> None:
+    step = step_at(state, event.path)
+    name = step.waits_for
+    stop_waiting(state, step)
+    if name is not None:
+        kept = state.signals.get(name)
+        if kept and kept[0].id == event.by:
+            kept.popleft()
+            if not kept:
+                del state.signals[name]
+    complete(state, step, event.payload, event.variable, None)
+
+
+def stop_waiting(state: Execution, step: StepState) -> None:
+    if step.waits_for is not None:
+        waiting = state.waits[step.waits_for]
+        del waiting[step.path]
+        if not waiting:
+            del state.waits[step.waits_for]
+        step.waits_for = None
+
+
+def signal_kept(state: Execution, event: e.SignalKept) -> None:
+    state.signals.setdefault(event.name, deque()).append(KeptSignal(event.id, state.seq, event.payload))
+
+
+def review_opened(state: Execution, event: e.ReviewOpened) -> None:
+    state.reviews[event.id] = Review(
+        event.id, event.kind, event.path, state.at, event.due_at, event.reason, event.permission
+    )
+    if event.due_at is not None:
+        set_timer(state, "review", event.id, event.due_at)
+    if event.kind in ("dead_letter", "escalation"):
+        return
+    step = opened(state, event.path)
+    step.review = event.id
+    if event.kind == "approval":
+        step.opened_at = state.at
+        set_status(step, "awaiting_approval")
+    elif event.kind == "compensation" and step.status in ("succeeded", "failed", "timed_out", "skipped", "canceled"):
+        set_undo(step, "awaiting_approval")
+        assert state.undo is not None
+        enter_undo(state.undo, event.path)
+
+
+def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
+    review = state.reviews.pop(event.id)
+    clear_timer(state, "review", event.id)
+    if review.kind in ("dead_letter", "escalation") or event.verdict == "close":
+        return
+    step = step_at(state, review.path)
+    step.review = None
+    if step.undo in ("awaiting_approval", "failed"):
+        resolve_undo(state, step, event)
+        return
+    match event.verdict:
+        case "succeed":
+            complete(state, step, event.result, event.variable, event.key)
+        case "retry":
+            step.late = None
+            step.unknown_since = 0
+            clear_timer(state, "reconcile", step.path)
+            if event.again:
+                step.generation += 1
+        case "skip":
+            step.failure = event.failure
+            close_step(state, step, "skipped")
+        case "fail" | "undo":
+            step.late = None
+            step.failure = event.failure or step.failure
+            step.half_done = state.seq if event.verdict == "undo" else 0
+            close_step(state, step, "failed")
+
+
+def resolve_undo(state: Execution, step: StepState, event: e.ReviewResolved) -> None:
+    if event.verdict == "succeed":
+        step.undo_seq = state.seq
+        close_undo(state, step, "done")
+    elif event.verdict == "skip":
+        close_undo(state, step, "skipped")

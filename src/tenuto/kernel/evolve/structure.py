@@ -1,0 +1,322 @@
+"""Steps and scopes as events move them."""
+
+from array import array
+
+import msgspec
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import ROOT, clone_path, fan_of, parent_of
+from tenuto.kernel.plan import Node
+from tenuto.kernel.state import (
+    CLONE_CANCELED,
+    CLONE_PENDING,
+    CLONE_SKIPPED,
+    CLONE_SUCCEEDED,
+    CLONE_UNDONE,
+    Execution,
+    FanState,
+    ScopeState,
+    StepState,
+    StepStatus,
+)
+
+from .attempts import end_attempt, end_plan
+from .nodes import (
+    add_children,
+    close_fan,
+    close_step,
+    enter,
+    fill_ready,
+    leave_scope,
+    locate,
+    open_fan,
+    open_scope,
+    opened,
+)
+from .parts import (
+    STEP_TIMERS,
+    clear_timer,
+    fan_at,
+    find_step,
+    scope_at,
+    set_moving,
+    set_scope_moving,
+    set_status,
+    set_timer,
+    set_undo,
+    step_at,
+    watch,
+)
+from .people import stop_waiting
+
+
+def step_expired(state: Execution, event: e.StepExpired) -> None:
+    step = step_at(state, event.path)
+    end_attempt(state, step)
+    stop_waiting(state, step)
+    step.failure = event.failure
+    for kind in STEP_TIMERS:
+        clear_timer(state, kind, event.path)
+    if event.verdict == "review":
+        set_moving(state, step, False)
+        set_status(step, "awaiting_approval")
+    else:
+        close_step(state, step, "skipped" if event.verdict == "skip" else "timed_out")
+
+
+def step_refused(state: Execution, event: e.StepRefused) -> None:
+    scope, node = locate(state, event.path)
+    status: StepStatus = "skipped" if event.verdict == "skip" else "failed"
+    poison = event.verdict == "skip" and scope.node.scope.failure_mode == "continue"
+    if node.is_scope:
+        close_scope(state, open_scope(state, scope, node, event.path), status, event.failure, poison=poison)
+    elif node.is_fan or node.id in state.each:
+        fan = open_fan(state, scope, node, event.path)
+        fan.failure = event.failure
+        close_fan(state, fan, status, poison=poison)
+    else:
+        step = opened(state, event.path)
+        step.failure = event.failure
+        close_step(state, step, status)
+
+
+def steps_ready(state: Execution, event: e.StepsReady) -> None:
+    for path in event.paths:
+        node = state.nodes.get(path)
+        if isinstance(node, ScopeState):
+            node.waiting_round = False
+            clear_timer(state, "round", path)
+            set_scope_moving(state, node, False)
+            continue
+        clear_timer(state, "retry", path)
+        clone = fan_of(path)
+        if clone is None:
+            step = step_at(state, path)
+            scope_at(state, parent_of(path)).ready.appendleft(step.node.index)
+        else:
+            fan = fan_at(state, clone[0])
+            fan.queue.append(clone[1])
+            scope_at(state, parent_of(path)).fans[fan.path] = None
+
+
+def branch_taken(state: Execution, event: e.BranchTaken) -> None:
+    scope, node = locate(state, event.path)
+    if not node.is_scope and node.step.type == "decision":
+        step = opened(state, event.path)
+        step.done = True
+        step.done_seq = state.seq
+        close_step(state, step, "succeeded")
+    scope.taken = event.target
+
+
+def expanded(state: Execution, event: e.Expanded) -> None:
+    scope, node = locate(state, event.path)
+    fan = open_fan(state, scope, node, event.path)
+    kept = [index for index, mark in enumerate(fan.marks[: event.count]) if mark == CLONE_SUCCEEDED]
+    size = min(fan.count, event.count)
+    fan.marks = fan.marks[:size] + bytearray(event.count - size)
+    fan.done_seq = fan.done_seq[:size] + array("I", bytes(4 * (event.count - size)))
+    fan.count = event.count
+    fan.remaining = event.count - len(kept)
+    fan.succeeded = len(kept)
+    fan.skipped = fan.cursor = fan.active = 0
+    fan.end = 1 + max((i for i in range(event.count - 1, -1, -1) if fan.marks[i] != CLONE_SUCCEEDED), default=-1)
+    fan.status = "running"
+    if fan.remaining:
+        scope.fans[event.path] = None
+    watch(state, event.path, event.items)
+
+
+def children_added(state: Execution, event: e.ChildrenAdded) -> None:
+    scope = scope_at(state, event.scope)
+    end_plan(state, scope)
+    state.charged += event.charge
+    if event.number > 1:
+        state.replans += 1
+    for path in event.superseded:
+        scope.superseded[path] = None
+        scope.failed -= 1
+    documents = msgspec.json.decode(event.specs)
+    scope.added.append(event.specs)
+    scope.plan_tries = 0
+    add_children(scope, documents)
+
+
+def nodes_closed(state: Execution, event: e.NodesClosed) -> None:
+    status: StepStatus = {  # type: ignore[assignment]  # the values are StepStatus literals
+        "skipped": "skipped",
+        "failed_upstream": "skipped",
+        "canceled": "canceled",
+        "reused": "succeeded",
+        "marked": "succeeded",
+    }[event.status]
+    if event.first >= 0:
+        for index in range(event.first, event.last + 1):
+            close_step(state, opened(state, clone_path(event.paths[0], index)), status)
+        return
+    for path in event.paths:
+        step = find_step(state, path)
+        if step is not None:
+            stop_waiting(state, step)
+            end_attempt(state, step)
+            close_step(state, opened(state, path), status, poison=event.status == "failed_upstream")
+            continue
+        scope, node = locate(state, path)
+        existing = state.nodes.get(path)
+        if isinstance(existing, ScopeState) or node.is_scope:
+            nested = existing if isinstance(existing, ScopeState) else open_scope(state, scope, node, path)
+            enter(scope, node, path)
+            close_scope(state, nested, status, None, poison=event.status == "failed_upstream")
+        elif node.is_fan or node.id in state.each:
+            fan = open_fan(state, scope, node, path)
+            close_fan(state, fan, status, poison=event.status == "failed_upstream")
+        else:
+            close_step(state, opened(state, path), status, poison=event.status == "failed_upstream")
+
+
+def scope_opened(state: Execution, event: e.ScopeOpened) -> None:
+    parent, node = locate(state, event.path)
+    scope = open_scope(state, parent, node, event.path)
+    scope.in_slot = True
+    parent.busy += 1
+    scope.start = event.start
+    scope.visits = dict(event.visits)
+    if event.deadline is not None:
+        set_timer(state, "scope", event.path, event.deadline)
+
+
+def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
+    node = state.nodes[event.path]
+    if isinstance(node, FanState):
+        node.closing = True
+        node.failure = node.failure or event.failure
+        return
+    scope = scope_at(state, event.path)
+    scope.status = "closing"
+    scope.outcome = event.outcome
+    scope.failure = event.failure
+    clear_timer(state, "scope", event.path)
+    if scope.waiting_round:
+        scope.waiting_round = False
+        clear_timer(state, "round", event.path)
+        set_scope_moving(state, scope, False)
+    if scope.open is None:
+        clear_timer(state, "retry", event.path)
+        set_scope_moving(state, scope, False)
+
+
+def scope_closed(state: Execution, event: e.ScopeClosed) -> None:
+    node = state.nodes[event.path]
+    status: StepStatus = "failed" if event.outcome == "retry" else event.outcome
+    poison = event.outcome == "skipped" and event.failure is not None
+    if isinstance(node, FanState):
+        node.failure = event.failure
+        close_fan(state, node, status, poison=poison)
+    else:
+        close_scope(state, scope_at(state, event.path), status, event.failure, poison=poison)
+
+
+def close_scope(
+    state: Execution, scope: ScopeState, status: StepStatus, failure: e.Failure | None, *, poison: bool
+) -> None:
+    scope.status = "closed"
+    scope.outcome = status  # type: ignore[assignment]  # every status of a closed node is a scope's outcome
+    scope.failure = failure
+    scope.kept = status == "succeeded"
+    clear_timer(state, "scope", scope.path)
+    clear_timer(state, "round", scope.path)
+    set_scope_moving(state, scope, False)
+    parent = scope_at(state, parent_of(scope.path))
+    if scope.in_slot:
+        scope.in_slot = False
+        parent.busy -= 1
+    leave_scope(state, parent, scope.node, scope.path, status, poison=poison)
+
+
+def scope_repeated(state: Execution, event: e.ScopeRepeated) -> None:
+    """This visit is over and the next one follows: to its parent the scope is still open."""
+    scope = scope_at(state, event.path)
+    parent = scope_at(state, parent_of(event.path))
+    scope.status = "closed"
+    scope.outcome = "succeeded"
+    clear_timer(state, "scope", event.path)
+    scope.in_slot = False
+    parent.busy -= 1
+    del parent.active[event.path]
+
+
+def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
+    scope = scope_at(state, event.path)
+    reset_children(state, scope, whole_scopes=False)
+    scope.status = "open"
+    scope.outcome = None
+    scope.failure = None
+    scope.round = event.round
+    scope.succeeded = scope.failed = scope.skipped = scope.inner_failed = 0
+    scope.current = scope.taken = None
+    scope.visits = {}
+    scope.poisoned = {}
+    state.budget_left = event.budget_left
+    fill_ready(scope)
+    if scope.node.scope.timeout_ms is not None and event.path != ROOT:
+        set_timer(state, "scope", event.path, state.at + scope.node.scope.timeout_ms)
+    if event.not_before > state.at:
+        scope.waiting_round = True
+        set_scope_moving(state, scope, True)
+        set_timer(state, "round", event.path, event.not_before)
+
+
+def reset_children(state: Execution, scope: ScopeState, *, whole_scopes: bool) -> None:
+    """Everything that was touched in this scope is pending again. What was done stays known.
+
+    In a new run (`whole_scopes`) all completed work is kept; in a new round only what may not or need not be repeated.
+    """
+    for path in list(scope.touched):
+        node = state.nodes[path]
+        if isinstance(node, ScopeState):
+            node.kept = whole_scopes and node.kept and not node.undone
+            if not node.kept:
+                reset_children(state, node, whole_scopes=whole_scopes)
+                node.undone = False
+        elif isinstance(node, FanState):
+            reset_fan(node, keep=whole_scopes or repeats_nothing(node.node))
+        else:
+            reset_step(node, keep=whole_scopes or repeats_nothing(node.node))
+
+
+def repeats_nothing(node: Node) -> bool:
+    return node.step.safety == "NOT_SAFE_TO_RETRY" or node.step.reusable
+
+
+def reset_step(step: StepState, *, keep: bool) -> None:
+    if step.status != "pending":
+        set_status(step, "pending")
+    step.tries = step.losses = step.refused_dispatches = step.undo_tries = 0
+    step.opened_at = 0
+    step.failure = None
+    step.late = None
+    step.unknown_since = 0
+    step.done = step.done and keep
+    if step.undo in ("done", "skipped"):
+        set_undo(step, "none")
+        step.undo_failure = None
+
+
+def reset_fan(fan: FanState, *, keep: bool) -> None:
+    fan.status = "pending"
+    fan.failure = None
+    fan.closing = False
+    fan.busy = fan.cursor = 0
+    fan.queue.clear()
+    for index, mark in enumerate(fan.marks):
+        if mark == CLONE_UNDONE or mark in (CLONE_SKIPPED, CLONE_CANCELED) or (mark == CLONE_SUCCEEDED and not keep):
+            fan.marks[index] = CLONE_PENDING
+    for index, step in list(fan.live.items()):
+        reset_step(step, keep=keep)
+        fan.marks[index] = CLONE_SUCCEEDED if step.done else CLONE_PENDING
+        if step.number > 1:
+            fan.numbers[index] = step.number
+        if step.generation > 1:
+            fan.generations[index] = step.generation
+        if step.undo == "none" and step.undo_number == 0:
+            del fan.live[index]

@@ -1,0 +1,68 @@
+"""The rollback under way."""
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import fan_of, parent_of
+from tenuto.kernel.state import CLONE_UNDONE, Execution, StepState, UndoState, UndoStatus
+
+from .parts import clear_timer, fan_at, scope_at, set_moving, set_undo
+
+
+def compensation_started(state: Execution, event: e.CompensationStarted) -> None:
+    state.undo = UndoState(event.cause, event.groups, event.failure)
+    clear_timer(state, "execution", "")
+
+
+def compensation_stopped(state: Execution, event: e.CompensationStopped) -> None:
+    assert state.undo is not None
+    state.undo.stopped = event.reason
+
+
+def enter_undo(undo: UndoState, path: str) -> None:
+    if path in undo.failed:
+        del undo.failed[path]
+    elif path not in undo.open:
+        undo.cursor += 1
+    undo.open[path] = None
+
+
+def close_undo(state: Execution, step: StepState, status: UndoStatus) -> None:
+    undo = state.undo
+    assert undo is not None
+    set_undo(step, status)
+    set_moving(state, step, False)
+    undo.open.pop(step.path, None)
+    if status == "failed":
+        undo.failed[step.path] = None
+    else:
+        undo.failed.pop(step.path, None)
+        if not undo.failed:
+            undo.stopped = None
+        forget_undone(state, step, undone=status == "done")
+    if not undo.open and undo.group < len(undo.groups) and undo.cursor == len(undo.groups[undo.group]):
+        undo.group += 1
+        undo.cursor = 0
+
+
+def forget_undone(state: Execution, step: StepState, *, undone: bool) -> None:
+    """A step that was undone, or that a person gave up, is not to be undone again."""
+    step.half_done = 0
+    if undone:
+        step.done = False
+    clone = fan_of(step.path)
+    if clone is None:
+        state.compensable.pop(step.path, None)
+    else:
+        fan = fan_at(state, clone[0])
+        if undone:
+            fan.marks[clone[1]] = CLONE_UNDONE
+            if step.undo_failure is None and step.failure is None and step.undo_number == 1:
+                del fan.live[clone[1]]
+    if undone:
+        mark_ancestors_undone(state, step.path)
+
+
+def mark_ancestors_undone(state: Execution, path: str) -> None:
+    while path:
+        path = parent_of(path)
+        scope = scope_at(state, path)
+        scope.undone = True

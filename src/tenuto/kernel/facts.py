@@ -1,0 +1,243 @@
+"""What happened outside. A runtime reports facts; `decide` turns each into events and a verdict.
+
+`at` is when the fact arrived: timers due at or before it fire first, however late it is handled.
+"""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Raw, Struct
+
+from .address import Ref
+from .definition import JSON, CancelMode, ErrorClass
+from .events import NULL, Resolution
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """A fact. Who says so (`actor`) and what brought it (`cause`: a mail's id, a ref, a timer) go into the record."""
+
+    at: int
+    actor: str | None = None
+    cause: str | None = None
+
+
+# Outcomes of an attempt ---------------------------------------------------------------------------------------------
+
+
+class Succeeded(Struct, frozen=True, kw_only=True):
+    result: Raw = NULL
+    usage: int = 0
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    error_class: ErrorClass
+    code: str
+    summary: str = ""
+    retry_after_ms: int | None = None
+    partial_effect: bool = False
+    usage: int = 0
+
+
+class TimedOut(Struct, frozen=True, kw_only=True):
+    usage: int = 0
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    result: Raw = NULL
+
+
+class NotDone(Struct, frozen=True, kw_only=True):
+    pass
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    retry_after_ms: int | None = None
+
+
+class Unknown(Struct, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """A planner's answer: node documents (`definition.node_from_document`)."""
+
+    children: tuple[JSON, ...]
+    usage: int = 0
+
+
+Outcome: TypeAlias = Succeeded | Failed | TimedOut | Done | NotDone | Pending | Unknown | Planned
+
+
+# Facts ----------------------------------------------------------------------------------------------------------
+
+
+class Start(Reading, frozen=True, kw_only=True):
+    """`owned`: whoever starts it also runs it, so that no worker has to be waited for."""
+
+    execution: str
+    tenant: str
+    input: Raw
+    by_step: bool = False
+    each: dict[str, int] = {}
+    headers: dict[str, str] = {}
+    variables: dict[str, Raw] = {}
+    correlation_id: str = ""
+    target: tuple[str, str] | None = None
+    priority: Literal["high", "normal"] = "normal"
+    concurrency_key: str | None = None
+    admitted: bool = True
+    owned: bool = True
+    hold: int = 0
+
+
+class Begun(Reading, frozen=True, kw_only=True):
+    """A worker has a slot for this attempt and is about to call its handler (NOT_SAFE_TO_RETRY only)."""
+
+    ref: Ref
+    worker: str
+    build: str = ""
+
+
+class Reported(Reading, frozen=True, kw_only=True):
+    """An attempt ended. `lease` is set by those who answer from outside: it must be the attempt's."""
+
+    ref: Ref
+    outcome: Outcome
+    started_at: int = 0
+    worker: str = ""
+    build: str = ""
+    lease: str | None = None
+
+
+class Dispatched(Reading, frozen=True, kw_only=True):
+    ref: Ref
+    lane: int = -1
+    routing_key: str = ""
+
+
+class DispatchRefused(Reading, frozen=True, kw_only=True):
+    ref: Ref
+    failure: Failed
+
+
+class Acked(Reading, frozen=True, kw_only=True):
+    ref: Ref
+    lease: str
+    workspace: str = ""
+
+
+class Taken(Reading, frozen=True, kw_only=True):
+    """A worker took the execution over: local attempts granted under an older epoch are lost."""
+
+    epoch: int
+    lease_ms: int = 15_000
+
+
+class Returned(Reading, frozen=True, kw_only=True):
+    """A worker leaves in good order and never began these attempts."""
+
+    refs: tuple[Ref, ...]
+
+
+class Tick(Reading, frozen=True, kw_only=True):
+    """Time passed."""
+
+
+class Signal(Reading, frozen=True, kw_only=True):
+    name: str
+    id: str
+    payload: Raw
+
+
+class Decide(Reading, frozen=True, kw_only=True):
+    """A person's word on a review, named by its id or, for approvals, by its step's path."""
+
+    resolution: Resolution
+    review: str | None = None
+    path: str | None = None
+    reason: str = ""
+    result: Raw = NULL
+    again: bool = False
+
+
+class Pause(Reading, frozen=True, kw_only=True):
+    reason: str = ""
+
+
+class Resume(Reading, frozen=True, kw_only=True):
+    pass
+
+
+class Cancel(Reading, frozen=True, kw_only=True):
+    mode: CancelMode | None = None
+    reason: str = ""
+
+
+class Retry(Reading, frozen=True, kw_only=True):
+    """An audited retry of a failed execution. `again` makes completed effects anew, under new keys."""
+
+    reason: str
+    start: str | None = None
+    again: bool = False
+    admitted: bool = True
+    owned: bool = True
+    hold: int = 0
+
+
+class Admitted(Reading, frozen=True, kw_only=True):
+    key: str
+
+
+class HoldGranted(Reading, frozen=True, kw_only=True):
+    amount: int
+    admitted: bool = True
+
+
+class HoldRefused(Reading, frozen=True, kw_only=True):
+    pass
+
+
+Fact: TypeAlias = (
+    Start
+    | Begun
+    | Reported
+    | Dispatched
+    | DispatchRefused
+    | Acked
+    | Taken
+    | Returned
+    | Tick
+    | Signal
+    | Decide
+    | Pause
+    | Resume
+    | Cancel
+    | Retry
+    | Admitted
+    | HoldGranted
+    | HoldRefused
+)
+
+
+# Verdicts -------------------------------------------------------------------------------------------------------
+
+
+class Applied(Struct, frozen=True):
+    """The fact changed the execution, or was already true of it."""
+
+
+class Ignored(Struct, frozen=True):
+    """Recorded by the caller, nothing changed: an answer that came too late, twice, or from the wrong holder."""
+
+    why: Literal["duplicate", "stale_attempt", "stale_lease", "terminal", "unknown"]
+
+
+class Refused(Struct, frozen=True):
+    """A command that is not allowed now."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+Answer: TypeAlias = Applied | Ignored | Refused
+APPLIED = Applied()

@@ -1,0 +1,175 @@
+"""The compiled tree: a definition with its edges counted, its layers numbered and its expressions at hand.
+
+Authors know four modes; the plan knows two. `sequence`, `parallel` and layers become edges and barriers of a `dag`;
+a `flow` keeps its named transitions. A plan is never changed, and is not the whole tree: children that a planner adds
+while running are compiled into nodes of their own (`compile_children`) and kept in the execution's state.
+"""
+
+from collections.abc import Iterator
+
+from .definition import FAN_OUT_CONCURRENCY, Definition, Scope, Step, content_hash, root_scope
+from .definition import Node as Spec
+from .expression import Expression, Template, compile_expression, compile_template
+
+ITEM_ROOTS = frozenset({"input", "steps", "variables", "context", "item", "index"})
+NODE_ROOTS = frozenset({"input", "steps", "variables", "context"})
+
+
+class Node:
+    """One step or scope of the plan, with what `decide` asks about it."""
+
+    __slots__ = (
+        "branches",
+        "by_id",
+        "children",
+        "compensable",
+        "dependents",
+        "foreach",
+        "id",
+        "index",
+        "is_fan",
+        "is_flow",
+        "is_scope",
+        "key",
+        "layer",
+        "layers",
+        "limit",
+        "outside",
+        "parent",
+        "payload",
+        "queue",
+        "repeat_until",
+        "scope",
+        "spec",
+        "step",
+        "suffix",
+        "unmet",
+        "when",
+    )
+
+    def __init__(self, spec: Spec, parent: "Node | None", index: int) -> None:
+        self.spec = spec
+        self.parent = parent
+        self.index = index
+        self.id = spec.id
+        self.is_scope = isinstance(spec, Scope)
+        self.when = _expression(spec.when)
+        self.queue: str | None = spec.queue or (parent.queue if parent is not None else None)
+        self.layer = 0
+        self.unmet = 0
+        # (index of the child that waits, whether it needs this one's result and is skipped with it)
+        self.dependents: tuple[tuple[int, bool], ...] = ()
+        if isinstance(spec, Scope):
+            self._init_scope(spec)
+        else:
+            self._init_step(spec)
+
+    def _init_step(self, step: Step) -> None:
+        self.step = step
+        self.is_fan = step.foreach is not None
+        self.is_flow = False
+        self.children: tuple[Node, ...] = ()
+        self.foreach = _expression(step.foreach)
+        self.suffix = compile_expression(step.suffix, ITEM_ROOTS) if step.suffix is not None else None
+        self.branches = tuple((compile_expression(b.when, NODE_ROOTS), b.next) for b in step.branches)
+        self.payload: Template | None = compile_template(step.with_) if step.type == "wait" else None
+        self.key = compile_template(step.idempotency_key) if step.idempotency_key is not None else None
+        self.compensable = step.compensation_handler is not None
+        self.limit = step.max_concurrency or FAN_OUT_CONCURRENCY
+        self.outside = self.queue is not None or step.completion == "callback"
+        self.repeat_until: Expression | None = None
+
+    def _init_scope(self, scope: Scope) -> None:
+        self.scope = scope
+        self.is_fan = False
+        self.is_flow = scope.mode == "flow"
+        self.limit = scope.max_concurrency
+        self.outside = self.queue is not None
+        self.compensable = False
+        self.repeat_until = _expression(scope.repeat_until)
+        self.children = compile_children(self, scope.children)
+        self.by_id = {child.id: child for child in self.children}
+        self.layers: tuple[tuple[int, ...], ...] = _layers(self.children) if scope.scheduling == "layered" else ()
+
+    @property
+    def can_repeat(self) -> bool:
+        """Whether its visits are numbered: it stands in a flow, or it is a scope that repeats itself."""
+        return self.repeat_until is not None or (self.parent is not None and self.parent.is_flow)
+
+    def walk(self) -> Iterator["Node"]:
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+class Plan:
+    """A definition, validated and compiled. `watched` are the steps whose results an expression of the plan reads."""
+
+    __slots__ = ("concurrency_key", "definition", "hash", "output", "reads_input", "root", "watched", "watches_all")
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.hash = content_hash(definition)
+        self.root = Node(root_scope(definition), None, 0)
+        key = definition.policies.concurrency_key
+        self.concurrency_key = _expression(key)
+        self.output = compile_template(definition.output) if definition.output is not None else None
+        readers = [reader for node in self.root.walk() for reader in _readers(node)]
+        if self.output is not None:
+            readers.append(self.output)
+        self.watched = frozenset(step for reader in readers for step in reader.steps)
+        self.watches_all = any(reader.reads_all_steps for reader in readers)
+        self.reads_input = any("input" in reader.roots for reader in readers)
+
+
+def compile_children(parent: Node, specs: tuple[Spec, ...]) -> tuple[Node, ...]:
+    """Nodes for these children, with their edges and layers. Mere order is an edge that a skipped child does not break."""
+    children = tuple(Node(spec, parent, index) for index, spec in enumerate(specs))
+    by_id = {child.id: child for child in children}
+    dependents: list[list[tuple[int, bool]]] = [[] for _ in children]
+    for child in children:
+        if parent.scope.mode == "sequence" and child.index > 0:
+            edges = {child.index - 1: False}
+        elif parent.scope.mode == "dag":
+            edges = {by_id[name].index: True for name in child.spec.depends_on}
+        else:
+            edges = {}
+        child.unmet = len(edges)
+        for source, needs_result in edges.items():
+            dependents[source].append((child.index, needs_result))
+    for child, edges_out in zip(children, dependents, strict=True):
+        child.dependents = tuple(edges_out)
+    _number_layers(children)
+    return children
+
+
+def _number_layers(children: tuple[Node, ...]) -> None:
+    unmet = [child.unmet for child in children]
+    ready = [child for child in children if child.unmet == 0]
+    for child in ready:  # grows while it is walked: Kahn's algorithm
+        for index, _ in child.dependents:
+            unmet[index] -= 1
+            children[index].layer = max(children[index].layer, child.layer + 1)
+            if unmet[index] == 0:
+                ready.append(children[index])
+
+
+def _layers(children: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
+    layers: list[list[int]] = [[] for _ in range(1 + max((child.layer for child in children), default=-1))]
+    for child in children:
+        layers[child.layer].append(child.index)
+    return tuple(tuple(layer) for layer in layers)
+
+
+def _expression(source: str | None) -> Expression | None:
+    return compile_expression(source, NODE_ROOTS) if source is not None else None
+
+
+def _readers(node: Node) -> Iterator[Expression | Template]:
+    if node.when is not None:
+        yield node.when
+    if node.repeat_until is not None:
+        yield node.repeat_until
+    if not node.is_scope:
+        yield from (condition for condition, _ in node.branches)
+        yield from (reader for reader in (node.foreach, node.suffix, node.payload, node.key) if reader is not None)

@@ -1,0 +1,160 @@
+"""Whether, when and how an attempt is followed by another: one matrix, three safety declarations, pure functions.
+
+The documentation page "Retries" and its tests are made from `MATRIX`, `EXCEPTIONS` and `judge`.
+"""
+
+from typing import Literal, NamedTuple
+
+from .address import chance
+from .definition import ErrorClass, RetryPolicy, Step
+from .events import Verdict
+
+MAX_LOSSES = 3
+MAX_DISPATCHES = 10
+
+
+class Rule(NamedTuple):
+    """One row of the retry matrix."""
+
+    retried: bool
+    initial_ms: int
+    max_ms: int
+    honours_retry_after: bool
+    then: str
+
+
+MATRIX: dict[ErrorClass, Rule] = {
+    "TRANSIENT": Rule(True, 100, 30_000, False, "fails when its attempts are spent"),
+    "RETRYABLE": Rule(True, 100, 30_000, False, "fails when its attempts are spent"),
+    "RATE_LIMITED": Rule(True, 1_000, 300_000, True, "fails when its attempts are spent"),
+    "DEPENDENCY_FAILED": Rule(True, 5_000, 300_000, True, "fails when its attempts are spent"),
+    "NON_RETRYABLE": Rule(False, 0, 0, False, "fails at once"),
+    "COMPENSATION_REQUIRED": Rule(False, 0, 0, False, "halts until a person decides"),
+    "INDETERMINATE": Rule(True, 100, 30_000, False, "is decided by the step's safety declaration"),
+}
+
+# What ordinary exceptions mean, by the names of their classes: the first name of the exception's ancestry that is here
+# decides. Names, because a definition is data and must mean the same in every process.
+EXCEPTIONS: dict[str, ErrorClass] = {
+    "ConnectionError": "TRANSIENT",
+    "TimeoutError": "TRANSIENT",
+    "InterruptedError": "TRANSIENT",
+    "MemoryError": "TRANSIENT",
+    "LLMTimeoutError": "TRANSIENT",
+    "LLMServiceError": "TRANSIENT",
+    "DiskError": "TRANSIENT",
+    "LLMRateLimitError": "RATE_LIMITED",
+    "InvalidOutputError": "RETRYABLE",
+    "ValueError": "NON_RETRYABLE",
+    "TypeError": "NON_RETRYABLE",
+    "AttributeError": "NON_RETRYABLE",
+    "LookupError": "NON_RETRYABLE",
+    "ArithmeticError": "NON_RETRYABLE",
+    "AssertionError": "NON_RETRYABLE",
+    "ImportError": "NON_RETRYABLE",
+    "NotImplementedError": "NON_RETRYABLE",
+    "FileNotFoundError": "NON_RETRYABLE",
+    "PermissionError": "NON_RETRYABLE",
+    "NotFoundError": "NON_RETRYABLE",
+    "SchemaValidationError": "NON_RETRYABLE",
+    "ValidationError": "NON_RETRYABLE",
+    "AuthenticationError": "NON_RETRYABLE",
+    "AuthorizationError": "NON_RETRYABLE",
+    "TokenExpiredError": "NON_RETRYABLE",
+    "InsufficientCreditsError": "NON_RETRYABLE",
+    "QuotaExceededError": "NON_RETRYABLE",
+    "FeatureNotEnabledError": "NON_RETRYABLE",
+}
+
+
+def classify(ancestry: tuple[str, ...], step: Step, defaults: dict[str, ErrorClass]) -> ErrorClass:
+    """The class of an exception that is none of ours: by the step's table, its definition's, the common one."""
+    for table in (step.classify, defaults, EXCEPTIONS):
+        for name in ancestry:
+            if name in table:
+                return table[name]
+    return "INDETERMINATE" if step.safety == "NOT_SAFE_TO_RETRY" else "RETRYABLE"
+
+
+class Judgement(NamedTuple):
+    verdict: Verdict
+    half_done: bool = False
+    review: Literal["compensation", "indeterminate"] | None = None
+
+
+def judge(
+    step: Step,
+    how: Literal["failed", "timed_out", "lost"],
+    error_class: ErrorClass,
+    *,
+    tries: int,
+    losses: int,
+    may_repeat: bool,
+    partial_effect: bool = False,
+) -> Judgement:
+    """What follows an attempt that did not succeed. `tries` and `losses` count this one.
+
+    `may_repeat` is false where no forward attempt may start any more: under a cancel, in a closing scope.
+    """
+    half_done = (step.partial_effect or partial_effect) and step.compensation_handler is not None
+    if how == "failed" and error_class == "COMPENSATION_REQUIRED":
+        return Judgement("review", review="compensation")
+    unknown = how != "failed" or error_class == "INDETERMINATE"
+    match step.safety:
+        case "SAFE_TO_RETRY":
+            again = may_repeat and (losses <= MAX_LOSSES if how == "lost" else _may_retry(step, error_class, tries))
+            return Judgement("retry") if again else Judgement("fail", half_done)
+        case "SAFE_TO_RETRY_WITH_GUARD":
+            if unknown or (may_repeat and _may_retry(step, error_class, tries)):
+                return Judgement("probe")
+            return Judgement("fail", half_done)
+        case "NOT_SAFE_TO_RETRY":
+            if unknown:
+                if step.reconcile_handler is not None:
+                    return Judgement("probe")
+                return Judgement("review", review="indeterminate")
+            if error_class == "NON_RETRYABLE":
+                return Judgement("fail", half_done)
+            if step.compensation_handler is None or step.compensation_policy == "manual":
+                return Judgement("review", review="compensation")
+            return Judgement("fail", half_done=True)
+
+
+def _may_retry(step: Step, error_class: ErrorClass, tries: int) -> bool:
+    policy = step.retry_policy
+    allowed = error_class == "INDETERMINATE" or error_class in policy.retry_on_classes
+    return allowed and MATRIX[error_class].retried and tries < policy.max_attempts
+
+
+def may_try_again(step: Step, tries: int) -> bool:
+    """Whether a recorded "not done" leaves an attempt to make."""
+    return tries < step.retry_policy.max_attempts
+
+
+def judge_undo(error_class: ErrorClass, tries: int, losses: int, max_attempts: int, *, lost: bool) -> Verdict:
+    """Compensations are safe to repeat by contract: they carry a stable key."""
+    if lost:
+        return "retry" if losses <= MAX_LOSSES else "review"
+    retried = MATRIX[error_class].retried and tries < max_attempts
+    return "retry" if retried else "review"
+
+
+def delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int, retry_after_ms: int | None, *seed: str) -> int:
+    """How long to wait before the attempt that follows the `tries`-th failure."""
+    rule = MATRIX[error_class]
+    wanted, cap = uncapped_delay_ms(policy, error_class, tries)
+    delay = min(wanted, cap)
+    if policy.jitter:
+        delay = round(delay * (1 + policy.jitter * (2 * chance(*seed, str(tries)) - 1)))
+    if retry_after_ms is not None and rule.honours_retry_after:
+        return max(delay, retry_after_ms)
+    return delay
+
+
+def uncapped_delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int) -> tuple[int, int]:
+    """The delay the policy asks for, and the most that it allows."""
+    rule = MATRIX[error_class]
+    initial = rule.initial_ms if policy.initial_delay_ms is None else policy.initial_delay_ms
+    maximum = rule.max_ms if policy.max_delay_ms is None else policy.max_delay_ms
+    growth = 1 << min(max(tries - 1, 0), 40) if policy.backoff_strategy == "exponential" else 1
+    return initial * growth, maximum

@@ -1,0 +1,107 @@
+"""A plan together with the callables of its handlers.
+
+`authoring` binds a user's function to its parameters and types; what is left here is opaque: something that takes a
+`Call` and gives a value. Runtimes fetch the payloads that `Needs` names, make a `Call` of them, and run it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from msgspec import Raw
+
+from .kernel.events import Failure
+from .kernel.plan import Plan
+
+HandlerKind = Literal["step", "compensation", "probe", "planner"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a handler's parameters read, so that nothing else is loaded.
+
+    `results` and the compensations are step ids, or `id#index` for one clone of a fan-out.
+    """
+
+    input: bool = True
+    own_result: bool = False
+    results: tuple[str, ...] = ()
+    compensation_results: tuple[str, ...] = ()
+    compensation_errors: tuple[str, ...] = ()
+
+
+class Call(Protocol):
+    """Everything one call of a handler may read, as raw JSON. Implemented by `runtimes.perform`."""
+
+    @property
+    def context(self) -> object:
+        """The `SagaContext` of this attempt."""
+
+    @property
+    def input(self) -> Raw | None:
+        """The step's own input: its rendered `with`, its item of a fan-out, its entry of StepInputs, or the execution's."""
+
+    @property
+    def own_result(self) -> Raw | None:
+        """For compensations: the result of the step that is undone, if there is one."""
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    @property
+    def variables(self) -> Mapping[str, Raw]: ...
+
+    def result_of(self, step: str) -> Raw | list[Raw | None] | None:
+        """The result of another step; of a fan-out, its clones' results in item order, None where one was skipped."""
+
+    def compensation_result(self, step: str) -> Raw | None: ...
+
+    def compensation_error(self, step: str) -> Failure | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """One callable. `invoke` may raise anything; what it returns `encode` turns into canonical JSON (`PayloadError`)."""
+
+    name: str
+    kind: HandlerKind
+    is_async: bool
+    needs: Needs
+    invoke: Callable[[Call], object]
+    encode: Callable[[object], Raw | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A plan and those of its handlers that this process has."""
+
+    plan: Plan
+    handlers: Mapping[str, Handler]
+    encode_input: Callable[[object], Raw]
+    decode_output: Callable[[Raw | None], object]
+    # step id -> decoder of its result, for result_of() and SagaResult.steps
+    decode_result: Mapping[str, Callable[[Raw | None], object]] = field(default_factory=dict)
+    decode_compensation: Mapping[str, Callable[[Raw | None], object]] = field(default_factory=dict)
+    # what `@saga(output=...)` names, when the output is one step's result
+    output_step: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.plan.definition.name
+
+    @property
+    def version(self) -> int:
+        return self.plan.definition.version
+
+    def missing_handlers(self) -> tuple[str, ...]:
+        """Names of handlers that the plan uses locally and this process does not have."""
+        named: dict[str, None] = {}
+        for node in self.plan.root.walk():
+            if node.is_scope:
+                names = (node.scope.planner,)
+            else:
+                step = node.step
+                names = (step.handler, step.guard_handler, step.reconcile_handler, step.compensation_handler)
+            if node.queue is None:
+                named.update((name, None) for name in names if name is not None)
+        return tuple(name for name in named if name not in self.handlers)

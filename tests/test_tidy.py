@@ -1,0 +1,231 @@
+"""The rules of the architecture, as tests. What imports may do is import-linter's part (see pyproject.toml)."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tenuto
+from tenuto import errors
+from tenuto.errors import TenutoError
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "tenuto"
+TESTS = ROOT / "tests"
+
+PUBLIC = ["TenutoError"]
+
+# `hash` of a string and the order of a set differ between processes: both would make a replay decide otherwise.
+IMPURE_BUILTINS = {"open", "print", "input", "hash", "id", "breakpoint", "exec", "eval", "__import__"}
+KEEPS_ORDER = {"list", "tuple", "enumerate", "iter", "map", "filter", "zip", "reversed", "dict"}
+IGNORES_ORDER = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
+
+NEVER_LOADED_BY_THE_KERNEL = {
+    "aiohttp",
+    "apsw",
+    "asyncio",
+    "asyncpg",
+    "fastapi",
+    "httpx2",
+    "psycopg",
+    "pydantic",
+    "sqlite3",
+    "starlette",
+    "temporalio",
+    "uvicorn",
+}
+
+MAY_SLEEP = {"chaos", "browser"}  # real processes and a real browser have no clock of ours to move
+
+
+# -- The kernel is pure ------------------------------------------------------------------------------------------------
+
+
+def impurities(source: str) -> Iterator[str]:
+    """What in this source may differ between two runs, as far as syntax shows it."""
+    tree = ast.parse(source)
+    harmless = {id(generator) for generator in _generators_whose_order_is_lost(tree)}
+    for node in ast.walk(tree):
+        where = f"line {getattr(node, 'lineno', 0)}"
+        match node:
+            case ast.AsyncFunctionDef() | ast.AsyncFor() | ast.AsyncWith() | ast.Await():
+                yield f"{where}: async"
+            case ast.Global():
+                yield f"{where}: global"
+            case ast.Call(func=ast.Name(id=name)) if name in IMPURE_BUILTINS:
+                yield f"{where}: {name}()"
+            case ast.For(iter=iterated) if _is_set(iterated):
+                yield f"{where}: for over a set"
+            case ast.ListComp(generators=loops) | ast.DictComp(generators=loops) | ast.GeneratorExp(generators=loops):
+                if id(node) not in harmless and any(_is_set(loop.iter) for loop in loops):
+                    yield f"{where}: comprehension over a set"
+            case ast.Call(func=ast.Name(id=name), args=args) if name in KEEPS_ORDER and any(map(_is_set, args)):
+                yield f"{where}: {name}() of a set"
+            case ast.Call(func=ast.Attribute(attr="join"), args=[joined]) if _is_set(joined):
+                yield f"{where}: join of a set"
+            case ast.Starred(value=unpacked) if _is_set(unpacked):
+                yield f"{where}: unpacked set"
+
+
+def _is_set(node: ast.expr) -> bool:
+    match node:
+        case ast.Set() | ast.SetComp():
+            return True
+        case ast.Call(func=ast.Name(id="set" | "frozenset")):
+            return True
+        case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor(), right=right):
+            return _is_set(left) or _is_set(right)
+    return False
+
+
+def _generators_whose_order_is_lost(tree: ast.AST) -> Iterator[ast.GeneratorExp]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[ast.GeneratorExp() as generator, *_]) if name in IGNORES_ORDER:
+                yield generator
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "async def f(): pass",
+        "def f():\n    global x",
+        "open('x')",
+        "key = hash(name)",
+        "for x in set(xs): pass",
+        "for x in {1, 2}: pass",
+        "for x in {y for y in ys}: pass",
+        "for x in set(xs) - done: pass",
+        "[x for x in frozenset(xs)]",
+        "{x: 1 for x in set(xs)}",
+        "tuple(x for x in set(xs))",
+        "tuple(set(xs))",
+        "', '.join({a, b})",
+        "f(*{1, 2})",
+    ],
+)
+def test_an_impurity_is_seen(source: str) -> None:
+    assert list(impurities(source))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "for x in sorted(set(xs)): pass",
+        "any(x > 1 for x in {1, 2})",
+        "if x in {1, 2}: pass",
+        "{x for x in set(xs)}",
+        "self.open(x)",
+        "for x in xs: pass",
+    ],
+)
+def test_what_is_pure_passes(source: str) -> None:
+    assert list(impurities(source)) == []
+
+
+def test_the_kernel_is_pure() -> None:
+    assert {path: found for path in _python(SRC / "kernel") if (found := list(impurities(_text(path))))} == {}
+
+
+def test_the_kernel_loads_no_driver_and_no_framework() -> None:
+    program = """
+import importlib, json, pkgutil, sys
+import tenuto.kernel
+for module in pkgutil.walk_packages(tenuto.kernel.__path__, "tenuto.kernel."):
+    importlib.import_module(module.name)
+print(json.dumps(sorted(sys.modules)))
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    loaded = set(json.loads(answer.stdout))
+    assert "tenuto.kernel" in loaded
+    assert loaded & NEVER_LOADED_BY_THE_KERNEL == set()
+
+
+# -- The public surface ------------------------------------------------------------------------------------------------
+
+
+def test_the_public_names_are_frozen() -> None:
+    assert sorted(tenuto.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_can_be_had(name: str) -> None:
+    assert getattr(tenuto, name) is not None
+    assert name in dir(tenuto)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'tenuto' has no attribute 'nothing'"):
+        getattr(tenuto, "nothing")  # noqa: B009  (mypy would refuse the plain form)
+
+
+def _error_classes() -> list[type[TenutoError]]:
+    found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, TenutoError)]
+    assert TenutoError in found
+    return found
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    codes = {cls.__name__: vars(cls).get("code") for cls in _error_classes()}
+    assert [name for name, code in codes.items() if not code] == []
+    assert len(set(codes.values())) == len(codes), codes
+
+
+@pytest.mark.parametrize("cls", _error_classes(), ids=lambda cls: cls.__name__)
+def test_every_error_explains_itself(cls: type[TenutoError]) -> None:
+    assert cls.__doc__
+    assert str(cls()).endswith(".")
+
+
+# -- Habits ------------------------------------------------------------------------------------------------------------
+
+
+def sleeps(source: str) -> list[int]:
+    """The lines that call something named sleep."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call) and "sleep" in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+    ]
+
+
+def test_a_sleep_is_seen() -> None:
+    assert sleeps("import asyncio\nasyncio.sleep(0)\nx = sleep(1)\nawait_sleep(1)") == [2, 3]
+
+
+def test_tests_do_not_sleep() -> None:
+    awake = [path for path in _python(TESTS) if not MAY_SLEEP & set(path.relative_to(TESTS).parts)]
+    assert {path: lines for path in awake if (lines := sleeps(_text(path)))} == {}
+
+
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+
+
+def test_an_unfinished_mark_is_seen() -> None:
+    assert UNFINISHED.search("# FIX" + "ME: later")
+    assert not UNFINISHED.search("XXXL")
+
+
+def test_nothing_is_left_unfinished() -> None:
+    assert [path for folder in (SRC, TESTS) for path in _python(folder) if UNFINISHED.search(_text(path))] == []
+
+
+def test_the_lock_names_public_registries_only() -> None:
+    hosts = set(re.findall(r"\w+://([^/\"]*)", (ROOT / "uv.lock").read_text(encoding="utf-8")))
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+
+
+def _python(folder: Path) -> list[Path]:
+    found = sorted(folder.rglob("*.py"))
+    assert found, f"{folder} has no Python files"
+    return found
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
