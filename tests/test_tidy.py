@@ -18,7 +18,49 @@ ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src" / "tenuto"
 TESTS = ROOT / "tests"
 
-PUBLIC = ["TenutoError"]
+PUBLIC = [
+    "Batch",
+    "Done",
+    "Engine",
+    "EventContext",
+    "ExpandEach",
+    "FromCompensationError",
+    "FromCompensationResult",
+    "FromStep",
+    "Handle",
+    "Header",
+    "Headers",
+    "HttpCall",
+    "Input",
+    "NotDone",
+    "Outcome",
+    "Pending",
+    "Progress",
+    "Required",
+    "Result",
+    "Retry",
+    "Saga",
+    "SagaBuilder",
+    "SagaContext",
+    "SagaEvents",
+    "SagaReport",
+    "SagaResult",
+    "StepInputs",
+    "StepResult",
+    "TenutoError",
+    "Unknown",
+    "Variable",
+    "Variables",
+    "approval",
+    "compensation_step",
+    "external_step",
+    "group",
+    "handler",
+    "saga",
+    "signal",
+    "step",
+    "wait",
+]
 
 # `hash` of a string and the order of a set differ between processes: both would make a replay decide otherwise.
 IMPURE_BUILTINS = {"open", "print", "input", "hash", "id", "breakpoint", "exec", "eval", "__import__"}

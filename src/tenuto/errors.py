@@ -19,8 +19,10 @@
 # ├── InvalidTransition
 # ├── IdempotencyConflict
 # ├── ConcurrencyConflict
+# ├── TenantLimit
 # ├── ExecutionFailed
 # ├── ResultTimeout
+# ├── StorageError                    the database cannot be used as it is; nothing was lost
 # ├── NotSupported
 # └── EngineClosed
 #
@@ -219,6 +221,12 @@ class ConcurrencyConflict(TenutoError):
     code = "concurrency_conflict"
 
 
+class TenantLimit(TenutoError):
+    """The tenant has as many executions in flight as it may."""
+
+    code = "tenant_limit"
+
+
 class ExecutionFailed(TenutoError):
     """The execution did not succeed.
 
@@ -250,6 +258,12 @@ class ResultTimeout(TenutoError):
     """The execution had not settled when the time to wait for it was over; it goes on regardless."""
 
     code = "result_timeout"
+
+
+class StorageError(TenutoError):
+    """The database cannot be used."""
+
+    code = "storage_error"
 
 
 class NotSupported(TenutoError):

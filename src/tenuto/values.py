@@ -1,9 +1,10 @@
 """Values that cross the durable boundary: from Python to canonical JSON, and back to the annotated type.
 
-Canonical means: one text for one value (compact, fields and keys in the order they have, the members of an annotated
-set sorted), and nothing in it that a database, another language or a later release could read differently: no NaN or
-Infinity, no lone surrogates, no NUL characters, no more than `MAX_DEPTH` levels, and no more bytes than the limit.
-Errors say where in a value something is wrong and why, and never show the value: payloads hold what logs must not.
+Canonical means: one text for one value (compact, fields and keys in the order they have, the members of a set sorted
+where an annotation tells that it is one), and nothing in it that a database, another language or a later release could
+read differently: no NaN or Infinity, no lone surrogates, no NUL characters, no more than `MAX_DEPTH` levels, and no
+more bytes than the limit. Errors say where in a value something is wrong and why, and never show the value: payloads
+hold what logs must not.
 
 msgspec does the work in C. What it does not know (pydantic models, subclasses of str, int and float, unions of several
 classes) comes through its two hooks; pydantic is recognised by its methods and never imported.
@@ -52,14 +53,14 @@ def encoder(annotation: Any = None, *, where: str = "value", limit: int = DEFAUL
 
 @lru_cache(maxsize=4096)
 def _encoder(annotation: Any, where: str, limit: int) -> Encode:
-    to_json = (_BY_ORDER if _holds_sets(annotation) else _AS_IS).encode
+    settled = None if annotation is None else _writer(annotation)
     small = min(limit, _SHALLOW - 1)
 
     def encode(value: object) -> Raw:
         if value is None:
             return _NULL
         try:
-            text = to_json(value)
+            text = (settled or _writer_of(type(value)))(value)
         except Exception as error:
             raise _unencodable(value, where, error) from None
         # Only a text with a null may have been a NaN, and only one with a backslash may hold a NUL.
@@ -90,6 +91,14 @@ _AS_IS = msgspec.json.Encoder(enc_hook=_enc_hook)
 # Two processes walk one set in two orders, and the same input must have the same digest in both.
 _BY_ORDER = msgspec.json.Encoder(enc_hook=_enc_hook, order="deterministic")
 _PACKED = msgspec.msgpack.Encoder(enc_hook=_enc_hook)
+
+
+def _writer(annotation: Any) -> Callable[[object], bytes]:
+    return (_BY_ORDER if _holds_sets(annotation) else _AS_IS).encode
+
+
+# Where nothing is annotated, the value's own class tells.
+_writer_of: Callable[[Any], Callable[[object], bytes]] = lru_cache(maxsize=4096)(_writer)
 
 
 def _look_closely(text: bytes, value: object, where: str, limit: int) -> None:
@@ -213,7 +222,10 @@ def _place_of_key(key: object, position: int) -> str:
     return f"[key {position}]"
 
 
-def _field_names(cls: Any) -> list[str] | None:
+def _field_names(annotation: Any) -> list[str] | None:
+    cls = get_origin(annotation) or annotation
+    if not isinstance(cls, type):
+        return None
     if issubclass(cls, msgspec.Struct):
         return list(cls.__struct_fields__)
     if dataclasses.is_dataclass(cls):
@@ -393,7 +405,7 @@ def _explain(error: Exception) -> tuple[str, str]:
     """Where it does not fit and why, in words that do not show the value."""
     match = _PLACE.fullmatch(str(error))
     place = (match["place"] if match else None) or ""
-    cause = error.__cause__ if isinstance(error, msgspec.ValidationError) else error
+    cause = error.__cause__ if isinstance(error, msgspec.DecodeError) else error
     if cause is None:
         why = match["why"] if match else ""
         return place, "not one of the values allowed" if why.startswith("Invalid enum value") else why
@@ -488,8 +500,6 @@ def _shape(member: Any) -> object:
 
 
 def _holds_sets(annotation: Any) -> bool:
-    if annotation is None:
-        return False
     try:
         info = msgspec.inspect.type_info(annotation)
     except Exception:  # then there is nothing to go by, and sets come in the order they have

@@ -5,7 +5,7 @@ and tested as they are. Nothing is checked here: a saga is judged as a whole, wh
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal, TypeVar, Unpack, overload
+from typing import Any, Generic, TypeVar, Unpack, overload
 
 from tenuto.context import STEP_ID_ATTRIBUTE
 from tenuto.kernel.definition import MAX_VISITS, FailureMode
@@ -22,6 +22,7 @@ from .settings import (
     Declared,
     ExternalCompensation,
     ExternalStep,
+    GroupMode,
     GroupSettings,
     SagaOptions,
     SagaSettings,
@@ -30,6 +31,7 @@ from .settings import (
     StepSettings,
     WaitSettings,
     attach,
+    several,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -136,7 +138,7 @@ def approval(
 ) -> Declared[Any]:
     """A person's decision. Its result is the data that came with it."""
     return Declared(
-        ApprovalSettings(depends_on=depends_on, when=when, deadline=deadline, permission=permission, data=data)
+        ApprovalSettings(depends_on=several(depends_on), when=when, deadline=deadline, permission=permission, data=data)
     )
 
 
@@ -148,7 +150,7 @@ def wait(
     when: str | None = None,
 ) -> Declared[None]:
     """A pause: `wait("10m")`, or until the time that a CEL expression gives."""
-    return Declared(WaitSettings(depends_on=depends_on, when=when, duration=duration, until=until))
+    return Declared(WaitSettings(depends_on=several(depends_on), when=when, duration=duration, until=until))
 
 
 @overload
@@ -178,13 +180,13 @@ def signal(
 ) -> Declared[Any]:
     """Waits for a message from outside. Its result is the payload."""
     return Declared(
-        SignalSettings(depends_on=depends_on, when=when, name=name, payload=payload, deadline=deadline),
+        SignalSettings(depends_on=several(depends_on), when=when, name=name, payload=payload, deadline=deadline),
     )
 
 
 def group(
     *steps: StepRef,
-    mode: Literal["sequence", "parallel", "dag"] = "sequence",
+    mode: GroupMode = "sequence",
     max_concurrency: int = 0,
     failure_mode: FailureMode = "fail_fast",
     max_rounds: int = 3,
@@ -198,7 +200,7 @@ def group(
     return Declared(
         GroupSettings(
             members=steps,
-            depends_on=depends_on,
+            depends_on=several(depends_on),
             when=when,
             mode=mode,
             max_concurrency=max_concurrency,

@@ -18,7 +18,7 @@ def milliseconds(duration: Duration) -> int:
         amount = _of_text(duration)
     elif isinstance(duration, timedelta):
         amount = duration / timedelta(milliseconds=1)
-    elif isinstance(duration, int | float) and not isinstance(duration, bool):
+    elif type(duration) in (int, float):  # and not bool
         amount = duration * 1_000
     else:
         raise ValueError(f"a {type(duration).__name__} is not a duration: {_FORMS}")

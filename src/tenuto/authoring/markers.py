@@ -1,7 +1,8 @@
 """What authors write into annotations to say what a parameter is, and what callers write to give inputs by step."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Concatenate, Generic, Self, TypeAlias, TypeVar
+from types import MappingProxyType
+from typing import Any, Concatenate, Generic, Self, TypeAlias, TypeVar, overload
 
 from tenuto.context import step_name
 
@@ -100,7 +101,7 @@ class ExpandEach(Generic[T]):
 
     @classmethod
     def from_step(cls, step: StepRef, path: str = "result") -> "ExpandEach[Any]":
-        """The items are part of an earlier step's outcome: `@step(foreach=ExpandEach.from_step("prepare", "result.people"))`."""
+        """For `@step(foreach=…)`: the items are in an earlier step's result, at `path` ("result.people")."""
         each: ExpandEach[Any] = ExpandEach(())
         each.source = (step, path)
         return each
@@ -111,9 +112,13 @@ class StepInputs:
 
     __slots__ = ("by_step",)
 
-    def __init__(self, inputs: Mapping[StepRef, object] | Mapping[str, object] | None = None) -> None:
+    @overload
+    def __init__(self, inputs: Mapping[StepRef, object] = ...) -> None: ...
+    @overload
+    def __init__(self, inputs: Mapping[str, object]) -> None: ...  # keys are invariant, so it is no case of the other
+    def __init__(self, inputs: Mapping[Any, object] = MappingProxyType({})) -> None:
         self.by_step: dict[str, object] = {}
-        for step, value in (inputs or {}).items():
+        for step, value in inputs.items():
             self._put(step, value)
 
     def set(self, step: Callable[Concatenate[Any, T, ...], Any], value: T | ExpandEach[T]) -> Self:

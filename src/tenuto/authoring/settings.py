@@ -1,4 +1,4 @@
-"""What authors say about sagas and steps, as they said it. `compile` gives it meaning, and finds what is wrong with it."""
+"""What authors say about sagas and steps, as they said it. `compile` gives it meaning, and finds what is wrong."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -16,7 +16,13 @@ Safety = Literal["safe_to_retry", "safe_to_retry_with_guard", "not_safe_to_retry
 Compensation = Literal[
     "strict_sequential", "grouped_parallel", "retry_with_backoff", "circuit_breaker", "best_effort_parallel"
 ]
+GroupMode = Literal["sequence", "parallel", "dag"]
 Classify: TypeAlias = Mapping[type[Exception], ErrorClass]
+
+
+def several(given: Iterable[Any]) -> tuple[Any, ...]:
+    """As a tuple: a generator can be walked but once, and a single name or function is meant as a list of one."""
+    return (given,) if isinstance(given, str) or callable(given) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,7 @@ class Retry:
 
 
 class StepOptions(TypedDict, total=False):
-    """The keywords of `@step`, `@external_step` and `SagaBuilder.step`. `timeout` is for one attempt, `deadline` for all."""
+    """The keywords of `@step`, `@external_step` and `SagaBuilder.step`. `timeout` is for one attempt."""
 
     depends_on: Iterable[StepRef]
     type: Literal["task", "external_call", "notify"]
@@ -89,6 +95,10 @@ class StepSettings:
     classify: Classify = field(default_factory=dict)
     idempotency_key: str | None = None
     set_variable: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depends_on", several(self.depends_on))
+        object.__setattr__(self, "limits", several(self.limits))
 
 
 class SagaOptions(TypedDict, total=False):
@@ -150,7 +160,7 @@ class GroupSettings:
     members: tuple[StepRef, ...]
     depends_on: Iterable[StepRef] = ()
     when: str | None = None
-    mode: Literal["sequence", "parallel", "dag"] = "sequence"
+    mode: GroupMode = "sequence"
     max_concurrency: int = 0
     failure_mode: FailureMode = "fail_fast"
     max_rounds: int = 3

@@ -15,6 +15,7 @@ from .address import Ref
 from .definition import JSON
 from .effects import DispatchAttempt, Effect, EffectKey, RequestAdmission, RequestHold, RunAttempt
 from .events import Entry, Failure
+from .facts import Answer, Fact
 from .evolve import ADMISSION, HOLD, restore_node, set_timer
 from .plan import Node, Plan
 from .state import (
@@ -43,6 +44,41 @@ def encode_entry(entry: Entry) -> bytes:
 
 def decode_entry(data: bytes) -> Entry:
     return _entry_decoder.decode(data)
+
+
+_fact_decoder = msgspec.json.Decoder(Fact)
+_answer_decoder = msgspec.json.Decoder(Answer)
+
+
+def encode_fact(fact: Fact) -> bytes:
+    """A fact as mail: for an execution that another process owns, or nobody."""
+    return _entry_encoder.encode(fact)
+
+
+def decode_fact(data: bytes) -> Fact:
+    fact: Fact = _fact_decoder.decode(data)
+    return fact
+
+
+def encode_answer(answer: Answer) -> bytes:
+    return _entry_encoder.encode(answer)
+
+
+def decode_answer(data: bytes) -> Answer:
+    answer: Answer = _answer_decoder.decode(data)
+    return answer
+
+
+_entries_decoder = msgspec.json.Decoder(list[Entry])
+
+
+def encode_entries(entries: list[Entry]) -> bytes:
+    """The entries of one decision, as they are stored together."""
+    return _entry_encoder.encode(entries)
+
+
+def decode_entries(data: bytes) -> list[Entry]:
+    return _entries_decoder.decode(data)
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):

@@ -52,11 +52,12 @@ def _completed(state: Execution) -> Iterator[tuple[int, str]]:
 
 
 def _completed_clones(fan: FanState) -> Iterator[tuple[int, str]]:
+    half_done = {index: step.half_done for index, step in fan.live.items() if step.half_done}
     for index, mark in enumerate(fan.marks):
-        if mark == CLONE_SUCCEEDED:
+        if mark == CLONE_SUCCEEDED and index not in fan.spared:
             yield fan.done_seq[index], clone_path(fan.path, index)
-        elif index in fan.live and fan.live[index].half_done:
-            yield fan.live[index].half_done, clone_path(fan.path, index)
+    for index, seq in {**half_done, **fan.owed}.items():
+        yield seq, clone_path(fan.path, index)
 
 
 def _layer(state: Execution, path: str, seq: int) -> tuple[int, ...]:

@@ -240,7 +240,7 @@ class ProbeAnswered(Recorded, frozen=True, array_like=True, tag="probed"):
     phase: Phase
     number: int
     answer: ProbeVerdict
-    verdict: Literal["succeed", "retry", "again", "fail", "review"]
+    verdict: Literal["succeed", "retry", "again", "skip", "fail", "review"]
     started_at: int
     worker: str
     result: Raw = NULL

@@ -7,15 +7,16 @@ Laws
   3. An error names the expression and the kind of failure; of the payload, not one value.
 
 Syntax and meaning are CEL's (github.com/google/cel-spec), the types are JSON's. Where the two differ:
-  - a number is a number: `input.amount * 2` works for 10 and for 10.5, and is a double if either side is. Integers divide
-    as in CEL: `7 / 2 == 3`. Results are 64-bit integers or finite doubles; larger integers of the payload can be passed on
-    and compared, exactly.
-  - keys of maps are strings; there are no bytes; `1u` is 1; `type(x)` is the name of a type.
+  - a number is a number: `input.amount * 2` works for 10 and for 10.5, and is a double if either side is. Integers
+    divide as in CEL: `7 / 2 == 3`. Results are 64-bit integers or finite doubles; larger integers of the payload can
+    be passed on and compared, exactly.
+  - keys of maps are strings, and there are no bytes; `1u` is 1; `type(x)` is the name of a type; `matches` takes its
+    pattern as a literal.
   - a result is JSON: a timestamp becomes "2026-01-31T12:00:00Z", a duration "1h30m0s", both to the microsecond.
 
-The library `cel` reads times and regular expressions; it does not evaluate, though it could. Version 0.10 walks maps in
-random order, is quadratic in `map` and `filter` (10,000 objects take a minute), refuses `10.5 * 2`, rounds large integers,
-puts values into messages, and overflows small stacks. The tests use it as the oracle of what CEL means.
+The library `cel` reads times and regular expressions; it does not evaluate, though it could. Version 0.10 walks maps
+in random order, is quadratic in `map` and `filter` (10,000 objects take a minute), refuses `10.5 * 2`, rounds large
+integers, puts values into messages, and overflows small stacks. The tests use it as the oracle of what CEL means.
 """
 
 import json
@@ -25,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeAlias, TypeVar, cast
 
 from tenuto.errors import ExpressionError
@@ -42,7 +43,7 @@ ROOTS = frozenset({"input", "steps", "variables", "context", "item", "index"})
 MAX_SOURCE = 4096
 MAX_DEPTH = 32
 MAX_LOOPS = 3  # inside one another: each multiplies
-MAX_WORK = 1_000_000  # list elements that one evaluation may visit: about a second
+MAX_WORK = 250_000  # list elements that one evaluation may visit: about a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -422,6 +423,8 @@ class _Parser:
         raise _Invalid(f"{name!r} at character {start + 1} is not known here; an expression here may read {known}")
 
     def method(self, name: str, value: "Compute") -> "Compute":
+        if name == "matches":
+            self.check_pattern()
         if name not in _LOOPS:
             return self.call(name, _METHODS, value)
         if len(self.loops) == MAX_LOOPS:
@@ -446,9 +449,23 @@ class _Parser:
         operands += self.several(")", self.choice)
         if len(operands) != arity:
             raise _Invalid(f"{name}() has the wrong number of arguments")
-        self.uses_time = self.uses_time or name in ("timestamp", "duration")
+        if name in ("timestamp", "duration"):
+            self.uses_time = True
+            _program("duration(a)")  # so that the library is loaded now, and not by the first execution that asks
         first, second = operands[0], operands[1] if arity == 2 else _constant(None)
         return lambda run: function(run, first(run), second(run))
+
+    def check_pattern(self) -> None:
+        # Rust's expressions match in linear time, but a hostile one takes long to compile: a payload may not choose it.
+        token = self.tokens[self.at]
+        if token.kind != "string" or self.tokens[self.at + 1].text != ")":
+            raise _Invalid("matches() takes one literal string, as in input.name.matches('^A')")
+        try:
+            _ask("matches", "a.matches(b)", "", _unquoted(token))
+        except _Failure:
+            raise _Invalid(
+                f"the pattern at character {token.start + 1} is no regular expression, or too large"
+            ) from None
 
     def has(self) -> "Compute":
         value, root, keys = self.member()
@@ -477,8 +494,11 @@ class _Parser:
         if token.kind == "string":
             return _unquoted(token)
         digits = token.text.rstrip("uU")
-        value = float(digits) if token.kind == "double" else int(digits, 16 if digits[:2] in ("0x", "0X") else 10)
-        if not isfinite(value) or (token.kind == "int" and value >= 1 << 64):
+        if token.kind == "int":
+            value: float = int(digits, 16 if digits[:2] in ("0x", "0X") else 10)
+        else:
+            value = float(digits)
+        if value >= (1 << 64 if token.kind == "int" else inf):
             raise _Invalid(f"the number at character {token.start + 1} is too large")
         return value
 
@@ -575,10 +595,12 @@ def _root(name: str) -> Compute:
 
 
 def _path(value: Compute, keys: list[str | int]) -> Compute:
+    named = [(key, repr(key)) for key in keys]  # they stand in the source, so a message may name them
+
     def path(run: _Run) -> object:
         current = value(run)
-        for key in keys:  # they stand in the source, so a message may name them
-            current = _at(current, key, repr(key))
+        for key, name in named:
+            current = _at(current, key, name)
         return current
 
     return path
@@ -662,7 +684,7 @@ def _not(run: _Run, value: object) -> bool:
 
 
 def _negative(run: _Run, value: object) -> object:
-    return _times(run, value, -1)
+    return _minus(run, 0, value)
 
 
 def _equal(run: _Run, left: object, right: object) -> bool:
@@ -703,12 +725,14 @@ def _arithmetic(sign: str, calculate: Callable[[float, float], float]) -> Operat
             raise _Failure(f"{sign!r} does not apply to {_a(left)} and {_a(right)}")
         if sign in "/%" and right == 0:
             raise _Failure("division by zero")
-        if isinstance(left, list | str):
-            run.spend(_size(run, left) + _size(run, right) if isinstance(left, list) else len(left) // 64)
-        with suppress(OverflowError):  # an integer beyond all doubles, or a time
+        if isinstance(left, list | str) and isinstance(right, list | str):
+            run.spend((len(left) + len(right)) // (64 if isinstance(left, str) else 1))
+        try:
             result = calculate(cast(float, left), cast(float, right))
-            if not numbers or (isfinite(result) if "double" in kinds else _fits(result)):
-                return result
+        except OverflowError:  # an integer beyond all doubles, or a time
+            numbers, result = True, inf
+        if not numbers or (isfinite(result) if "double" in kinds else _fits(result)):
+            return result
         raise _Failure(f"the result of {sign!r} is out of range")
 
     return arithmetic
@@ -724,7 +748,7 @@ def _quotient(left: float, right: float) -> float:
     return left / right
 
 
-_times = _arithmetic("*", operator.mul)
+_minus = _arithmetic("-", operator.sub)
 _OPERATORS: tuple[dict[str, Operator], ...] = (  # weakest first
     {
         "==": _equal,
@@ -735,16 +759,16 @@ _OPERATORS: tuple[dict[str, Operator], ...] = (  # weakest first
         ">=": _ordered(">=", operator.ge),
         "in": _within,
     },
-    {"+": _arithmetic("+", operator.add), "-": _arithmetic("-", operator.sub)},
+    {"+": _arithmetic("+", operator.add), "-": _minus},
     {
-        "*": _times,
+        "*": _arithmetic("*", operator.mul),
         "/": _arithmetic("/", _quotient),
         "%": _arithmetic("%", lambda left, right: left - right * _quotient(left, right)),
     },
 )
 
 
-def _size(run: _Run, value: object, _: object = None) -> int:
+def _size(run: _Run, value: object, _: object) -> int:
     return len(value) if isinstance(value, str | list) else len(_map(value, "a string, a list or a map"))
 
 
@@ -757,7 +781,7 @@ def _int(run: _Run, value: object, _: object) -> object:
 
 
 def _double(run: _Run, value: object, _: object) -> object:
-    if _kind(value) in _NUMBERS or (isinstance(value, str) and _TOKEN.fullmatch(value.removeprefix("-"))):
+    if _kind(value) in _NUMBERS or (isinstance(value, str) and re.fullmatch(r"[0-9.eE+-]+", value)):
         with suppress(OverflowError, ValueError):
             if isfinite(number := float(cast(float, value))):
                 return number
@@ -790,9 +814,14 @@ def _duration(run: _Run, value: object, _: object) -> object:
     raise _Failure(f"duration() does not accept this {_kind(value)}")
 
 
+def _contains(run: _Run, text: object, part: object) -> bool:
+    run.spend(len(_string(text)) // 64)
+    return _string(part) in _string(text)
+
+
 def _matches(run: _Run, text: object, pattern: object) -> object:
-    run.spend(100 + len(_string(text)) // 64)  # Rust's regular expressions take linear time: no pattern can explode
-    return _ask("matches", "a.matches(b)", text, _string(pattern))
+    run.spend(50 + len(_string(text)) // 64)  # the library compiles the pattern every time
+    return _ask("matches", "a.matches(b)", text, pattern)
 
 
 def _part_of_time(name: str) -> Operator:
@@ -805,8 +834,9 @@ def _part_of_time(name: str) -> Operator:
 
 
 def _ask(name: str, call: str, a: object, b: object = None) -> object:
+    program = _program(call)
     try:
-        return _program(call).execute({"a": a, "b": b})
+        return program.execute({"a": a, "b": b})
     except BaseException as error:  # a panic in Rust is no Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
@@ -839,7 +869,7 @@ _FUNCTIONS: dict[str, Function] = {
     "type": (1, lambda run, value, _: _kind(value)),
 }
 _METHODS: dict[str, Function] = {
-    "contains": (2, lambda run, text, part: _string(part) in _string(text)),
+    "contains": (2, _contains),
     "endsWith": (2, lambda run, text, part: _string(text).endswith(_string(part))),
     "matches": (2, _matches),
     "size": (1, _size),

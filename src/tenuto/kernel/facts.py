@@ -12,7 +12,7 @@ from .definition import JSON, CancelMode, ErrorClass
 from .events import NULL, Resolution
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class Reading(Struct, frozen=True, kw_only=True, tag=True):
     """A fact. Who says so (`actor`) and what brought it (`cause`: a mail's id, a ref, a timer) go into the record."""
 
     at: int
@@ -23,12 +23,12 @@ class Reading(Struct, frozen=True, kw_only=True):
 # Outcomes of an attempt ---------------------------------------------------------------------------------------------
 
 
-class Succeeded(Struct, frozen=True, kw_only=True):
+class Succeeded(Struct, frozen=True, kw_only=True, tag=True):
     result: Raw = NULL
     usage: int = 0
 
 
-class Failed(Struct, frozen=True, kw_only=True):
+class Failed(Struct, frozen=True, kw_only=True, tag=True):
     error_class: ErrorClass
     code: str
     summary: str = ""
@@ -37,27 +37,27 @@ class Failed(Struct, frozen=True, kw_only=True):
     usage: int = 0
 
 
-class TimedOut(Struct, frozen=True, kw_only=True):
+class TimedOut(Struct, frozen=True, kw_only=True, tag=True):
     usage: int = 0
 
 
-class Done(Struct, frozen=True, kw_only=True):
+class Done(Struct, frozen=True, kw_only=True, tag=True):
     result: Raw = NULL
 
 
-class NotDone(Struct, frozen=True, kw_only=True):
+class NotDone(Struct, frozen=True, kw_only=True, tag=True):
     pass
 
 
-class Pending(Struct, frozen=True, kw_only=True):
+class Pending(Struct, frozen=True, kw_only=True, tag=True):
     retry_after_ms: int | None = None
 
 
-class Unknown(Struct, frozen=True, kw_only=True):
+class Unknown(Struct, frozen=True, kw_only=True, tag=True):
     reason: str = ""
 
 
-class Planned(Struct, frozen=True, kw_only=True):
+class Planned(Struct, frozen=True, kw_only=True, tag=True):
     """A planner's answer: node documents (`definition.node_from_document`)."""
 
     children: tuple[JSON, ...]
@@ -70,8 +70,8 @@ Outcome: TypeAlias = Succeeded | Failed | TimedOut | Done | NotDone | Pending | 
 # Facts ----------------------------------------------------------------------------------------------------------
 
 
-class Start(Reading, frozen=True, kw_only=True):
-    """`owned`: whoever starts it also runs it, so that no worker has to be waited for."""
+class Start(Reading, frozen=True, kw_only=True, tag=True):
+    """`owned`: whoever starts it also runs it, as its owner of epoch 1, so that no worker has to be waited for."""
 
     execution: str
     tenant: str
@@ -89,7 +89,7 @@ class Start(Reading, frozen=True, kw_only=True):
     hold: int = 0
 
 
-class Begun(Reading, frozen=True, kw_only=True):
+class Begun(Reading, frozen=True, kw_only=True, tag=True):
     """A worker has a slot for this attempt and is about to call its handler (NOT_SAFE_TO_RETRY only)."""
 
     ref: Ref
@@ -97,7 +97,7 @@ class Begun(Reading, frozen=True, kw_only=True):
     build: str = ""
 
 
-class Reported(Reading, frozen=True, kw_only=True):
+class Reported(Reading, frozen=True, kw_only=True, tag=True):
     """An attempt ended. `lease` is set by those who answer from outside: it must be the attempt's."""
 
     ref: Ref
@@ -108,47 +108,47 @@ class Reported(Reading, frozen=True, kw_only=True):
     lease: str | None = None
 
 
-class Dispatched(Reading, frozen=True, kw_only=True):
+class Dispatched(Reading, frozen=True, kw_only=True, tag=True):
     ref: Ref
     lane: int = -1
     routing_key: str = ""
 
 
-class DispatchRefused(Reading, frozen=True, kw_only=True):
+class DispatchRefused(Reading, frozen=True, kw_only=True, tag=True):
     ref: Ref
     failure: Failed
 
 
-class Acked(Reading, frozen=True, kw_only=True):
+class Acked(Reading, frozen=True, kw_only=True, tag=True):
     ref: Ref
     lease: str
     workspace: str = ""
 
 
-class Taken(Reading, frozen=True, kw_only=True):
+class Taken(Reading, frozen=True, kw_only=True, tag=True):
     """A worker took the execution over: local attempts granted under an older epoch are lost."""
 
     epoch: int
     lease_ms: int = 15_000
 
 
-class Returned(Reading, frozen=True, kw_only=True):
+class Returned(Reading, frozen=True, kw_only=True, tag=True):
     """A worker leaves in good order and never began these attempts."""
 
     refs: tuple[Ref, ...]
 
 
-class Tick(Reading, frozen=True, kw_only=True):
+class Tick(Reading, frozen=True, kw_only=True, tag=True):
     """Time passed."""
 
 
-class Signal(Reading, frozen=True, kw_only=True):
+class Signal(Reading, frozen=True, kw_only=True, tag=True):
     name: str
     id: str
     payload: Raw
 
 
-class Decide(Reading, frozen=True, kw_only=True):
+class Decide(Reading, frozen=True, kw_only=True, tag=True):
     """A person's word on a review, named by its id or, for approvals, by its step's path."""
 
     resolution: Resolution
@@ -159,20 +159,20 @@ class Decide(Reading, frozen=True, kw_only=True):
     again: bool = False
 
 
-class Pause(Reading, frozen=True, kw_only=True):
+class Pause(Reading, frozen=True, kw_only=True, tag=True):
     reason: str = ""
 
 
-class Resume(Reading, frozen=True, kw_only=True):
+class Resume(Reading, frozen=True, kw_only=True, tag=True):
     pass
 
 
-class Cancel(Reading, frozen=True, kw_only=True):
+class Cancel(Reading, frozen=True, kw_only=True, tag=True):
     mode: CancelMode | None = None
     reason: str = ""
 
 
-class Retry(Reading, frozen=True, kw_only=True):
+class Retry(Reading, frozen=True, kw_only=True, tag=True):
     """An audited retry of a failed execution. `again` makes completed effects anew, under new keys."""
 
     reason: str
@@ -183,16 +183,16 @@ class Retry(Reading, frozen=True, kw_only=True):
     hold: int = 0
 
 
-class Admitted(Reading, frozen=True, kw_only=True):
+class Admitted(Reading, frozen=True, kw_only=True, tag=True):
     key: str
 
 
-class HoldGranted(Reading, frozen=True, kw_only=True):
+class HoldGranted(Reading, frozen=True, kw_only=True, tag=True):
     amount: int
     admitted: bool = True
 
 
-class HoldRefused(Reading, frozen=True, kw_only=True):
+class HoldRefused(Reading, frozen=True, kw_only=True, tag=True):
     pass
 
 
@@ -221,17 +221,17 @@ Fact: TypeAlias = (
 # Verdicts -------------------------------------------------------------------------------------------------------
 
 
-class Applied(Struct, frozen=True):
+class Applied(Struct, frozen=True, tag=True):
     """The fact changed the execution, or was already true of it."""
 
 
-class Ignored(Struct, frozen=True):
+class Ignored(Struct, frozen=True, tag=True):
     """Recorded by the caller, nothing changed: an answer that came too late, twice, or from the wrong holder."""
 
     why: Literal["duplicate", "stale_attempt", "stale_lease", "terminal", "unknown"]
 
 
-class Refused(Struct, frozen=True):
+class Refused(Struct, frozen=True, tag=True):
     """A command that is not allowed now."""
 
     code: str

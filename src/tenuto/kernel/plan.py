@@ -105,12 +105,13 @@ class Node:
 class Plan:
     """A definition, validated and compiled. `watched` are the steps whose results an expression of the plan reads."""
 
-    __slots__ = ("concurrency_key", "definition", "hash", "output", "reads_input", "root", "watched", "watches_all")
+    __slots__ = ("concurrency_key", "definition", "has_queues", "hash", "output", "reads_input", "root", "watched", "watches_all")
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
         self.hash = content_hash(definition)
         self.root = Node(root_scope(definition), None, 0)
+        self.has_queues = any(node.queue is not None for node in self.root.walk())
         key = definition.policies.concurrency_key
         self.concurrency_key = _expression(key)
         self.output = compile_template(definition.output) if definition.output is not None else None

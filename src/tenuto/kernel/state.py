@@ -58,7 +58,7 @@ STEP_TRANSITIONS: dict[StepStatus, tuple[StepStatus, ...]] = {
     "pending": ("running", "awaiting_approval", "succeeded", "failed", "skipped", "canceled"),
     "running": ("retrying", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
     "retrying": ("running", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
-    "awaiting_approval": ("running", "succeeded", "failed", "timed_out", "skipped", "canceled"),
+    "awaiting_approval": ("retrying", "succeeded", "failed", "timed_out", "skipped", "canceled"),
     "succeeded": ("pending",),
     "failed": ("pending",),
     "timed_out": ("pending",),
@@ -71,8 +71,8 @@ UNDO_TRANSITIONS: dict[UndoStatus, tuple[UndoStatus, ...]] = {
     "pending": ("running", "awaiting_approval", "skipped"),
     "running": ("retrying", "done", "failed", "skipped"),
     "retrying": ("running", "skipped"),
-    "awaiting_approval": ("running", "done", "skipped"),
-    "failed": ("running", "done", "skipped"),
+    "awaiting_approval": ("retrying", "done", "skipped"),
+    "failed": ("retrying", "done", "skipped"),
     "done": ("none",),
     "skipped": ("none", "pending"),
 }
@@ -154,9 +154,14 @@ class FanState(Struct, tag="fan"):
     succeeded: int = 0
     skipped: int = 0
     closing: bool = False
-    # What a compact clone cannot say: attempts beyond the first, generations beyond the first.
+    # What a compact clone cannot say: attempts beyond the first (of guard and reconcile: any), later generations,
+    # effects of an earlier round that are still to be undone, effects that a person said to leave.
     numbers: dict[int, int] = {}
+    probe_numbers: dict[int, tuple[int, int]] = {}
+    undo_numbers: dict[int, int] = {}
     generations: dict[int, int] = {}
+    owed: dict[int, int] = {}
+    spared: dict[int, None] = {}
     failure: Failure | None = None
     kept: bool = False
     undone: bool = False
@@ -199,6 +204,7 @@ class ScopeState(Struct, tag="scope"):
     open: OpenAttempt | None = None
     plan_number: int = 0
     plan_tries: int = 0
+    plan_losses: int = 0
     inner_failed: int = 0
     superseded: dict[str, None] = {}
 
@@ -353,7 +359,7 @@ class Execution:
             return self.finished
         if self.pause is not None:
             return "paused"
-        if self.reviews and self.moving == 0 and self.admitted:
+        if self.moving == 0 and self.admitted and any(r.kind != "dead_letter" for r in self.reviews.values()):
             return "waiting_approval"
         return "running"
 

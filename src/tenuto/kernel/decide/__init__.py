@@ -30,6 +30,10 @@ class Decision(Struct, frozen=True):
 def decide(state: Execution, fact: f.Fact, now: int) -> Decision:
     """Decides one fact. `state` is changed; if the entries cannot be committed it must be thrown away."""
     turn = Turn(state, now)
+    if isinstance(fact, f.Taken):  # whatever is granted in this turn, by timers too, is granted to the new owner
+        turn.epoch = max(fact.epoch, state.epoch)
+    elif isinstance(fact, f.Start) and fact.owned:  # epoch 0 is nobody's: what was granted under it cannot be lost
+        turn.epoch = max(1, state.epoch)
     if state.timers:
         fire_due(turn, min(fact.at, turn.now))
     turn.cause, turn.actor = fact.cause, fact.actor

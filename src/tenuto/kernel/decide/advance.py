@@ -9,6 +9,7 @@ from typing import Literal
 
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import ROOT, child_path, clone_path, parent_of, review_id, segments, step_id
+from tenuto.kernel.compensation import undo_groups
 from tenuto.kernel.definition import FAIL, FAN_OUT_LIMIT, JSON, SUCCEED
 from tenuto.kernel.events import (
     NULL,
@@ -32,9 +33,9 @@ from tenuto.kernel.evolve import scope_at
 from tenuto.kernel.expression import evaluate_bool, evaluate_key, evaluate_list
 from tenuto.kernel.plan import Node
 from tenuto.kernel.retry import MATRIX
-from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, NodeState, ScopeState, StepState
 
-from .ending import advance_undo, end, finish
+from .ending import advance_undo, end
 from .turn import Turn, encode, evaluation_scope, may_start, refusal, scope_of
 
 ROUND_DELAY_MS = 100
@@ -46,7 +47,7 @@ def advance(turn: Turn, scope: ScopeState) -> None:
     """Starts what can start in this scope; closes it when nothing is left; then does the same for what is above it."""
     while True:
         _start_children(turn, scope)
-        if not _settle(turn, scope):
+        if not _settle(turn, scope) and scope.status != "closed":  # or it was closed together with its parent
             return
         scope = scope_of(turn.state, scope.path)
 
@@ -76,16 +77,17 @@ def _start_children(turn: Turn, scope: ScopeState) -> None:
     if scope.status != "open" or scope.waiting_round or not may_start(turn.state):
         return
     if _needs_plan(scope):
-        if scope.open is None and not scope.moving:
-            turn.grant(scope.path, "plan", scope.plan_number + 1)
+        _ask_planner(turn, scope)
         return
+    if _needs_new_plan(turn.state, scope):
+        _ask_planner(turn, scope)
     limit = scope.node.limit
     _start_queued(turn, scope, limit)
+    for fan_path in list(scope.fans):
+        _start_clones(turn, scope, fan_path)
     if scope.node.is_flow:
         _follow_flow(turn, scope)
         return
-    for fan_path in list(scope.fans):
-        _start_clones(turn, scope, fan_path)
     while scope.ready and _is_open(scope) and (not limit or scope.busy < limit):
         child = scope.children[scope.ready[0]]
         _open_child(turn, scope, child, child_path(scope.path, child.id, visit=1 if child.repeat_until else None))
@@ -110,6 +112,20 @@ def _start_queued(turn: Turn, scope: ScopeState, limit: int) -> None:
 
 def _needs_plan(scope: ScopeState) -> bool:
     return scope.node.scope.planner is not None and not scope.added
+
+
+def _needs_new_plan(state: Execution, scope: ScopeState) -> bool:
+    """Most children failed, or many of theirs: another decomposition may do better."""
+    spec = scope.node.scope
+    if spec.planner is None or scope.status != "open" or state.replans >= spec.max_replans or state.cancel is not None:
+        return False
+    standing = len(scope.children) - len(scope.superseded)
+    return scope.failed * 2 > standing or scope.inner_failed > REPLAN_INNER_FAILURES
+
+
+def _ask_planner(turn: Turn, scope: ScopeState) -> None:
+    if scope.open is None and not scope.moving:
+        turn.grant(scope.path, "plan", scope.plan_number + 1)
 
 
 def _follow_flow(turn: Turn, scope: ScopeState) -> None:
@@ -174,7 +190,7 @@ def _is_kept(state: Execution, path: str) -> bool:
     node = state.nodes.get(path)
     if isinstance(node, ScopeState):
         return node.kept
-    return isinstance(node, StepState) and node.done
+    return isinstance(node, StepState) and node.done and node.node.step.type != "decision"
 
 
 def refuse(turn: Turn, scope: ScopeState, node: Node, path: str, failure: Failure) -> None:
@@ -284,31 +300,39 @@ def _parse_rfc3339(text: str) -> int | None:
 def _open_scope(turn: Turn, node: Node, path: str) -> None:
     state = turn.state
     deadline = None if node.scope.timeout_ms is None else turn.now + node.scope.timeout_ms
-    start, visits = restart_point(state, node, path) if state.run > 1 and node.is_flow else (None, {})
+    start, visits = restart_point(state, path) if state.run > 1 and node.is_flow else (None, {})
     turn.emit(ScopeOpened(path, deadline, start, visits))
     scope = scope_at(state, path)
     _start_children(turn, scope)
     _settle(turn, scope)
 
 
-def restart_point(state: Execution, node: Node, path: str) -> tuple[str | None, dict[str, int]]:
-    """Where a flow begins again in a new run: at its earliest undone visit, else at the step that failed.
+def restart_point(state: Execution, path: str, at: str | None = None) -> tuple[str | None, dict[str, int]]:
+    """Where a flow begins again in a new run: where it is told, else at its earliest undone visit, else where it failed.
 
     Visits completed before that point keep their numbers, so that a later loop is a new visit; the others are met again,
     and taken from the record or made anew.
     """
     scope = state.nodes.get(path)
     if not isinstance(scope, ScopeState) or scope.current is None:
-        return None, {}
-    steps = [step for p in scope.touched if isinstance(step := state.nodes[p], StepState)]
-    undone = min((step for step in steps if step.undo == "done"), key=lambda step: step.done_seq, default=None)
-    begin = undone.path if undone is not None else scope.current
-    before = undone.done_seq if undone is not None else state.seq + 1
-    visits: dict[str, int] = {}
-    for step in steps:
-        if step.done and step.done_seq < before:
-            visits[step.node.id] = visits.get(step.node.id, 0) + 1
-    return step_id(begin), visits
+        return at, {}
+    reached = list(scope.touched)  # in the order of the visits
+    if at is not None:
+        begin = next((path for path in reversed(reached) if step_id(path) == at), None)
+    else:
+        begin = next(path for path in reached if path == scope.current or _is_unmade(state, state.nodes[path]))
+    before = reached if begin is None else reached[: reached.index(begin)]
+    visits = {segment.id: segment.visit or 1 for segment in (segments(path)[-1] for path in before)}
+    return at if begin is None else step_id(begin), visits
+
+
+def _is_unmade(state: Execution, node: NodeState) -> bool:
+    """Whether anything in this node was completed and is to be made again: it was undone, or an operator said so."""
+    if isinstance(node, StepState):
+        return node.done_seq > 0 and not node.done
+    if isinstance(node, FanState):
+        return any(seq and mark != CLONE_SUCCEEDED for mark, seq in zip(node.marks, node.done_seq, strict=True))
+    return any(_is_unmade(state, state.nodes[path]) for path in node.touched)
 
 
 # Fan-outs -----------------------------------------------------------------------------------------------------------
@@ -367,6 +391,7 @@ def _start_clones(turn: Turn, scope: ScopeState, path: str) -> None:
                 last += 1
         if not _can_afford(turn.state, fan.node):
             fail_clone(turn, fan, _out_of_credits(path))
+            settle_fan(turn, fan)
             return
         if last == first:
             turn.grant(clone_path(path, first), "forward", fan.numbers.get(first, 0) + 1)
@@ -382,6 +407,8 @@ def _free_slots(scope: ScopeState, fan: FanState) -> int:
 
 def settle_fan(turn: Turn, fan: FanState) -> bool:
     """Closes a fan-out when its clones are closed, or, once one of them failed, when the running ones are."""
+    if fan.status != "running":  # its scope closed it already
+        return False
     state = turn.state
     scope = scope_of(state, fan.path)
     halted = fan.closing or scope.status != "open"
@@ -403,7 +430,7 @@ def settle_fan(turn: Turn, fan: FanState) -> bool:
 
 def fail_clone(turn: Turn, fan: FanState, failure: Failure) -> None:
     """One clone failed for good: no further ones start, and a scope that fails fast closes with them."""
-    if fan.closing:
+    if fan.closing or fan.status != "running":
         return
     scope = scope_of(turn.state, fan.path)
     turn.emit(ScopeClosing(fan.path, "failed", failure))
@@ -435,36 +462,31 @@ def fail_child(turn: Turn, scope: ScopeState, failure: Failure) -> None:
         if edge is not None:
             turn.emit(BranchTaken(scope.current, edge))
             return
-    if replan(turn, scope):
-        return
-    close_scope(turn, scope, "retry" if _may_restart(turn.state, scope, failure) else "failed", failure)
+    if scope.open is not None or _needs_new_plan(turn.state, scope):
+        return  # its planner is asked, or will be: `advance` sees to it
+    fail_scope(turn, scope, failure)
+
+
+def fail_scope(turn: Turn, scope: ScopeState, failure: Failure) -> None:
+    if scope.status == "open":
+        close_scope(turn, scope, "retry" if _may_restart(turn.state, scope, failure) else "failed", failure)
 
 
 def _may_restart(state: Execution, scope: ScopeState, failure: Failure) -> bool:
     spec = scope.node.scope
+    rounds = state.run if _restarts_as_run(state, scope) else scope.round
     return (
         spec.failure_mode == "retry"
         and MATRIX[failure.error_class].retried
-        and scope.round < spec.max_rounds
+        and rounds < spec.max_rounds
         and state.budget_left > 0
         and state.cancel is None
     )
 
 
-def replan(turn: Turn, scope: ScopeState) -> bool:
-    """Asks the planner again when most children failed. True while its answer is awaited."""
-    state = turn.state
-    spec = scope.node.scope
-    if spec.planner is None or scope.status != "open":
-        return False
-    if scope.open is not None or ("retry", scope.path) in state.timers:
-        return True
-    standing = len(scope.children) - len(scope.superseded)
-    bad = scope.failed * 2 > standing or scope.inner_failed > REPLAN_INNER_FAILURES
-    if not bad or state.replans >= spec.max_replans or not may_start(state):
-        return False
-    turn.grant(scope.path, "plan", scope.plan_number + 1)
-    return True
+def _restarts_as_run(state: Execution, scope: ScopeState) -> bool:
+    """What is paid for with credits is not run again in a round but as a run of its own, with credits of its own."""
+    return scope.path == ROOT and state.hold > 0
 
 
 def close_scope(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
@@ -520,6 +542,9 @@ def _settle(turn: Turn, scope: ScopeState) -> bool:
     while _has_ended(state, scope):
         outcome, failure = _outcome(state, scope)
         if outcome == "retry":
+            if _tried_in_vain(state, scope):
+                turn.emit(ScopeClosing(scope.path, "failed", failure))
+                continue
             _restart(turn, scope)
             return False
         if outcome == "succeeded" and scope.status == "open" and not _is_over(turn, scope):
@@ -530,7 +555,7 @@ def _settle(turn: Turn, scope: ScopeState) -> bool:
         if scope.path != ROOT:
             _close(turn, scope, outcome, failure)
             return True
-        if state.pause is None and state.admitted:
+        if state.pause is None and (state.admitted or not undo_groups(state)):  # an undo waits for its turn, too
             end(turn, outcome, failure)
         return False
     return False
@@ -566,7 +591,7 @@ def _outcome(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failure
         timed_out = scope.taken is None and _closed_status(state, scope.current) == "timed_out"
         failure = node.failure or refusal(scope.current, "flow_failed", "the flow ended in $fail")
         return "timed_out" if timed_out else "failed", failure
-    if scope.failed > len(scope.superseded) and scope.succeeded == 0 and scope.node.scope.planner is not None:
+    if scope.failed and scope.succeeded == 0 and scope.node.scope.planner is not None:
         return "failed", refusal(scope.path, "all_children_failed", "no child succeeded")
     if scope.succeeded or not scope.children:
         return "succeeded", None
@@ -577,13 +602,26 @@ def _outcome(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failure
     return "skipped", None
 
 
+def _tried_in_vain(state: Execution, scope: ScopeState) -> bool:
+    """Whether a step in this scope that is not safe to retry was tried and not completed: a round would retry it."""
+    for path in scope.touched:
+        node = state.nodes[path]
+        if isinstance(node, ScopeState):
+            if _tried_in_vain(state, node):
+                return True
+        elif node.node.step.safety == "NOT_SAFE_TO_RETRY":
+            steps = node.live.values() if isinstance(node, FanState) else (node,)
+            if any(not step.done and step.tries + step.losses > 0 for step in steps):
+                return True
+    return False
+
+
 def _restart(turn: Turn, scope: ScopeState) -> None:
     """The next round of a scope that failed."""
     state = turn.state
-    if scope.path == ROOT and state.hold:
-        # Another run of its own: it needs credits of its own, and fails if they cannot be had.
+    if _restarts_as_run(state, scope):
         if state.pause is None:
-            finish(turn, "failed", scope.failure, retry_hold=state.hold)
+            end(turn, "retry", scope.failure)
         return
     delay = ROUND_DELAY_MS << (scope.round - 1)
     turn.emit(ScopeRestarted(scope.path, scope.round + 1, state.budget_left - 1, turn.now + delay))

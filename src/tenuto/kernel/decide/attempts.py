@@ -27,8 +27,9 @@ from tenuto.kernel.events import (
     ReviewOpened,
     ReviewResolved,
     StepsReady,
+    Verdict,
 )
-from tenuto.kernel.evolve import fan_at, find_step, step_at
+from tenuto.kernel.evolve import fan_at, find_step, scope_at
 from tenuto.kernel.facts import (
     APPLIED,
     Acked,
@@ -40,6 +41,7 @@ from tenuto.kernel.facts import (
     Failed,
     Ignored,
     NotDone,
+    Outcome,
     Pending,
     Planned,
     Reported,
@@ -50,15 +52,24 @@ from tenuto.kernel.facts import (
     Unknown,
 )
 from tenuto.kernel.plan import Node
-from tenuto.kernel.retry import MAX_DISPATCHES, delay_ms, judge, judge_undo, may_try_again, uncapped_delay_ms
+from tenuto.kernel.retry import (
+    MAX_DISPATCHES,
+    MAX_LOSSES,
+    delay_ms,
+    judge,
+    judge_undo,
+    may_try_again,
+    uncapped_delay_ms,
+)
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
-from .advance import advance, disposition, fail_child, fail_clone, settle_fan
+from .advance import advance, close_scope, disposition, fail_child, fail_clone, fail_scope, settle_fan
 from .ending import advance_undo, open_undo_failure, undo_max_attempts
-from .turn import Turn, encode, evaluation_scope, may_repeat, may_start, scope_of
+from .turn import Turn, encode, evaluation_scope, has_slot, may_repeat, may_start, scope_of
 
 PLAN_POLICY = RetryPolicy()
 PROBE_POLICY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=60_000)
+_SUCCEEDED = bytes([CLONE_SUCCEEDED])
 SETTLED_BY_ITSELF = "the attempt's own answer came after all"
 
 
@@ -99,15 +110,20 @@ def _why_stale(state: Execution, holder: StepState | ScopeState | None, fact: Re
         return Ignored("duplicate" if _was_closed_clone(state, ref) else "unknown")
     if holder.open is not None and holder.open.ref == ref:
         return None
-    if isinstance(holder, StepState) and holder.late == ref:
-        return None if not isinstance(fact.outcome, TimedOut) else Ignored("duplicate")
+    if isinstance(holder, StepState) and holder.late == ref and not _tells_nothing(fact.outcome):
+        return None
     return Ignored(_staleness(holder, ref))
+
+
+def _tells_nothing(outcome: Outcome) -> bool:
+    """That it is unknown what became of the attempt is known already."""
+    return isinstance(outcome, TimedOut) or (isinstance(outcome, Failed) and outcome.error_class == "INDETERMINATE")
 
 
 def _was_closed_clone(state: Execution, ref: Ref) -> bool:
     clone = fan_of(ref.path)
     fan = state.nodes.get(clone[0]) if clone is not None else None
-    return isinstance(fan, FanState) and clone is not None and fan.marks[clone[1]] == CLONE_SUCCEEDED
+    return isinstance(fan, FanState) and clone is not None and fan.marks[clone[1] : clone[1] + 1] == _SUCCEEDED
 
 
 def _staleness(holder: StepState | ScopeState, ref: Ref) -> Literal["duplicate", "stale_attempt", "unknown"]:
@@ -174,7 +190,7 @@ def succeed(turn: Turn, step: StepState, fact: Reported) -> None:
         )
     )
     if exhausted:
-        _stop_for_credits(turn, step)
+        _stop_for_credits(turn, step.path)
     go_on(turn, step)
 
 
@@ -188,9 +204,11 @@ def _charge(state: Execution, usage: int) -> tuple[int, bool]:
     return min(usage, left), state.hold > 0 and usage > left
 
 
-def _stop_for_credits(turn: Turn, step: StepState) -> None:
-    failure = Failure("NON_RETRYABLE", "credits_exhausted", "the run used more than was reserved for it", step.path)
-    fail_child(turn, turn.state.root, failure)
+def _stop_for_credits(turn: Turn, path: str) -> None:
+    """Nothing more can be paid for, whatever edges and failure modes there are."""
+    failure = Failure("NON_RETRYABLE", "credits_exhausted", "the run used more than was reserved for it", path)
+    if turn.state.root.status == "open":
+        close_scope(turn, turn.state.root, "failed", failure)
 
 
 def go_on(turn: Turn, step: StepState) -> None:
@@ -198,12 +216,7 @@ def go_on(turn: Turn, step: StepState) -> None:
     state = turn.state
     clone = fan_of(step.path)
     if clone is not None:
-        fan = fan_at(state, clone[0])
-        if fan.remaining and not fan.closing and scope_of(state, fan.path).status == "open":
-            advance(turn, scope_of(state, fan.path))
-            return
-        if not settle_fan(turn, fan):
-            return
+        settle_fan(turn, fan_at(state, clone[0]))
     advance(turn, scope_of(state, step.path))
 
 
@@ -212,24 +225,26 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
     ref = fact.ref
     spec = step.node.step
     failure = Failure(outcome.error_class, outcome.code, outcome.summary, ref.path)
-    tries = step.tries + 1
+    tries = step.tries + (ref != step.late)  # a late answer: this attempt was counted when it timed out or was lost
+    charge, exhausted = _charge(state, outcome.usage)
     judgement = judge(
         spec,
         "failed",
         outcome.error_class,
         tries=tries,
         losses=step.losses,
-        may_repeat=may_repeat(state, step),
+        may_repeat=may_repeat(state, step) and not exhausted,
         partial_effect=outcome.partial_effect,
     )
     retry_at = None
     if judgement.verdict == "retry" or (judgement.verdict == "probe" and outcome.error_class != "INDETERMINATE"):
         wait = delay_ms(spec.retry_policy, outcome.error_class, tries, outcome.retry_after_ms, state.id, ref.path)
         retry_at = turn.now + wait
+    elif judgement.verdict == "probe" and state.pause is not None:
+        retry_at = turn.now  # asked on resume
     verdict = judgement.verdict
     if verdict == "fail":
-        verdict = _disposition(state, step)
-    charge, exhausted = _charge(state, outcome.usage)
+        verdict = step_disposition(state, step)
     turn.emit(
         AttemptFailed(
             ref.path,
@@ -246,7 +261,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
         )
     )
     if exhausted:
-        _stop_for_credits(turn, step)
+        _stop_for_credits(turn, step.path)
     _follow(turn, step, verdict, failure, judgement.review)
     if verdict in ("retry", "probe"):
         _escalate(turn, step, failure)
@@ -270,16 +285,17 @@ def time_out(
     error_class: Literal["TRANSIENT", "INDETERMINATE"] = "TRANSIENT" if safe else "INDETERMINATE"
     failure = Failure(error_class, f"{kind}_timeout", f"no {_AWAITED[kind]} in time", ref.path)
     tries = step.tries + 1
-    judgement = judge(
-        spec, "timed_out", error_class, tries=tries, losses=step.losses, may_repeat=may_repeat(state, step)
-    )
+    charge, exhausted = _charge(state, usage)
+    repeat = may_repeat(state, step) and not exhausted
+    judgement = judge(spec, "timed_out", error_class, tries=tries, losses=step.losses, may_repeat=repeat)
     verdict = judgement.verdict
     retry_at = None
     if verdict == "retry":
         retry_at = turn.now + delay_ms(spec.retry_policy, error_class, tries, None, state.id, ref.path)
+    elif verdict == "probe" and state.pause is not None:
+        retry_at = turn.now  # asked on resume
     elif verdict == "fail":
-        verdict = _disposition(state, step)
-    charge, exhausted = _charge(state, usage)
+        verdict = step_disposition(state, step)
     turn.emit(
         AttemptTimedOut(
             ref.path,
@@ -297,7 +313,7 @@ def time_out(
         )
     )
     if exhausted:
-        _stop_for_credits(turn, step)
+        _stop_for_credits(turn, step.path)
     _follow(turn, step, verdict, failure, judgement.review)
     if verdict in ("retry", "probe"):
         _escalate(turn, step, failure)
@@ -306,7 +322,7 @@ def time_out(
 _AWAITED = {"attempt": "answer from the handler", "ack": "acknowledgement", "result": "result"}
 
 
-def _disposition(state: Execution, step: StepState) -> Literal["skip", "fail"]:
+def step_disposition(state: Execution, step: StepState) -> Literal["skip", "fail"]:
     scope = scope_of(state, step.path)
     if fan_of(step.path) is not None:  # a clone is passed over only if its own step says so
         return "skip" if step.node.step.failure_mode == "continue" else "fail"
@@ -390,7 +406,7 @@ def _probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
     def answer(
         said: Literal["done", "not_done", "pending", "unknown"],
-        verdict: Literal["succeed", "retry", "again", "fail", "review"],
+        verdict: Literal["succeed", "retry", "again", "skip", "fail", "review"],
         **more: object,
     ) -> None:
         turn.emit(
@@ -407,8 +423,9 @@ def _probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
             try_again(turn, step)
         case NotDone():
             failure = step.failure or Failure("NON_RETRYABLE", "not_done", "the effect was not made", path)
-            answer("not_done", "fail", failure=failure)
-            fail_step(turn, step, failure)
+            verdict = step_disposition(state, step)
+            answer("not_done", verdict, failure=failure)
+            _follow(turn, step, verdict, failure, None)
         case Pending():
             answer("pending", "again", again_at=turn.now + _probe_delay(turn, step, fact))
         case Unknown():
@@ -442,8 +459,8 @@ def _probe_delay(turn: Turn, step: StepState, fact: Reported) -> int:
 
 
 def try_again(turn: Turn, step: StepState) -> None:
-    """Another forward attempt now, if the execution is not paused; else when it goes on."""
-    if may_start(turn.state):
+    """Another forward attempt now, if the execution is not paused and there is a slot; else when there is."""
+    if may_start(turn.state) and has_slot(turn.state, step):
         turn.grant(step.path, "forward", step.number + 1)
     else:
         queue_step(turn, step)
@@ -501,15 +518,21 @@ def _plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
         specs = encode(list(children))
         turn.emit(ChildrenAdded(path, number, specs, len(children), superseded, fact.started_at, fact.worker, charge))
         if exhausted:
-            fail_child(turn, state.root, Failure("NON_RETRYABLE", "credits_exhausted", "the plan used them up", path))
+            _stop_for_credits(turn, path)
         elif not children and scope.remaining == 0 and not scope.succeeded:
-            fail_child(turn, scope, Failure("NON_RETRYABLE", "empty_plan", "the planner proposed nothing", path))
+            fail_scope(turn, scope, Failure("NON_RETRYABLE", "empty_plan", "the planner proposed nothing", path))
         advance(turn, scope)
         return
     if isinstance(fact.outcome, Failed):
         failure = Failure(fact.outcome.error_class, fact.outcome.code, fact.outcome.summary, path)
     else:
         failure = Failure("TRANSIENT", "attempt_timeout", "no answer from the planner in time", path)
+    _plan_failed(turn, scope, fact, failure)
+
+
+def _plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure) -> None:
+    state = turn.state
+    path, phase, number = fact.ref
     tries = scope.plan_tries + 1
     again = (
         failure.error_class in PLAN_POLICY.retry_on_classes
@@ -521,7 +544,7 @@ def _plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
     verdict: Literal["retry", "fail"] = "retry" if again else "fail"
     turn.emit(AttemptFailed(path, phase, number, fact.started_at, fact.worker, failure, verdict, retry_at))
     if not again:
-        fail_child(turn, scope, failure)
+        fail_scope(turn, scope, failure)
         advance(turn, scope)
 
 
@@ -555,7 +578,7 @@ def dispatched(turn: Turn, fact: Dispatched) -> Answer:
         return Ignored("duplicate")
     spec = step.node.step
     ack_due = result_due = None
-    if spec.completion == "callback" and fact.ref.phase == "forward":
+    if spec.completion == "callback" and fact.ref.phase == "forward" and not step.open.acked:
         if spec.ack_timeout_ms is not None:
             ack_due = turn.now + spec.ack_timeout_ms
         elif spec.result_timeout_ms is not None:
@@ -567,23 +590,44 @@ def dispatched(turn: Turn, fact: Dispatched) -> Answer:
 def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
     """A publish that was tried and not confirmed: a new attempt and lease, with a bound of its own."""
     state = turn.state
-    step = find_step(state, fact.ref.path)
-    if step is None or step.open is None or step.open.ref != fact.ref:
+    ref = fact.ref
+    holder = holder_of(state, ref)
+    if holder is None or holder.open is None or holder.open.ref != ref:
         return Ignored("stale_attempt")
-    failure = Failure(fact.failure.error_class, fact.failure.code, fact.failure.summary, step.path)
-    tries = step.refused_dispatches + 1
-    again = tries < MAX_DISPATCHES and may_repeat(state, step) and failure.error_class != "NON_RETRYABLE"
+    failure = Failure(fact.failure.error_class, fact.failure.code, fact.failure.summary, ref.path)
+    if isinstance(holder, ScopeState):
+        _plan_failed(turn, holder, Reported(at=fact.at, ref=ref, outcome=fact.failure), failure)
+        return APPLIED
+    verdict, review = _after_refusal(state, holder, ref, failure)
     retry_at = None
-    verdict: Literal["retry", "skip", "fail"] = "retry"
-    if again:
-        policy = RetryPolicy()
-        wait = delay_ms(policy, failure.error_class, tries, fact.failure.retry_after_ms, state.id, step.path, "send")
-        retry_at = turn.now + wait
-    else:
-        verdict = _disposition(state, step)
-    turn.emit(DispatchFailed(*fact.ref, failure, verdict, retry_at))
-    _follow(turn, step, verdict, failure, None)
+    if verdict in ("retry", "probe"):
+        tries = holder.refused_dispatches + 1
+        wanted = fact.failure.retry_after_ms
+        retry_at = turn.now + delay_ms(RetryPolicy(), failure.error_class, tries, wanted, state.id, ref.path, "send")
+    turn.emit(DispatchFailed(*ref, failure, verdict, retry_at))
+    if ref.phase != "compensate":
+        _follow(turn, holder, verdict, failure, review)
+    elif verdict == "review":
+        open_undo_failure(turn, holder)
+        advance_undo(turn)
     return APPLIED
+
+
+def _after_refusal(
+    state: Execution, step: StepState, ref: Ref, failure: Failure
+) -> tuple[Verdict, Literal["compensation", "indeterminate"] | None]:
+    """INDETERMINATE: nobody knows whether the directive got through, so whoever may not be asked twice is not."""
+    again = step.refused_dispatches + 1 < MAX_DISPATCHES and failure.error_class != "NON_RETRYABLE"
+    if ref.phase == "compensate":
+        return ("retry" if again else "review"), None
+    if ref.phase != "forward":
+        return ("probe", None) if again else ("review", "indeterminate")
+    spec = step.node.step
+    if failure.error_class == "INDETERMINATE" and spec.safety != "SAFE_TO_RETRY":
+        repeat = may_repeat(state, step)
+        judgement = judge(spec, "failed", "INDETERMINATE", tries=step.tries, losses=step.losses, may_repeat=repeat)
+        return judgement.verdict, judgement.review
+    return ("retry" if again and may_repeat(state, step) else step_disposition(state, step)), None
 
 
 def acked(turn: Turn, fact: Acked) -> Answer:
@@ -611,20 +655,19 @@ def acked(turn: Turn, fact: Acked) -> Answer:
 def taken(turn: Turn, fact: Taken) -> Answer:
     """A new owner: what the old one had in hand is lost, or, if it never began, simply runs."""
     state = turn.state
-    turn.epoch = max(fact.epoch, state.epoch)
     losses: list[Loss] = []
     again: list[Ref] = []
     for holder in _local_attempts(state, fact.epoch):
         open = holder.open
         assert open is not None
-        if open.epoch == 0 or (_needs_begin(holder, open.ref) and not open.begun_at):
+        if not open.begun_at and (open.epoch == 0 or _needs_begin(holder, open.ref)):
             again.append(open.ref)
         else:
             losses.append(_loss(turn, holder, open.ref, fact.lease_ms))
     if losses:
         turn.emit(AttemptLost(tuple(losses)))
-    elif ("pending", "") in state.timers:
-        turn.emit(AttemptsGranted())
+    elif state.finished is None and (("pending", "") in state.timers or state.epoch == 0):
+        turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
     for ref in again:
         turn.grant(*ref)
     for loss in losses:
@@ -656,7 +699,8 @@ def needs_begin(node: Node, ref: Ref) -> bool:
 def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -> Loss:
     state = turn.state
     if isinstance(holder, ScopeState):
-        return Loss(*ref, "retry", turn.now)
+        again = holder.status == "open" and holder.plan_losses < MAX_LOSSES
+        return Loss(*ref, "retry", turn.now) if again else Loss(*ref, "fail")
     if ref.phase in ("guard", "reconcile"):
         return Loss(*ref, "probe", turn.now)
     if ref.phase == "compensate":
@@ -672,15 +716,26 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
         assert holder.open is not None
         due = max(turn.now, holder.open.begun_at + spec.retry_policy.timeout_ms + lease_ms)
     if verdict == "fail":
-        verdict = _disposition(state, holder)
+        verdict = step_disposition(state, holder)
     return Loss(*ref, verdict, due, judgement.half_done)
 
 
 def _after_loss(turn: Turn, loss: Loss) -> None:
     state = turn.state
-    if loss.phase == "plan" or loss.verdict in ("retry", "probe"):
-        return  # their timers are due, or will be
-    step = step_at(state, loss.path)
+    if loss.phase == "plan":
+        scope = scope_at(state, loss.path)
+        if loss.verdict == "fail":
+            fail_scope(turn, scope, Failure("TRANSIENT", "worker_lost", "no worker survived planning", loss.path))
+            advance(turn, scope)
+        return
+    if loss.verdict == "retry":
+        return  # its timer is due
+    if loss.verdict == "probe":
+        advance(turn, scope_of(state, loss.path))  # it freed its slot, perhaps for long
+        return
+    step = find_step(state, loss.path)
+    if step is None or step.status == "pending":
+        return  # what another loss led to has begun the next round of its scope
     if loss.phase == "compensate":
         open_undo_failure(turn, step)
         advance_undo(turn)

@@ -1,6 +1,8 @@
 """What operators ask for: start, pause, resume, cancel, retry; and what a scope's clock or the credits answer."""
 
-from tenuto.kernel.address import Ref, fan_of, parent_of, review_id, step_id
+from collections.abc import Iterable
+
+from tenuto.kernel.address import Ref, clone_path, fan_of, parent_of, review_id, segments, step_id
 from tenuto.kernel.definition import CancelMode
 from tenuto.kernel.events import (
     AttemptAbandoned,
@@ -31,12 +33,19 @@ from tenuto.kernel.facts import (
     Start,
 )
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import CLONE_UNDONE, Execution, FanState, ScopeState, StepState
+from tenuto.kernel.state import (
+    CLONE_SUCCEEDED,
+    CLONE_UNDONE,
+    Execution,
+    FanState,
+    NodeState,
+    ScopeState,
+    StepState,
+)
 
 from .advance import advance, advance_all, cancel_step, close_scope, restart_point
-from .attempts import needs_begin
 from .ending import finish
-from .turn import Turn
+from .turn import Turn, may_have_been_made
 
 RULES = 1
 """Recorded in every execution. A later release that decides differently raises it, and honours the old number."""
@@ -134,10 +143,8 @@ def request_cancel(turn: Turn, mode: CancelMode, reason: str) -> None:
     turn.emit(CancelRequested(mode, reason))
     if mode == "terminate":
         _terminate(turn)
-    elif not state.admitted:
-        finish(turn, "canceled", None)
-    elif state.undo is None:
-        if state.root.status == "open":
+    else:
+        if state.undo is None and state.root.status == "open":
             close_scope(turn, state.root, "canceled", None)
         advance_all(turn)
 
@@ -150,9 +157,7 @@ def _terminate(turn: Turn) -> None:
     for step in _active_steps(state):
         if step.open is not None:
             open_refs.append(step.open.ref)
-            if needs_begin(step.node, step.open.ref) and step.open.begun_at:
-                unknown.append(step)
-        elif step.review is not None and state.reviews[step.review].kind == "indeterminate":
+        if step.node.step.safety == "NOT_SAFE_TO_RETRY" and may_have_been_made(step):
             unknown.append(step)
     open_refs.extend(scope.open.ref for scope in _open_scopes(state) if scope.open is not None)
     if open_refs:
@@ -161,8 +166,9 @@ def _terminate(turn: Turn) -> None:
         rest = [path for group in state.undo.groups[state.undo.group :] for path in group]
         pending = tuple(path for path in rest if path in state.compensable or fan_of(path) is not None)
         turn.emit(CompensationStopped("terminated", pending))
-    for step in _active_steps(state):
-        cancel_step(turn, step)
+    else:
+        for step in _active_steps(state):
+            cancel_step(turn, step)
     for review in list(state.reviews.values()):
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="terminated"))
     for step in unknown:
@@ -232,10 +238,8 @@ def _open_run(
 ) -> None:
     state = turn.state
     policies = state.plan.definition.policies
-    begin, visits = restart_point(state, state.plan.root, "") if state.plan.root.is_flow else (None, {})
-    if start is not None and state.plan.root.is_flow:
-        begin = step_id(start)
-        visits = {**visits, begin: max(visits.get(begin, 0) - 1, 0)}
+    at = _child_with(state, step_id(start)) if start is not None else None
+    begin, visits = restart_point(state, "", at) if state.plan.root.is_flow else (None, {})
     turn.emit(
         RunOpened(
             state.run + 1,
@@ -252,6 +256,14 @@ def _open_run(
     advance(turn, state.root)
 
 
+def _child_with(state: Execution, id: str) -> str:
+    """The child of the root that this step is, or is in."""
+    for child in state.root.children:
+        if any(node.id == id for node in child.walk()):
+            return child.id
+    return next(segments(path)[0].id for path in state.nodes if path and step_id(path) == id)  # a planner added it
+
+
 def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | Refused:
     """What is to be made again: all that was undone, and all from the step that the operator names."""
     redo: dict[str, int] = {}
@@ -263,24 +275,39 @@ def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | R
                 if mark == CLONE_UNDONE:
                     live = node.live.get(index)
                     generation = live.generation if live is not None else node.generations.get(index, 1)
-                    redo[f"{node.path}#{index}"] = generation + 1
+                    redo[clone_path(node.path, index)] = generation + 1
     if fact.start is None:
         return tuple(redo.items())
-    named = [path for path in state.nodes if path and step_id(path) == step_id(fact.start)]
+    named = _last_visits(path for path in state.nodes if path and step_id(path) == step_id(fact.start))
     if not named and not any(node.id == step_id(fact.start) for node in state.plan.root.walk()):
         return Refused("not_found", f"the definition has no step {fact.start!r}", "name a step of the definition")
     for path in _downstream(state, named):
         node = state.nodes[path]
-        if not isinstance(node, StepState) or not node.done:
-            continue
-        if node.node.step.safety == "NOT_SAFE_TO_RETRY" and not fact.again:
+        completed = _completed(node)
+        if completed and node.node.step.safety == "NOT_SAFE_TO_RETRY" and not fact.again:
             return Refused(
                 "not_safe",
                 f"step {path!r} is completed and not safe to repeat",
                 "say `again` to make its effect once more, or start at a later step",
             )
-        redo[path] = node.generation + (1 if fact.again else 0)
+        redo.update((path, generation + (1 if fact.again else 0)) for path, generation in completed)
     return tuple(redo.items())
+
+
+def _last_visits(paths: Iterable[str]) -> list[str]:
+    """Of the visits of one node the last: that is where a flow begins again."""
+    return list({tuple(segment.id for segment in segments(path)): path for path in paths}.values())
+
+
+def _completed(node: NodeState) -> list[tuple[str, int]]:
+    """What of this node is completed, with its generation: a step, or clones of a fan-out."""
+    if isinstance(node, FanState):
+        return [
+            (clone_path(node.path, index), node.generations.get(index, 1))
+            for index, mark in enumerate(node.marks)
+            if mark == CLONE_SUCCEEDED
+        ]
+    return [(node.path, node.generation)] if isinstance(node, StepState) and node.done else []
 
 
 def _downstream(state: Execution, paths: list[str]) -> list[str]:
@@ -299,12 +326,18 @@ def _dependents(state: Execution, path: str) -> list[str]:
         above = parent_of(at)
         scope = state.nodes[above]
         assert isinstance(scope, ScopeState)
-        if not scope.node.is_flow:
-            for node in _closure(scope, state.nodes[at].node):
-                prefix = f"{above}/{node.id}" if above else node.id
-                found.append(prefix)
+        found.extend(_followers(scope, at, state.nodes[at].node))
         at = above
     return found
+
+
+def _followers(scope: ScopeState, path: str, node: Node) -> list[str]:
+    """The siblings that were reached after this one in a flow; elsewhere those that depend on it."""
+    reached = list(scope.touched)
+    if scope.node.is_flow:
+        return reached[reached.index(path) + 1 :]
+    dependent = [found.id for found in _closure(scope, node)]
+    return [sibling for sibling in reached if step_id(sibling) in dependent]
 
 
 def _closure(scope: ScopeState, node: Node) -> list[Node]:
@@ -340,6 +373,6 @@ def hold_refused(turn: Turn, fact: HoldRefused) -> Answer:
 def expire_root(turn: Turn, code: str, summary: str) -> None:
     """The execution's own time is over: its scope closes as failed, running attempts are awaited."""
     state = turn.state
-    if state.root.status == "open":
+    if state.root.status == "open" or state.root.outcome == "retry":
         close_scope(turn, state.root, "timed_out", Failure("NON_RETRYABLE", code, summary))
     advance_all(turn)

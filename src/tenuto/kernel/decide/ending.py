@@ -18,7 +18,7 @@ from tenuto.kernel.events import (
     ScopeClosing,
     ScopeOutcome,
 )
-from tenuto.kernel.evolve import find_step, step_at
+from tenuto.kernel.evolve import fan_at, find_step, step_at
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import Execution, FanState, StepState
 
@@ -69,10 +69,10 @@ def finish(
     status: Literal["succeeded", "failed", "canceled"],
     failure: Failure | None,
     output: Raw = NULL,
-    *,
-    retry_hold: int = 0,
 ) -> None:
     state = turn.state
+    # A run that may be made again asks for the same credits once more: its next run begins when they are granted.
+    retry_hold = state.hold if status == "failed" and state.root.outcome == "retry" and state.cancel is None else 0
     for review in [r for r in state.reviews.values() if r.kind == "escalation"]:
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="the execution ended"))
     if status == "failed":
@@ -143,7 +143,12 @@ def _start_undo(turn: Turn, path: str) -> None:
         reason = "the step's compensation needs a person's consent"
         turn.emit(ReviewOpened(id, "compensation", path, reason, node.step.permission or ""))
         return
-    turn.grant(path, "compensate", (step.undo_number if step is not None else 0) + 1)
+    if step is not None:
+        turn.grant(path, "compensate", step.undo_number + 1)
+        return
+    clone = fan_of(path)
+    assert clone is not None
+    turn.grant(path, "compensate", fan_at(turn.state, clone[0]).undo_numbers.get(clone[1], 0) + 1)
 
 
 def _why_stop(turn: Turn) -> Literal["failed", "circuit_open"] | None:

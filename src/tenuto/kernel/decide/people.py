@@ -5,11 +5,12 @@ from typing import Literal, NamedTuple
 from tenuto.kernel.events import NULL, AttemptAbandoned, Failure, Resolution, ReviewResolved, SignalKept, WaitEnded
 from tenuto.kernel.evolve import find_step, step_at
 from tenuto.kernel.facts import APPLIED, Answer, Decide, Refused, Signal
+from tenuto.kernel.retry import may_try_again
 from tenuto.kernel.state import Execution, Review, StepState
 
-from .attempts import fail_step, go_on, try_again
+from .attempts import fail_step, go_on, step_disposition, try_again
 from .ending import advance_undo, finish
-from .turn import Turn, encode, may_repeat, scope_of
+from .turn import Turn, encode, may_repeat
 
 MAX_KEPT_SIGNALS = 100
 
@@ -133,15 +134,12 @@ def _decide_forward(
 
 def _possible(state: Execution, step: StepState, resolution: Resolution, effect: Effect) -> Effect:
     """Under a cancel nothing is attempted again: what was not done stays not done."""
-    if effect == "retry" and not may_repeat(state, step):
-        return "fail"
-    if resolution == "not_completed" and effect == "retry" and step.tries >= step.node.step.retry_policy.max_attempts:
-        return "fail"
+    spent = resolution == "not_completed" and not may_try_again(step.node.step, step.tries)
+    if effect == "retry" and (spent or not may_repeat(state, step)):
+        effect = "fail"
     if effect == "undo" and not step.node.compensable:
-        return "fail"
-    if effect == "fail" and scope_of(state, step.path).status == "open" and step.node.step.failure_mode == "continue":
-        return "skip"
-    return effect
+        effect = "fail"
+    return step_disposition(state, step) if effect == "fail" else effect
 
 
 def _decide_undo(
@@ -153,7 +151,8 @@ def _decide_undo(
     breaker_open = undo.stopped == "circuit_open"
     turn.emit(ReviewResolved(review.id, resolution, effect, fact.reason, fact.result))
     if effect == "retry":
-        turn.grant(step.path, "compensate", step.undo_number + 1)
+        if state.pause is None:
+            turn.grant(step.path, "compensate", step.undo_number + 1)
     elif breaker_open and effect == "skip" and not undo.failed and not undo.open and state.pause is None:
         finish(turn, undo.cause, undo.failure)  # the breaker stays open: what it skipped stays as it is
     else:

@@ -1,16 +1,14 @@
 """What is due. Timers fire in the order of their times; a pause holds back those that would start something."""
 
-from typing import Literal
-
-from tenuto.kernel.address import Ref, fan_of
-from tenuto.kernel.events import AttemptAbandoned, Failure, StepExpired, StepsReady, WaitEnded
+from tenuto.kernel.address import Ref
+from tenuto.kernel.events import AttemptAbandoned, Failure, ReviewResolved, StepExpired, StepsReady, WaitEnded
 from tenuto.kernel.evolve import find_step, scope_at, step_at
 from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, ScopeState, StepState, TimerKind
 
-from .advance import advance, close_scope, disposition
-from .attempts import fail_step, go_on, grant_probe, open_review, time_out
+from .advance import advance, close_scope
+from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out
 from .control import expire_root, request_cancel
-from .turn import Turn, may_start, scope_of
+from .turn import Turn, has_slot, may_have_been_made, may_start, scope_of
 
 
 def fire_due(turn: Turn, until: int) -> None:
@@ -88,28 +86,16 @@ def _retry(turn: Turn, path: str) -> None:
     step = step_at(state, path)
     if step.undo == "retrying":
         turn.grant(path, "compensate", step.undo_number + 1)
-    elif may_start(state) and _has_slot(state, step):
+    elif may_start(state) and has_slot(state, step):
         turn.grant(path, "forward", step.number + 1)
     else:
         turn.emit(StepsReady((path,)))
 
 
-def _has_slot(state: Execution, step: StepState) -> bool:
-    limit = scope_of(state, step.path).node.limit
-    if limit and scope_of(state, step.path).busy >= limit:
-        return False
-    clone = fan_of(step.path)
-    if clone is None:
-        return True
-    fan = state.nodes[clone[0]]
-    assert not isinstance(fan, ScopeState)
-    return fan.node.limit > getattr(fan, "busy", 0)
-
-
 def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
     """A step's time is over. Where the outcome is unknown a person decides; otherwise the step is timed out."""
     state = turn.state
-    unknown = _is_unknown(step)
+    unknown = step.node.step.safety != "SAFE_TO_RETRY" and may_have_been_made(step)
     failure = Failure("INDETERMINATE" if unknown else "TRANSIENT", code, summary, step.path)
     if step.open is not None:
         turn.emit(AttemptAbandoned((step.open.ref,), "expired"))
@@ -121,24 +107,14 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
         open_review(turn, step, "indeterminate", failure)
         advance(turn, scope_of(state, step.path))
         return
-    verdict: Literal["skip", "fail"] = disposition(scope_of(state, step.path), step.node)
-    if fan_of(step.path) is not None:
-        verdict = "skip" if step.node.step.failure_mode == "continue" else "fail"
+    if step.review is not None:
+        turn.emit(ReviewResolved(step.review, "dismiss", "close", reason=summary))
+    verdict = step_disposition(state, step)
     turn.emit(StepExpired(step.path, verdict, failure))
     if verdict == "fail":
         fail_step(turn, step, failure)
     else:
         go_on(turn, step)
-
-
-def _is_unknown(step: StepState) -> bool:
-    """Whether an effect that may not be repeated blindly may have been made."""
-    if step.node.step.safety == "SAFE_TO_RETRY":
-        return False
-    if step.unknown_since:
-        return True
-    begun = step.open is not None and (step.open.begun_at > 0 or step.node.step.safety != "NOT_SAFE_TO_RETRY")
-    return begun and step.open is not None and step.open.ref.phase == "forward"
 
 
 def _abandon_all(turn: Turn) -> None:

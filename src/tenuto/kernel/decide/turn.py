@@ -11,7 +11,7 @@ from msgspec import Raw
 from tenuto.kernel.address import Phase, fan_of, parent_of
 from tenuto.kernel.definition import JSON
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
-from tenuto.kernel.evolve import apply, apply_grant, find_step, scope_at
+from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, scope_at
 from tenuto.kernel.expression import Expression, Template
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
@@ -78,6 +78,27 @@ def may_repeat(state: Execution, step: StepState) -> bool:
     fan = state.nodes[clone[0]]
     assert isinstance(fan, FanState)
     return not fan.closing
+
+
+def has_slot(state: Execution, step: StepState) -> bool:
+    """Whether one more attempt of this step is within the limits of its scope and its fan-out."""
+    scope = scope_of(state, step.path)
+    if scope.node.limit and scope.busy >= scope.node.limit:
+        return False
+    clone = fan_of(step.path)
+    return clone is None or fan_at(state, clone[0]).busy < step.node.limit
+
+
+def may_have_been_made(step: StepState) -> bool:
+    """Whether a forward attempt is under way, or ended without telling what became of it."""
+    if step.unknown_since:
+        return True
+    open = step.open
+    if open is None or open.ref.phase != "forward":
+        return False
+    if step.node.outside or step.node.step.safety != "NOT_SAFE_TO_RETRY":
+        return True  # it may have left, or begun, before that was recorded
+    return open.begun_at > 0
 
 
 def evaluation_scope(state: Execution, reader: Expression | Template) -> dict[str, JSON]:

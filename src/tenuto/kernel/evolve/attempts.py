@@ -7,6 +7,7 @@ from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
 
 from .nodes import close_step, complete, opened, unqueue
 from .parts import (
+    PROBE_TIMERS,
     clear_timer,
     free_slot,
     leave_pending,
@@ -88,7 +89,7 @@ def end_attempt(state: Execution, step: StepState) -> None:
     step.open = None
     del state.agenda[open.ref]
     state.changed.append(open.ref)
-    if open.dispatched_at:
+    if open.dispatched_at or open.acked:
         clear_timer(state, "ack", step.path)
         clear_timer(state, "result", step.path)
     if open.ref.phase == "forward":
@@ -119,6 +120,7 @@ def attempt_dispatched(state: Execution, event: e.AttemptDispatched) -> None:
     open = step_at(state, event.path).open
     assert open is not None
     open.dispatched_at = state.at
+    step_at(state, event.path).refused_dispatches = 0
     leave_pending(state)
     if event.ack_due is not None:
         set_timer(state, "ack", event.path, event.ack_due)
@@ -130,6 +132,9 @@ def dispatch_failed(state: Execution, event: e.DispatchFailed) -> None:
     step = step_at(state, event.path)
     end_attempt(state, step)
     step.refused_dispatches += 1
+    if event.phase == "forward" and event.failure.error_class == "INDETERMINATE":  # it may have got through
+        step.late = Ref(event.path, event.phase, event.number)
+        step.unknown_since = step.unknown_since or state.at
     after_failure(state, step, event.phase, event.failure, event.verdict, event.retry_at)
 
 
@@ -172,12 +177,15 @@ def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut)
     ref = Ref(event.path, event.phase, event.number)
     end_attempt(state, step)
     if event.phase == "forward":
-        step.tries += 1
+        step.tries += ref != step.late  # each attempt is counted once
         if event.half_done:
             step.half_done = state.seq
         if isinstance(event, e.AttemptTimedOut) or event.failure.error_class == "INDETERMINATE":
             step.late = ref
             step.unknown_since = step.unknown_since or state.at
+        else:
+            step.late = None
+            step.unknown_since = 0
     elif event.phase == "compensate":
         step.undo_tries += 1
     timed_out = isinstance(event, e.AttemptTimedOut)
@@ -190,8 +198,9 @@ def attempt_lost(state: Execution, event: e.AttemptLost) -> None:
         if loss.phase == "plan":
             scope = scope_at(state, loss.path)
             end_plan(state, scope)
-            set_scope_moving(state, scope, True)
+            scope.plan_losses += 1
             if loss.retry_at is not None:
+                set_scope_moving(state, scope, True)
                 set_timer(state, "retry", loss.path, loss.retry_at)
             continue
         step = step_at(state, loss.path)
@@ -237,6 +246,8 @@ def after_failure(
             if verdict == "probe" and ("reconcile", step.path) not in state.timers:
                 set_timer(state, "reconcile", step.path, state.at + step.node.step.reconcile_timeout_ms)
         case "review":
+            for kind in PROBE_TIMERS:
+                clear_timer(state, kind, step.path)
             set_moving(state, step, False)
             set_status(step, "awaiting_approval")
         case "skip":
@@ -278,12 +289,14 @@ def probe_answered(state: Execution, event: e.ProbeAnswered) -> None:
             set_status(step, "retrying")
             if event.again_at is not None:
                 set_timer(state, "probe", event.path, event.again_at)
-        case "fail":
+        case "skip" | "fail":
             step.late = None
             step.half_done = 0
             step.failure = event.failure or step.failure
-            close_step(state, step, "failed")
+            close_step(state, step, "skipped" if event.verdict == "skip" else "failed")
         case "review":
             step.failure = event.failure or step.failure
+            for kind in PROBE_TIMERS:
+                clear_timer(state, kind, event.path)
             set_moving(state, step, False)
             set_status(step, "awaiting_approval")

@@ -1,15 +1,13 @@
 """The execution itself: its runs, pauses, cancel and end."""
 
-import msgspec
-
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, fan_of
 from tenuto.kernel.effects import RequestAdmission, RequestHold
-from tenuto.kernel.state import CLONE_PENDING, SHIFTED_BY_PAUSE, CancelState, Execution, PauseState
+from tenuto.kernel.state import SHIFTED_BY_PAUSE, CancelState, Execution, PauseState
 
-from .nodes import add_children, open_scope
+from .nodes import open_scope
 from .parts import ADMISSION, HOLD, clear_timer, fan_at, set_timer, step_at
-from .structure import reset_children
+from .structure import repeat_clone, reset_children
 from .undo import mark_ancestors_undone
 
 
@@ -66,9 +64,6 @@ def run_opened(state: Execution, event: e.RunOpened) -> None:
     root = state.root
     reset_children(state, root, whole_scopes=True)
     scope = open_scope(state, None, root.node, ROOT)
-    for documents in root.added:
-        add_children(scope, msgspec.json.decode(documents))
-        scope.added.append(documents)
     scope.start = event.start
     scope.visits = dict(event.visits)
 
@@ -79,7 +74,7 @@ def redo(state: Execution, path: str, generation: int) -> None:
     if clone is not None:
         fan = fan_at(state, clone[0])
         fan.generations[clone[1]] = generation
-        fan.marks[clone[1]] = CLONE_PENDING
+        repeat_clone(fan, clone[1])
         live = fan.live.get(clone[1])
         if live is not None:
             live.generation, live.done = generation, False

@@ -47,7 +47,11 @@ def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> Step
     step = fan.live.get(index)
     if step is None:
         step = StepState(fan.node, path, generation=fan.generations.get(index, 1), number=fan.numbers.get(index, 0))
-        if fan.marks[index] == CLONE_SUCCEEDED:
+        step.guard_number, step.reconcile_number = fan.probe_numbers.get(index, (0, 0))
+        step.undo_number = fan.undo_numbers.get(index, 0)
+        if index >= fan.count:  # an earlier round had more items: what is left of them is their undo
+            step.status, step.done_seq = "succeeded", fan.owed[index]
+        elif fan.marks[index] == CLONE_SUCCEEDED:
             step.status, step.done, step.done_seq = "succeeded", True, fan.done_seq[index]
             step.number = step.number or 1
         elif fan.done_seq[index]:
@@ -83,18 +87,30 @@ def open_fan(state: Execution, scope: ScopeState, node: Node, path: str) -> FanS
 
 
 def open_scope(state: Execution, parent: ScopeState | None, node: Node, path: str) -> ScopeState:
-    """A fresh scope: its first layer, or all children that wait for nobody, are ready."""
+    """A fresh scope: its first layer, or all children that wait for nobody, are ready. A planner's children stay."""
     scope = ScopeState(node, path, children=node.children, by_id=node.by_id)
     old = state.nodes.get(path)
-    if isinstance(old, ScopeState):
-        scope.plan_number = old.plan_number
-        scope.touched = old.touched
-        scope.undone = old.undone
     state.nodes[path] = scope
     if parent is not None:
         enter(parent, node, path)
     fill_ready(scope)
+    if isinstance(old, ScopeState):
+        scope.plan_number = old.plan_number
+        scope.touched = old.touched
+        scope.undone = old.undone
+        for specs in old.added:
+            add_children(scope, specs)
+        scope.superseded = old.superseded
+        leave_superseded(scope)
     return scope
+
+
+def leave_superseded(scope: ScopeState) -> None:
+    for path in scope.superseded:
+        index = scope.by_id[step_id(path)].index
+        scope.remaining -= 1
+        unqueue(scope, index)
+        supersede(scope, path)
 
 
 def fill_ready(scope: ScopeState) -> None:
@@ -151,6 +167,7 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
     set_status(step, status)
     set_moving(state, step, False)
     step.review = None
+    step.late = None
     if state.plan.watches_all or step.node.id in state.plan.watched:
         state.latest[step.node.id] = path
     if state.timers:
@@ -180,23 +197,36 @@ def note_compensable(state: Execution, step: StepState) -> None:
 def close_clone(state: Execution, fan: FanState, index: int, step: StepState) -> None:
     fan.remaining -= 1
     fan.active -= 1
-    if step.number > 1:
-        fan.numbers[index] = step.number
     match step.status:
         case "succeeded":
             fan.succeeded += 1
             fan.marks[index] = CLONE_SUCCEEDED
             fan.done_seq[index] = step.done_seq
-            del fan.live[index]
+            fan.owed.pop(index, None)
+            fan.spared.pop(index, None)
+            fold_clone(fan, index)
         case "skipped":
             fan.skipped += 1
             fan.marks[index] = CLONE_SKIPPED
             if step.failure is None and not step.half_done:
-                del fan.live[index]
+                fold_clone(fan, index)
         case "canceled":
             fan.marks[index] = CLONE_CANCELED
         case _:
             fan.failure = fan.failure or step.failure
+
+
+def fold_clone(fan: FanState, index: int) -> None:
+    """A clone that needs no object any more leaves what its byte cannot say."""
+    step = fan.live.pop(index)
+    if step.number > 1:
+        fan.numbers[index] = step.number
+    if step.guard_number or step.reconcile_number:
+        fan.probe_numbers[index] = (step.guard_number, step.reconcile_number)
+    if step.undo_number:
+        fan.undo_numbers[index] = step.undo_number
+    if step.generation > 1:
+        fan.generations[index] = step.generation
 
 
 def close_fan(state: Execution, fan: FanState, status: StepStatus, *, poison: bool = False) -> None:
@@ -214,8 +244,8 @@ def leave_scope(
 ) -> None:
     """A child is closed: counters go down, what waited for it alone becomes ready."""
     scope.active.pop(path, None)
-    if status in ("failed", "timed_out") or poison:
-        scope.failed += status != "skipped" or node.is_scope
+    if status in ("failed", "timed_out") or (status == "skipped" and state.nodes[path].failure is not None):
+        scope.failed += 1
         if scope.node.parent is not None:
             scope_at(state, parent_of(scope.path)).inner_failed += 1
     if scope.node.is_flow:
@@ -228,7 +258,7 @@ def leave_scope(
         scope.skipped += 1
     elif status in ("failed", "timed_out"):
         return  # what needs its result never becomes ready: the scope closes, or its planner replaces the child
-    if scope.node.layers:
+    if scope.node.layers and node.index < len(scope.node.children):  # a planner's children are not in layers
         if poison:
             scope.poisoned.update((index, None) for index, needs_result in node.dependents if needs_result)
         scope.layer_left -= 1
@@ -250,7 +280,19 @@ def next_layer(scope: ScopeState) -> None:
     scope.ready.extend(layer)
 
 
-def add_children(scope: ScopeState, documents: list[JSON]) -> None:
+def supersede(scope: ScopeState, path: str) -> None:
+    """A child that failed was replaced: what needs its result is passed over."""
+    for index, needs_result in scope.by_id[step_id(path)].dependents:
+        scope.unmet[index] -= 1
+        if needs_result:
+            scope.poisoned[index] = None
+        if scope.unmet[index] == 0:
+            scope.ready.append(index)
+
+
+def add_children(scope: ScopeState, specs: Raw) -> None:
+    documents: list[JSON] = msgspec.json.decode(specs)
+    scope.added.append(specs)
     first = len(scope.children)
     nodes = compile_children(scope.node, tuple(node_from_document(document) for document in documents))
     for node in nodes:
@@ -276,7 +318,7 @@ def restore_node(state: Execution, path: str) -> None:
             step.node = node.node
     elif isinstance(node, ScopeState):
         node.children, node.by_id = node.node.children, node.node.by_id
-        unmet, ready, remaining = node.unmet, node.ready, node.remaining
-        for documents in node.added:
-            add_children(node, msgspec.json.decode(documents))
-        node.unmet, node.ready, node.remaining = unmet, ready, remaining
+        unmet, ready, remaining, added = list(node.unmet), node.ready.copy(), node.remaining, list(node.added)
+        for specs in added:
+            add_children(node, specs)
+        node.unmet, node.ready, node.remaining, node.added = unmet, ready, remaining, added

@@ -53,6 +53,7 @@ def step_at(state: Execution, path: str) -> StepState:
 
 
 STEP_TIMERS: tuple[TimerKind, ...] = ("retry", "probe", "deadline", "reconcile", "wait")
+PROBE_TIMERS: tuple[TimerKind, ...] = ("retry", "probe", "reconcile")
 
 
 def set_status(step: StepState, status: StepStatus) -> None:

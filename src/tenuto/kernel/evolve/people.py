@@ -86,6 +86,8 @@ def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
             step.late = None
             step.unknown_since = 0
             clear_timer(state, "reconcile", step.path)
+            set_status(step, "retrying")  # at once, or on resume
+            set_moving(state, step, True)
             if event.again:
                 step.generation += 1
         case "skip":
@@ -104,3 +106,7 @@ def resolve_undo(state: Execution, step: StepState, event: e.ReviewResolved) -> 
         close_undo(state, step, "done")
     elif event.verdict == "skip":
         close_undo(state, step, "skipped")
+    else:
+        set_undo(step, "retrying")  # at once, or on resume
+        set_moving(state, step, True)
+        set_timer(state, "retry", step.path, state.at)

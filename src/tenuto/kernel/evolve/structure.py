@@ -2,8 +2,6 @@
 
 from array import array
 
-import msgspec
-
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, clone_path, fan_of, parent_of
 from tenuto.kernel.plan import Node
@@ -27,11 +25,14 @@ from .nodes import (
     close_step,
     enter,
     fill_ready,
+    fold_clone,
     leave_scope,
+    leave_superseded,
     locate,
     open_fan,
     open_scope,
     opened,
+    supersede,
 )
 from .parts import (
     STEP_TIMERS,
@@ -131,15 +132,14 @@ def children_added(state: Execution, event: e.ChildrenAdded) -> None:
     scope = scope_at(state, event.scope)
     end_plan(state, scope)
     state.charged += event.charge
-    if event.number > 1:
+    if scope.added:
         state.replans += 1
     for path in event.superseded:
         scope.superseded[path] = None
         scope.failed -= 1
-    documents = msgspec.json.decode(event.specs)
-    scope.added.append(event.specs)
-    scope.plan_tries = 0
-    add_children(scope, documents)
+        supersede(scope, path)
+    scope.plan_tries = scope.plan_losses = scope.inner_failed = 0
+    add_children(scope, event.specs)
 
 
 def nodes_closed(state: Execution, event: e.NodesClosed) -> None:
@@ -196,6 +196,9 @@ def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
     scope.outcome = event.outcome
     scope.failure = event.failure
     clear_timer(state, "scope", event.path)
+    if event.path == ROOT and event.outcome != "retry":  # its next round has no more time than this one
+        clear_timer(state, "execution", "")
+        clear_timer(state, "pending", "")
     if scope.waiting_round:
         scope.waiting_round = False
         clear_timer(state, "round", event.path)
@@ -252,12 +255,14 @@ def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
     scope.outcome = None
     scope.failure = None
     scope.round = event.round
+    scope.plan_tries = scope.plan_losses = 0
     scope.succeeded = scope.failed = scope.skipped = scope.inner_failed = 0
     scope.current = scope.taken = None
     scope.visits = {}
     scope.poisoned = {}
     state.budget_left = event.budget_left
     fill_ready(scope)
+    leave_superseded(scope)
     if scope.node.scope.timeout_ms is not None and event.path != ROOT:
         set_timer(state, "scope", event.path, state.at + scope.node.scope.timeout_ms)
     if event.not_before > state.at:
@@ -271,7 +276,7 @@ def reset_children(state: Execution, scope: ScopeState, *, whole_scopes: bool) -
 
     In a new run (`whole_scopes`) all completed work is kept; in a new round only what may not or need not be repeated.
     """
-    for path in list(scope.touched):
+    for path in [path for path in scope.touched if path not in scope.superseded]:
         node = state.nodes[path]
         if isinstance(node, ScopeState):
             node.kept = whole_scopes and node.kept and not node.undone
@@ -309,14 +314,23 @@ def reset_fan(fan: FanState, *, keep: bool) -> None:
     fan.busy = fan.cursor = 0
     fan.queue.clear()
     for index, mark in enumerate(fan.marks):
-        if mark == CLONE_UNDONE or mark in (CLONE_SKIPPED, CLONE_CANCELED) or (mark == CLONE_SUCCEEDED and not keep):
-            fan.marks[index] = CLONE_PENDING
+        if mark in (CLONE_UNDONE, CLONE_SKIPPED, CLONE_CANCELED) or (mark == CLONE_SUCCEEDED and not keep):
+            repeat_clone(fan, index)
     for index, step in list(fan.live.items()):
         reset_step(step, keep=keep)
-        fan.marks[index] = CLONE_SUCCEEDED if step.done else CLONE_PENDING
-        if step.number > 1:
+        if index < fan.count:
+            fan.marks[index] = CLONE_SUCCEEDED if step.done else CLONE_PENDING
+        if step.number:
             fan.numbers[index] = step.number
-        if step.generation > 1:
-            fan.generations[index] = step.generation
-        if step.undo == "none" and step.undo_number == 0:
-            del fan.live[index]
+        if step.undo == "none" and not step.half_done:
+            fold_clone(fan, index)
+
+
+def repeat_clone(fan: FanState, index: int) -> None:
+    """A clone that was closed is to run again; its attempts are numbered on, and what it made is still to be undone."""
+    mark = fan.marks[index]
+    fan.marks[index] = CLONE_PENDING
+    if mark in (CLONE_SUCCEEDED, CLONE_UNDONE):
+        fan.numbers.setdefault(index, 1)
+    if mark == CLONE_SUCCEEDED and fan.node.compensable and index not in fan.spared:
+        fan.owed[index] = fan.done_seq[index]

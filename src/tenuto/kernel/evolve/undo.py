@@ -4,7 +4,8 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import fan_of, parent_of
 from tenuto.kernel.state import CLONE_UNDONE, Execution, StepState, UndoState, UndoStatus
 
-from .parts import clear_timer, fan_at, scope_at, set_moving, set_undo
+from .nodes import fold_clone
+from .parts import clear_timer, fan_at, scope_at, set_moving, set_undo, step_at
 
 
 def compensation_started(state: Execution, event: e.CompensationStarted) -> None:
@@ -13,8 +14,14 @@ def compensation_started(state: Execution, event: e.CompensationStarted) -> None
 
 
 def compensation_stopped(state: Execution, event: e.CompensationStopped) -> None:
-    assert state.undo is not None
-    state.undo.stopped = event.reason
+    undo = state.undo
+    assert undo is not None
+    undo.stopped = event.reason
+    if event.reason == "terminated":  # nobody waits for the ones under way
+        for path in undo.open:
+            step = step_at(state, path)
+            set_undo(step, "skipped")
+            set_moving(state, step, False)
 
 
 def enter_undo(undo: UndoState, path: str) -> None:
@@ -53,10 +60,13 @@ def forget_undone(state: Execution, step: StepState, *, undone: bool) -> None:
         state.compensable.pop(step.path, None)
     else:
         fan = fan_at(state, clone[0])
-        if undone:
+        fan.owed.pop(clone[1], None)
+        if not undone:
+            fan.spared[clone[1]] = None
+        elif clone[1] < fan.count:
             fan.marks[clone[1]] = CLONE_UNDONE
-            if step.undo_failure is None and step.failure is None and step.undo_number == 1:
-                del fan.live[clone[1]]
+        if undone and step.undo_failure is None and step.failure is None:
+            fold_clone(fan, clone[1])
     if undone:
         mark_ancestors_undone(state, step.path)
 

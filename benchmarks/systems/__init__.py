@@ -1,0 +1,7 @@
+"""Us, the floor under us, and what runs in our own environment."""
+
+from benchmarks.system import System
+
+from . import durable, memory
+
+SYSTEMS: list[System] = [*memory.SYSTEMS, *durable.SYSTEMS]

@@ -1,0 +1,46 @@
+"""What the figures should reach. Printed beside them; a target that is missed fails nothing."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+MEMORY = "Tenuto, memory"
+SQLITE = "Tenuto, SQLite FULL"
+POSTGRES = "Tenuto, PostgreSQL"
+
+
+@dataclass(frozen=True)
+class Target:
+    workload: str
+    system: str
+    metric: str
+    sign: Literal["≤", "≥"]
+    value: float
+    unit: str = ""
+    over: str = ""  # then `value` is how many times as much as that system
+
+
+TARGETS = [
+    Target("saga-5", MEMORY, "time", "≤", 200, "µs"),
+    Target("fan-out-1000", MEMORY, "time", "≤", 30, "ms"),
+    Target("fan-out-100000", MEMORY, "time", "≤", 4, "s"),
+    Target("fan-out-100000", MEMORY, "memory growth", "≤", 150, "MB"),
+    Target("W1", SQLITE, "steps", "≥", 25_000, "1/s"),
+    Target("W1", SQLITE, "steps", "≥", 10, over="Restate, granian"),
+    Target("W1", SQLITE, "steps", "≥", 100, over="DBOS, SQLite"),
+    Target("W1", SQLITE, "steps", "≥", 100, over="Temporal dev server, in memory, tuned"),
+    Target("W1", SQLITE, "cpu", "≤", 0.25, "ms/execution"),
+    Target("W1", SQLITE, "disk", "≤", 250, "B/step"),
+    Target("W1", POSTGRES, "steps", "≥", 20_000, "1/s"),
+    Target("W1", POSTGRES, "disk", "≤", 400, "B/step"),
+    Target("W1-other-process", SQLITE, "steps", "≥", 5, over="Restate, granian"),
+    Target("W1-two-workers", POSTGRES, "steps", "≥", 25_000, "1/s"),
+    Target("W2", SQLITE, "p50", "≤", 3.5, "ms"),
+    Target("W2", POSTGRES, "p50", "≤", 8, "ms"),
+    Target("W3", SQLITE, "time", "≤", 80, "ms"),
+    Target("W4", SQLITE, "lost", "≤", 0),
+    Target("W4", POSTGRES, "lost", "≤", 0),
+    Target("W4", SQLITE, "recovery", "≤", 4, "s beyond the lease"),
+    Target("W4", POSTGRES, "recovery", "≤", 4, "s beyond the lease"),
+    Target("growth", SQLITE, "kept", "≥", 80, "%"),
+    Target("growth", POSTGRES, "kept", "≥", 80, "%"),
+]

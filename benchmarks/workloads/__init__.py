@@ -1,0 +1,14 @@
+"""What is measured, in the order of the report."""
+
+from benchmarks.workload import Workload
+
+from . import fan_out, growth, in_memory, latency, takeover, throughput
+
+WORKLOADS: list[Workload] = [
+    *in_memory.WORKLOADS,
+    *throughput.WORKLOADS,
+    *latency.WORKLOADS,
+    *fan_out.WORKLOADS,
+    *takeover.WORKLOADS,
+    *growth.WORKLOADS,
+]

@@ -1,0 +1,135 @@
+"""What an execution is started with: one value for all steps, or inputs by step."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+import msgspec
+from msgspec import Raw
+
+from tenuto.errors import InvalidInput, PayloadError, Problem
+from tenuto.kernel.definition import FAN_OUT_LIMIT, JSON
+from tenuto.program import Program
+from tenuto.values import DEFAULT_LIMIT, Decode, encode
+
+from .markers import ExpandEach, StepInputs
+from .schema import pointer, validator
+
+# Inputs by step are many values in one: each is bounded as any other, and all of them together by this.
+LIMIT_BY_STEP = 16 * DEFAULT_LIMIT
+
+
+class Started(NamedTuple):
+    """`each` counts the items of the steps that are fanned out by their input."""
+
+    input: Raw
+    by_step: bool
+    each: dict[str, int]
+
+
+@dataclass(slots=True)
+class InputEncoder:
+    """A definition's input, checked: what is refused here never becomes an execution."""
+
+    annotation: Any = None
+    decode: Decode | None = None
+    by_step: Mapping[str, Decode] = field(default_factory=dict)
+    schema: JSON = None
+    _validator: Any = None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None:
+            self._validator = validator(self.schema)
+
+    def __call__(self, value: object) -> Raw:
+        raw = encode(value, self.annotation, where="input")
+        # An instance of the annotated class is what it should be; plain JSON has to be read to know.
+        if self.decode is not None and type(value) is not self.annotation:
+            _check("input", self.decode, raw)
+        if self._validator is not None:
+            self._check_schema(raw)
+        return raw
+
+    def _check_schema(self, raw: Raw) -> None:
+        errors: Iterator[jsonschema_rs.ValidationError] = self._validator.iter_errors(msgspec.json.decode(raw))
+        problems = [Problem(pointer(error.instance_path), error.kind.name, error.message) for error in errors]
+        if problems:
+            raise InvalidInput(problems=problems)
+
+
+def encode_inputs(program: Program, value: object) -> Started:
+    """The input as it is stored: of `StepInputs` an object by step, of an `ExpandEach` its items and their labels."""
+    if not isinstance(value, StepInputs):
+        return Started(program.encode_input(value), False, {})
+    encoder = program.encode_input
+    decoders = encoder.by_step if isinstance(encoder, InputEncoder) else {}
+    _check_steps(program, value)
+    parts: dict[str, Raw] = {}
+    each: dict[str, int] = {}
+    for step, given in value.by_step.items():
+        if isinstance(given, ExpandEach):
+            parts[step] = _items(step, given, decoders.get(step))
+            each[step] = len(given.items)
+        else:
+            parts[step] = _one(f"input of step {step!r}", given, decoders.get(step))
+    return Started(encode(parts, where="input", limit=LIMIT_BY_STEP), True, each)
+
+
+def _check_steps(program: Program, inputs: StepInputs) -> None:
+    if program.plan.definition.input_schema is not None:
+        raise InvalidInput.at("", "by_step", "this definition has an input schema, so it takes one input for all steps")
+    leaves = {node.id for node in program.plan.root.walk() if not node.is_scope}
+    problems = [
+        Problem(
+            f"step {step!r}", "unknown_step", f"{program.name!r} has no such step; it has {', '.join(sorted(leaves))}"
+        )
+        for step in inputs.by_step
+        if step not in leaves
+    ]
+    if problems:
+        raise InvalidInput(problems=problems)
+
+
+def _one(where: str, value: object, decode: Decode | None) -> Raw:
+    raw = encode(value, where=where)
+    if decode is not None:
+        _check(where, decode, raw)
+    return raw
+
+
+def _check(where: str, decode: Decode, raw: Raw) -> None:
+    try:
+        decode(raw)
+    except PayloadError as error:
+        raise InvalidInput.at(where, "type", error.message) from None
+
+
+def _items(step: str, given: ExpandEach[Any], decode: Decode | None) -> Raw:
+    where = f"input of step {step!r}"
+    if given.source is not None:
+        text = "the items of an earlier step are part of the plan: write @step(foreach=ExpandEach.from_step(…)) instead"
+        raise InvalidInput.at(where, "misplaced", text)
+    if len(given.items) > FAN_OUT_LIMIT:
+        raise InvalidInput.at(
+            where, "fan_out_limit", f"{len(given.items):,} items, and at most {FAN_OUT_LIMIT:,} are run"
+        )
+    items = [_one(f"{where}, item {index}", item, decode) for index, item in enumerate(given.items)]
+    return encode({"items": items, "labels": _labels(where, given)}, where=where, limit=LIMIT_BY_STEP)
+
+
+def _labels(where: str, given: ExpandEach[Any]) -> list[str]:
+    if given.suffix is None:
+        return [str(index) for index in range(len(given.items))]
+    labels: dict[str, int] = {}
+    for index, item in enumerate(given.items):
+        label = str(given.suffix(item))
+        if not label.strip():
+            raise InvalidInput.at(
+                f"{where}, item {index}", "blank_suffix", "its suffix is blank, and clones are named by it"
+            )
+        if label in labels:
+            text = f"it has the same suffix as item {labels[label]}, and clones are named by it"
+            raise InvalidInput.at(f"{where}, item {index}", "duplicate_suffix", text)
+        labels[label] = index
+    return list(labels)

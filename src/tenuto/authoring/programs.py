@@ -1,0 +1,140 @@
+"""The way in for the engine: whatever was written, in whichever way, becomes a `Program` or a `DefinitionError`."""
+
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import TypeGuard
+
+from tenuto.context import step_name
+from tenuto.kernel.definition import Definition, Step
+from tenuto.kernel.plan import Plan
+from tenuto.program import Handler, Program
+from tenuto.values import decoder
+
+from .binding import Invocation
+from .builder import SagaBuilder
+from .compile import compile_material, make_handler
+from .document import check_definition
+from .gather import Extra, add_extras, declarations, functions_of, gather, saga_name
+from .inputs import InputEncoder
+from .markers import StepRef
+from .problems import Problems
+from .settings import HANDLER_NAMES, SAGA
+from .signature import Function, check_result, read_signature, settle
+
+# -- Sagas -------------------------------------------------------------------------------------------------------------
+
+
+def compile_saga(saga: object, *extras: Extra) -> Program:
+    """A saga's instance, a builder, or what a builder built; with the steps and compensations from elsewhere."""
+    return _compile(saga, extras, strict=True)
+
+
+def compile_sagas(*objects: object) -> tuple[Program, ...]:
+    """What `register` was given: sagas, and the functions and modules that go along with any of them."""
+    extras = tuple(each for each in objects if _is_extra(each))
+    sagas = [each for each in objects if not _is_extra(each)]
+    _check_owners({saga_name(saga) for saga in sagas}, extras)
+    return tuple(_compile(saga, extras, strict=False) for saga in sagas)
+
+
+def _is_extra(value: object) -> TypeGuard[Extra]:
+    return isinstance(value, ModuleType) or (
+        callable(value) and not isinstance(value, type) and not hasattr(value, SAGA)
+    )
+
+
+def _check_owners(known: set[str], extras: tuple[Extra, ...]) -> None:
+    """A function given by hand belongs to one of the sagas beside it, or somebody forgot something."""
+    problems = Problems()
+    for function in extras:
+        declared = () if isinstance(function, ModuleType) else declarations(function)
+        for owner in sorted({saga_name(given.saga) for given in declared} - known):
+            where = f"function {getattr(function, '__qualname__', repr(function))!r}"
+            text = f"it belongs to saga {owner!r}, which is not among those beside it: {', '.join(sorted(known))}"
+            problems.add(where, "unknown_saga", text)
+    problems.raise_any("What was registered")
+
+
+def _compile(saga: object, extras: tuple[Extra, ...], *, strict: bool) -> Program:
+    problems = Problems()
+    if isinstance(saga, Program):
+        if saga.name in _owners(extras):
+            problems.add("", "built", "it is built already: give the builder itself beside the functions")
+        problems.raise_any(f"Saga {saga.name!r}")
+        return saga
+    material = saga.material() if isinstance(saga, SagaBuilder) else gather(saga, problems)
+    add_extras(material, extras, problems, strict=strict)
+    return compile_material(material, problems)
+
+
+def _owners(extras: tuple[Extra, ...]) -> set[str]:
+    functions = [each for extra in extras for each in functions_of(extra)]
+    return {saga_name(given.saga) for function in functions for given in declarations(function)}
+
+
+# -- Documents and their handlers --------------------------------------------------------------------------------------
+
+
+def compile_document(definition: Definition, handlers: Mapping[str, Handler]) -> Program:
+    """A definition that came as a document, with those of its handlers that this process has."""
+    check_definition(definition)
+    plan = Plan(definition)
+    named = dict.fromkeys(name for node in plan.root.walk() if not node.is_scope for name in _names_in(node.step))
+    planners = [node.scope.planner for node in plan.root.walk() if node.is_scope and node.scope.planner is not None]
+    found = {name: handlers[name] for name in (*named, *planners) if name in handlers}
+    _check_needs(definition, found, {node.id for node in plan.root.walk()})
+    return Program(
+        plan=plan,
+        handlers=found,
+        encode_input=InputEncoder(schema=definition.input_schema),
+        decode_output=decoder(where="output"),
+        decode_result={node.id: decoder(where=f"result of step {node.id!r}") for node in plan.root.walk()},
+        output_step=None,
+    )
+
+
+def _names_in(step: Step) -> Iterator[str]:
+    names = (step.handler, step.guard_handler, step.reconcile_handler, step.compensation_handler)
+    yield from (name for name in names if name is not None)
+
+
+def _check_needs(definition: Definition, handlers: Mapping[str, Handler], steps: set[str]) -> None:
+    problems = Problems()
+    for name, handler in handlers.items():
+        needs = handler.needs
+        for step in (*needs.results, *needs.compensation_results, *needs.compensation_errors):
+            if step.partition("#")[0] not in steps:
+                text = f"it reads step {step!r}, which the definition has not"
+                problems.add(f"handler {name!r}", "unknown_step", text)
+    problems.raise_any(f"Definition {definition.name!r}")
+
+
+def bind_handler(name: str, function: Function) -> Handler:
+    """A function that JSON definitions call by name. It may be a step's handler, its guard, or its undo."""
+    where = f"handler {name!r}"
+    problems = Problems()
+    signature = settle(read_signature(function, {}, where, problems), "handler", where, problems)
+    check_result(signature.result, where, problems)
+    problems.raise_any(f"Handler {name!r}")
+    return make_handler(name, "step", signature, where, _id_of)
+
+
+def _id_of(ref: StepRef) -> str:
+    return ref if isinstance(ref, str) else step_name(ref)
+
+
+def handlers_in(module: ModuleType) -> dict[str, Function]:
+    """The functions of a module that `@handler("name")` gave names to."""
+    found = [(name, value) for value in vars(module).values() for name in getattr(value, HANDLER_NAMES, ())]
+    return {name: function for name, function in found if callable(function)}
+
+
+def handlers_running(program: Program, function: Function) -> tuple[str, ...]:
+    """The names of the handlers that run this function, also when it is given as found on the class."""
+    plain = getattr(function, "__func__", function)
+    return tuple(
+        name
+        for name, handler in program.handlers.items()
+        if isinstance(handler.invoke, Invocation)
+        and getattr(handler.invoke.function, "__func__", handler.invoke.function) is plain
+    )

@@ -1,0 +1,257 @@
+"""What a function takes: each of its parameters, read from its annotation, and whether it may be asked for there."""
+
+import functools
+import inspect
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
+
+from tenuto.context import SagaContext
+from tenuto.errors import StepError
+from tenuto.values import can_serialise
+
+from .markers import (
+    FromCompensationError,
+    FromCompensationResult,
+    FromStep,
+    Header,
+    Headers,
+    Input,
+    Required,
+    Result,
+    Variable,
+    Variables,
+)
+from .matching import fits, members
+from .problems import Problems
+
+EMPTY: Final = inspect.Parameter.empty
+Function: TypeAlias = Callable[..., Any]
+
+
+class Unmarked:
+    """Nothing says what it is: a step's input, by its being alone; a compensation's argument, by its type."""
+
+
+class Context:
+    """The `SagaContext`, told by its type."""
+
+
+class Nothing:
+    """A compensation's argument that is neither the input nor the result: None."""
+
+
+Source: TypeAlias = (
+    Input
+    | Result
+    | FromStep
+    | FromCompensationResult
+    | FromCompensationError
+    | Header
+    | Headers
+    | Variable
+    | Variables
+    | Unmarked
+    | Context
+    | Nothing
+)
+_SOURCES = typing.get_args(Source)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    name: str
+    annotation: Any
+    source: Source
+    required: bool
+    default: object
+    by_keyword: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    function: Function
+    is_async: bool
+    parameters: tuple[Parameter, ...]
+    result: Any
+
+    def marked(self, *sources: type) -> list[Parameter]:
+        return [parameter for parameter in self.parameters if isinstance(parameter.source, sources)]
+
+
+# -- Reading a function ------------------------------------------------------------------------------------------------
+
+
+def read_signature(function: Function, names: Mapping[str, object], where: str, problems: Problems) -> Signature:
+    """What a function takes and gives. `names` are what its annotations may name beside its module's globals."""
+    inner = _innermost(function)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        problems.add(where, "generator", "it yields, and a step has one result: return a list instead")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):
+        problems.add(where, "signature", "its parameters cannot be seen: wrap it in a function of your own")
+        signature = inspect.Signature()
+    hints = _Hints(inner, names, where, problems)
+    parameters = tuple(
+        found
+        for parameter in signature.parameters.values()
+        if (found := _read_parameter(parameter, hints, where, problems)) is not None
+    )
+    return Signature(
+        function, inspect.iscoroutinefunction(inner), parameters, hints.of("return", signature.return_annotation)
+    )
+
+
+def _innermost(function: Function) -> Function:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, types.FunctionType | types.MethodType | types.BuiltinFunctionType | type):
+        return function
+    return typing.cast(Function, getattr(function, "__call__", function))  # noqa: B004  (the bound method itself)
+
+
+class _Hints:
+    """Annotations as types. What `from __future__ import annotations` left as text is read with the names at hand."""
+
+    def __init__(self, function: Function, names: Mapping[str, object], where: str, problems: Problems) -> None:
+        plain = inspect.unwrap(getattr(function, "__func__", function))
+        self.globals = getattr(plain, "__globals__", {})
+        self.names = dict(names)
+        self.where = where
+        self.problems = problems
+
+    def of(self, name: str, annotation: object) -> Any:
+        if annotation is EMPTY:
+            return Any
+        holder = types.SimpleNamespace(__annotations__={name: annotation})
+        try:
+            return typing.get_type_hints(holder, self.globals, self.names, include_extras=True)[name]
+        except Exception as error:
+            where = self.where if name == "return" else f"{self.where}, parameter {name!r}"
+            text = f"its annotation {annotation!r} cannot be read ({error}): name what the module or the class defines"
+            self.problems.add(where, "annotation", text)
+            return Any
+
+
+def _read_parameter(parameter: inspect.Parameter, hints: _Hints, where: str, problems: Problems) -> Parameter | None:
+    where = f"{where}, parameter {parameter.name!r}"
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        problems.add(where, "variadic", "there is nothing to fill it with: name the parameters that the step needs")
+        return None
+    annotation, marks = _split(hints.of(parameter.name, parameter.annotation))
+    sources = [source for mark in marks if (source := _source(mark)) is not None]
+    if len(sources) > 1:
+        problems.add(where, "two_markers", f"it has {len(sources)} markers, and a parameter is one thing: keep one")
+    source = sources[0] if sources else Context() if _is_context(annotation) else Unmarked()
+    return Parameter(
+        name=parameter.name,
+        annotation=annotation,
+        source=source,
+        required=any(mark is Required or isinstance(mark, Required) for mark in marks),
+        default=parameter.default,
+        by_keyword=parameter.kind is parameter.KEYWORD_ONLY,
+    )
+
+
+def _split(annotation: Any) -> tuple[Any, tuple[object, ...]]:
+    """The type and what `Annotated` adds to it, also of `Annotated[T, …] | None`."""
+    if get_origin(annotation) is Annotated:
+        inner, *marks = get_args(annotation)
+        inner, more = _split(inner)
+        return inner, (*more, *marks)
+    if get_origin(annotation) in (Union, types.UnionType):
+        parts = [_split(argument) for argument in get_args(annotation)]
+        if any(_source(mark) is not None for _, marks in parts for mark in marks):
+            union = functools.reduce(operator.or_, [inner for inner, _ in parts])
+            return union, tuple(mark for _, marks in parts for mark in marks)
+    return annotation, ()
+
+
+def _source(mark: object) -> Source | None:
+    """A marker, given as an instance or, where it needs no argument, as the class itself."""
+    if isinstance(mark, type):
+        return mark() if mark in (Input, Result, Headers, Variables) else None
+    return typing.cast(Source, mark) if isinstance(mark, _SOURCES) else None
+
+
+def _is_context(annotation: Any) -> bool:
+    found = members(annotation)
+    return len(found) == 1 and isinstance(found[0], type) and issubclass(found[0], SagaContext)
+
+
+# -- What may be asked for where ---------------------------------------------------------------------------------------
+
+
+def settle(signature: Signature, kind: str, where: str, problems: Problems) -> Signature:
+    """Of a step, a guard, a reconcile or a named handler: the one unmarked parameter is the input."""
+    unmarked = signature.marked(Unmarked)
+    if len(unmarked) > 1:
+        _refuse_several(unmarked, where, problems)
+    if kind != "handler":
+        for parameter in signature.marked(Result, FromCompensationResult, FromCompensationError):
+            text = f"{type(parameter.source).__name__} is for compensations only: a step has nothing undone yet"
+            problems.add(f"{where}, parameter {parameter.name!r}", "misplaced", text)
+    settled = _with_source(signature, unmarked, Input())
+    check_types(settled, where, problems)
+    return settled
+
+
+def _refuse_several(unmarked: list[Parameter], where: str, problems: Problems) -> None:
+    names = ", ".join(repr(parameter.name) for parameter in unmarked)
+    text = (
+        f"parameters {names} have no marker, and only one parameter can be the input without one: "
+        'say of the others what they are, such as Annotated[T, FromStep(step)] or Annotated[T, Input("key")]'
+    )
+    problems.add(where, "ambiguous_parameters", text)
+
+
+def _with_source(signature: Signature, chosen: list[Parameter], source: Source) -> Signature:
+    return replace(
+        signature,
+        parameters=tuple(replace(p, source=source) if p in chosen else p for p in signature.parameters),
+    )
+
+
+def settle_compensation(
+    signature: Signature, choose: Callable[[Parameter], Source], where: str, problems: Problems
+) -> Signature:
+    """Of a compensation: the one unmarked parameter is what its type says (`choose`)."""
+    unmarked = signature.marked(Unmarked)
+    if len(unmarked) > 1:
+        _refuse_several(unmarked, where, problems)
+        return _with_source(signature, unmarked, Nothing())
+    for parameter in unmarked:
+        signature = _with_source(signature, [parameter], choose(parameter))
+    check_types(signature, where, problems)
+    return signature
+
+
+_GIVEN: dict[type, tuple[Any, str]] = {
+    Header: (str, "a header is text: annotate it `str | None`"),
+    Headers: (dict[str, str], "headers are texts by name: annotate it `Mapping[str, str]`"),
+    Variables: (dict[str, Any], "variables are values by name: annotate it `Mapping[str, Any]`"),
+    FromCompensationError: (StepError, "it is an error or None: annotate it `StepError | None`"),
+}
+
+
+def check_types(signature: Signature, where: str, problems: Problems) -> None:
+    for parameter in signature.parameters:
+        place = f"{where}, parameter {parameter.name!r}"
+        if (why := _why_not(parameter)) is not None:
+            problems.add(place, "type", why)
+
+
+def _why_not(parameter: Parameter) -> str | None:
+    given = _GIVEN.get(type(parameter.source))
+    if given is not None:
+        return None if fits(given[0], parameter.annotation) else given[1]
+    return None if isinstance(parameter.source, Context | Nothing) else can_serialise(parameter.annotation)
+
+
+def check_result(annotation: Any, where: str, problems: Problems) -> None:
+    if (why := can_serialise(annotation)) is not None:
+        problems.add(where, "type", f"its result cannot be stored: {why}")

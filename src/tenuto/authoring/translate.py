@@ -1,0 +1,291 @@
+"""From an author's words to the kernel's: durations to milliseconds, names to their canonical spelling."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from tenuto.kernel.definition import (
+    ERROR_CLASSES,
+    RETRIED_BY_DEFAULT,
+    CompensationOrder,
+    Definition,
+    ErrorClass,
+    Node,
+    Policies,
+    RetryPolicy,
+    Safety,
+    Scope,
+    Step,
+)
+from tenuto.outcome import Duration
+
+from .durations import milliseconds
+from .markers import ExpandEach
+from .problems import Problems
+from .settings import (
+    ApprovalSettings,
+    GroupMode,
+    GroupSettings,
+    Retry,
+    SagaSettings,
+    SignalSettings,
+    StepSettings,
+    WaitSettings,
+)
+from .structure import Structure
+
+_SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def step_expression(id: str) -> str:
+    """How an expression names a step: `steps.charge`, or `steps["a-b"]` where the id is no CEL name."""
+    return f"steps.{id}" if _SIMPLE.fullmatch(id) and id not in ("in", "true", "false", "null") else f'steps["{id}"]'
+
+
+def attempt_timeout(given: int | None, step_timeout: int | None) -> int:
+    """The time for one attempt: 30 s unless said otherwise, and never longer than the step has."""
+    default = RetryPolicy().timeout_ms
+    return given if given is not None else min(default, step_timeout or default)
+
+
+class Translator:
+    """Translates what one step, group or saga was told, and remembers where it stands for what it cannot."""
+
+    def __init__(self, where: str, problems: Problems) -> None:
+        self.where = where
+        self.problems = problems
+
+    def refuse(self, keyword: str, code: str, text: str) -> None:
+        self.problems.add(f"{self.where}, {keyword}" if keyword else self.where, code, text)
+
+    def time(self, keyword: str, duration: Duration | None) -> int | None:
+        if duration is None:
+            return None
+        try:
+            return milliseconds(duration)
+        except ValueError as error:
+            self.refuse(keyword, "bad_duration", str(error))
+            return None
+
+    def choice(self, keyword: str, value: object, allowed: Any) -> Any:
+        """The canonical spelling of one of a few words; the first of them where it is none."""
+        options: tuple[str, ...] = get_args(allowed)
+        if value in options:
+            return value
+        if isinstance(value, str) and value == value.lower() and value.upper() in options:
+            return value.upper()
+        spelled = ", ".join(repr(option.lower()) for option in options)
+        self.refuse(keyword, "unknown_word", f"{value!r} is none of {spelled}")
+        return options[0]
+
+    def classify(self, table: Mapping[Any, Any]) -> dict[str, ErrorClass]:
+        found: dict[str, ErrorClass] = {}
+        for error, name in table.items():
+            if not (isinstance(error, type) and issubclass(error, BaseException)):
+                self.refuse("classify", "type", f"{error!r} is not an exception class")
+            elif name not in ERROR_CLASSES:
+                self.refuse("classify", "unknown_word", f"{name!r} is none of {', '.join(ERROR_CLASSES)}")
+            elif error.__name__ in found:
+                self.refuse(
+                    "classify", "repeated", f"two exceptions are called {error.__name__}: they cannot be told apart"
+                )
+            else:
+                found[error.__name__] = name
+        return found
+
+    # -- Retries -------------------------------------------------------------------------------------------------------
+
+    def retry_policy(self, settings: StepSettings, deadline: int | None) -> RetryPolicy:
+        retry = self._retry("retry", settings.retry)
+        return RetryPolicy(
+            max_attempts=retry.max_attempts,
+            backoff_strategy="fixed" if retry.backoff == "fixed" else "exponential",
+            initial_delay_ms=self.time("retry, initial", retry.initial),
+            max_delay_ms=self.time("retry, maximum", retry.maximum),
+            jitter=float(retry.jitter) if isinstance(retry.jitter, int) else retry.jitter,
+            timeout_ms=attempt_timeout(self.time("timeout", settings.timeout), deadline),
+            retry_on_classes=RETRIED_BY_DEFAULT if retry.on is None else tuple(retry.on),
+        )
+
+    def _retry(self, keyword: str, given: object) -> Retry:
+        if given is None:
+            return Retry()
+        if isinstance(given, Retry):
+            self._check_retry(keyword, given)
+            return given
+        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+            self.refuse(keyword, "type", "it is a number of retries, or a Retry(…)")
+            return Retry()
+        return Retry(max_attempts=given + 1)
+
+    def _check_retry(self, keyword: str, retry: Retry) -> None:
+        if retry.backoff not in ("exponential", "fixed", "jittered"):
+            text = f"{retry.backoff!r} is none of 'exponential', 'fixed', 'jittered'"
+            self.refuse(f"{keyword}, backoff", "unknown_word", text)
+        for name in retry.on or ():
+            if name not in ERROR_CLASSES:
+                self.refuse(f"{keyword}, on", "unknown_word", f"{name!r} is none of {', '.join(ERROR_CLASSES)}")
+
+    def undo_retry(self, settings: StepSettings) -> tuple[int | None, int | None]:
+        """How often a compensation is tried, and after which delay."""
+        backoff = self.time("compensation_backoff", settings.compensation_backoff)
+        given = settings.compensation_retry
+        if given is None:
+            return None, backoff
+        retry = self._retry("compensation_retry", given)
+        if (retry.backoff, retry.maximum, retry.jitter, retry.on) != ("exponential", None, 0.1, None):
+            text = "of a Retry, a compensation takes max_attempts and initial only"
+            self.refuse("compensation_retry", "not_allowed", text)
+        initial = self.time("compensation_retry, initial", retry.initial)
+        return retry.max_attempts, initial if backoff is None else backoff
+
+    # -- Steps ---------------------------------------------------------------------------------------------------------
+
+    def step(self, id: str, settings: StepSettings, handlers: dict[str, str], structure: Structure) -> Step:
+        deadline = self.time("deadline", settings.deadline)
+        attempts, backoff = self.undo_retry(settings)
+        step = Step(
+            id=id,
+            type=self._step_type(settings.type),
+            handler=handlers["handler"],
+            depends_on=tuple(structure.depends_on.get(id, ())),
+            when=settings.when,
+            foreach=self.foreach(settings.foreach, structure),
+            suffix=settings.suffix,
+            max_concurrency=settings.max_concurrency,
+            failure_mode=settings.failure_mode,
+            timeout_ms=deadline,
+            retry_policy=self.retry_policy(settings, deadline),
+            safety=self.choice("safety", settings.safety, Safety),
+            guard_handler=handlers.get("guard_handler"),
+            reconcile_handler=handlers.get("reconcile_handler"),
+            compensation_handler=handlers.get("compensation_handler"),
+            compensation_policy=settings.compensation_policy,
+            compensation_max_attempts=attempts,
+            compensation_backoff_ms=backoff,
+            compensation_timeout_ms=self.time("compensation_timeout", settings.compensation_timeout),
+            compensation_critical=settings.compensation_critical,
+            partial_effect=settings.partial_effect,
+            queue=settings.queue,
+            limits=tuple(settings.limits),
+            classify=self.classify(settings.classify),
+            idempotency_key=settings.idempotency_key,
+            set_variable=settings.set_variable,
+        )
+        self._check_words(step)
+        return step
+
+    def _step_type(self, given: str) -> Any:
+        if given in ("task", "external_call", "notify"):
+            return given
+        text = f"a function is a 'task', an 'external_call' or a 'notify', not {given!r}: use approval() or wait()"
+        self.refuse("type", "unknown_word", text)
+        return "task"
+
+    def foreach(self, given: str | ExpandEach[Any] | None, structure: Structure) -> str | None:
+        if not isinstance(given, ExpandEach):
+            return given
+        if given.source is None:
+            text = "items are given when the saga is started, in StepInputs: here, use ExpandEach.from_step(step, path)"
+            self.refuse("foreach", "misplaced", text)
+            return None
+        ref, path = given.source
+        id = structure.id_of(ref, f"{self.where}, foreach")
+        return None if id is None else f"{step_expression(id)}.{path}"
+
+    def approval(self, id: str, settings: ApprovalSettings, structure: Structure) -> Step:
+        return self._waiting(
+            Step(
+                id=id,
+                type="human_approval",
+                depends_on=tuple(structure.depends_on.get(id, ())),
+                when=settings.when,
+                timeout_ms=self.time("deadline", settings.deadline),
+                permission=settings.permission,
+            )
+        )
+
+    def wait(self, id: str, settings: WaitSettings, structure: Structure) -> Step:
+        if (settings.duration is None) == (settings.until is None):
+            self.refuse("", "ambiguous_wait", 'a wait takes a duration or `until`, one of them: wait("10m")')
+        payload: dict[str, Any] = {"duration_ms": self.time("duration", settings.duration)}
+        if settings.until is not None:
+            payload = {"until": f"${{{settings.until}}}"}
+        return self._waiting(
+            Step(
+                id=id,
+                type="wait",
+                with_=payload,
+                depends_on=tuple(structure.depends_on.get(id, ())),
+                when=settings.when,
+            )
+        )
+
+    def signal(self, id: str, settings: SignalSettings, structure: Structure) -> Step:
+        return self._waiting(
+            Step(
+                id=id,
+                type="wait",
+                with_={"signal": settings.name},
+                depends_on=tuple(structure.depends_on.get(id, ())),
+                when=settings.when,
+                timeout_ms=self.time("deadline", settings.deadline),
+            )
+        )
+
+    def _waiting(self, step: Step) -> Step:
+        self._check_words(step)
+        return step
+
+    def group(self, id: str, settings: GroupSettings, children: tuple[Node, ...], structure: Structure) -> Scope:
+        scope = Scope(
+            id=id,
+            mode=self.choice("mode", settings.mode, GroupMode),
+            depends_on=tuple(structure.depends_on.get(id, ())),
+            when=settings.when,
+            max_concurrency=settings.max_concurrency,
+            failure_mode=settings.failure_mode,
+            max_rounds=settings.max_rounds,
+            timeout_ms=self.time("deadline", settings.deadline),
+            repeat_until=settings.repeat_until,
+            max_visits=settings.max_visits,
+        )
+        self._check_words(scope)
+        return msgspec.structs.replace(scope, children=children)
+
+    def _check_words(self, struct: Step | Scope | Definition) -> None:
+        """Structs trust their makers. This is where a word or a type that an author got wrong is found."""
+        try:
+            msgspec.convert(msgspec.to_builtins(struct), type(struct))
+        except (msgspec.ValidationError, TypeError) as error:
+            self.refuse("", "bad_value", _in_words(str(error)))
+
+    # -- The whole -----------------------------------------------------------------------------------------------------
+
+    def definition(self, settings: SagaSettings, nodes: tuple[Node, ...], output: str | None) -> Definition:
+        definition = Definition(
+            name=settings.name,
+            version=settings.version,
+            mode="dag",
+            scheduling=settings.scheduling,
+            output=output,
+            policies=Policies(
+                timeout_ms=self.time("timeout", settings.timeout),
+                compensation=self.choice("compensation", settings.compensation, CompensationOrder),
+                cancel="compensate",
+                max_concurrency=settings.layer_concurrency,
+                concurrency_key=settings.concurrency_key,
+                on_conflict=settings.on_conflict,
+                classify=self.classify(settings.classify),
+            ),
+        )
+        self._check_words(definition)
+        return msgspec.structs.replace(definition, steps=nodes)
+
+
+def _in_words(message: str) -> str:
+    """ "Expected `int`, got `str` - at `$.max_concurrency`" with the field first."""
+    why, _, place = message.partition(" - at `$.")
+    return f"{place.rstrip('`')}: {why}" if place else why

@@ -1,0 +1,489 @@
+"""`Engine`: what users hold. It chooses the runtime by its URL, and says everything else in the runtime's words."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, NoReturn, Self, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+from msgspec import Raw
+
+from .authoring.decorators import Saga
+from .authoring.document import read_document
+from .authoring.durations import milliseconds
+from .authoring.gather import saga_name
+from .authoring.inputs import encode_inputs
+from .authoring.markers import StepInputs
+from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
+from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
+from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
+from .handle import Batch, Handle, Link, Scope
+from .kernel import facts as f
+from .kernel.address import fingerprint
+from .kernel.definition import ErrorClass, Priority, to_document
+from .kernel.events import NULL, Resolution, ReviewKind
+from .kernel.expression import evaluate_key
+from .kernel.plan import Plan
+from .kernel.state import ExecutionStatus
+from .observation import Announcer, SagaEvents
+from .outcome import Duration
+from .program import Handler
+from .results import SagaResult
+from .runtime import Clock, Environment, Filter, Page, Runtime, Submission
+from .runtimes.memory import ASYNC_SLOTS, THREADS, MemoryRuntime
+from .values import encode
+from .view import DeadLetterRow, ReviewRow
+
+I = TypeVar("I")  # noqa: E741  (the input of a saga)
+O = TypeVar("O")  # noqa: E741  (its output)
+T = TypeVar("T")
+
+DEFAULT_TENANT = "default"
+PAGE = 100
+BREATH = 100  # starts of a batch, after which others get a turn on the loop
+
+_LATER = ("sqlite", "postgresql", "postgres", "temporal", "http", "https")
+
+
+class StartOptions(TypedDict, total=False):
+    """What `execute`, `start` and `start_many` take beside the saga and its input."""
+
+    tenant: str | None
+    correlation_id: str | None
+    headers: Mapping[str, str] | None
+    variables: Mapping[str, object] | None
+    target: tuple[str, str] | None
+    priority: Priority
+    concurrency_key: str | None
+    version: int | None
+
+
+class DefinitionDocument(TypedDict):
+    name: str
+    version: int
+    status: Literal["draft", "published", "deprecated"]
+    hash: str
+    definition: Any
+
+
+class Engine:
+    """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process."""
+
+    def __init__(
+        self,
+        url: str = "memory://",
+        *,
+        worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        events: Iterable[SagaEvents] = (),
+        clock: Clock | None = None,
+        shutdown_grace: Duration = "10s",
+        slots: int = ASYNC_SLOTS,
+        threads: int = THREADS,
+        build: str = "",
+        api_key: str | None = None,
+    ) -> None:
+        sinks = tuple(events)
+        self.url = url
+        self._grace_ms = milliseconds(shutdown_grace)
+        self._announcer = Announcer(sinks) if sinks else None
+        self._environment = self._make_environment(clock, build)
+        self._handlers: dict[str, Handler] = {}
+        self._scope = Scope()
+        self._runtime: Runtime = _runtime_for(
+            url,
+            self._environment,
+            observers=() if self._announcer is None else (self._announcer,),
+            worker=worker,
+            queues=queues,
+            slots=slots,
+            threads=threads,
+        )
+
+    def _make_environment(self, clock: Clock | None, build: str) -> Environment:
+        return Environment(clock, build=build)
+
+    async def __aenter__(self) -> Self:
+        await self._runtime.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Waits for running handlers, at most for `shutdown_grace`; then stops them."""
+        await self._runtime.close(self._grace_ms)
+        if self._announcer is not None:
+            await self._announcer.close(self._grace_ms / 1_000)
+
+    # -- Definitions ---------------------------------------------------------------------------------------------------
+
+    def register(self, *sagas: object) -> None:
+        """Takes sagas, and functions or modules with external steps, compensations and `@handler`s for them."""
+        for given in sagas:
+            for name, function in _named_handlers(given):
+                self.handler(name, function)
+        for program in compile_sagas(*(given for given in sagas if not _only_names_handlers(given))):
+            self._runtime.provide(program)
+
+    def handler(self, name: str, function: Callable[..., Any]) -> None:
+        """A function that JSON definitions call by this name."""
+        bound = bind_handler(name, function)
+        self._handlers[name] = bound
+        self._runtime.provide_handler(bound)
+
+    async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
+        """Reads a JSON definition, checks it, and publishes it."""
+        await self._runtime.publish(compile_document(read_document(document), self._handlers))
+
+    async def definitions(self, *, name: str | None = None) -> AsyncIterator[DefinitionDocument]:
+        for found in await self._runtime.definitions():
+            definition = found.definition
+            if name in (None, definition.name):
+                yield {
+                    "name": definition.name,
+                    "version": definition.version,
+                    "status": found.status,
+                    "hash": found.plan_hash,
+                    "definition": to_document(definition),
+                }
+
+    # -- Starting ------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def execute(
+        self,
+        saga: type[Saga[I, O]],
+        input: I | StepInputs,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SagaResult[O]: ...
+    @overload
+    async def execute(
+        self,
+        saga: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SagaResult[Any]: ...
+    async def execute(
+        self,
+        saga: type | str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SagaResult[Any]:
+        """Starts an execution and waits until it has settled: it is over, or waits for a person."""
+        id = await self._submit(saga, input, idempotency_key, options)
+        return SagaResult(await self._runtime.wait(None, id, "settled", None))
+
+    @overload
+    async def start(
+        self,
+        saga: type[Saga[I, O]],
+        input: I | StepInputs,
+        *,
+        idempotency_key: str | None = None,
+        connection: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Handle[O]: ...
+    @overload
+    async def start(
+        self,
+        saga: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Handle[Any]: ...
+    async def start(
+        self,
+        saga: type | str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Handle[Any]:
+        """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
+        return self.get(await self._submit(saga, input, idempotency_key, options, connection))
+
+    @overload
+    async def start_many(
+        self,
+        saga: type[Saga[I, O]],
+        items: Iterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        on_limit: Literal["wait", "raise"] = "wait",
+        **options: Unpack[StartOptions],
+    ) -> Batch[O]: ...
+    @overload
+    async def start_many(
+        self,
+        saga: str,
+        items: Iterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        on_limit: Literal["wait", "raise"] = "wait",
+        **options: Unpack[StartOptions],
+    ) -> Batch[Any]: ...
+    async def start_many(
+        self,
+        saga: type | str,
+        items: Iterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        on_limit: Literal["wait", "raise"] = "wait",
+        **options: Unpack[StartOptions],
+    ) -> Batch[Any]:
+        """Starts one execution per item. With a `key` for each it can be run again, and starts only what is missing."""
+        id = options.get("correlation_id") or self._environment.new_id()
+        options["correlation_id"] = id
+        started: list[str] = []
+        for item in items:
+            started.append(await self._submit(saga, item, None if key is None else key(item), options))
+            if len(started) % BREATH == 0:
+                await asyncio.sleep(0)
+        return Batch(self._link, id, started)
+
+    async def _submit(
+        self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
+    ) -> str:
+        runtime = self._runtime
+        version = options.get("version")
+        program = await runtime.program(saga_name(saga), version)
+        given = encode_inputs(program, input)
+        tenant = self._tenant(options.get("tenant"))
+        variables = {
+            name: encode(v, where=f"variable {name!r}") for name, v in (options.get("variables") or {}).items()
+        }
+        target = options.get("target")
+        concurrency_key = options.get("concurrency_key")
+        plan = program.plan
+        if concurrency_key is None and plan.concurrency_key is not None:
+            concurrency_key = _concurrency_key(plan, given.input, variables)
+        digest = "" if key is None else _digest(program.name, version, given.input, target, variables)
+        submitted = await runtime.submit(
+            Submission(
+                program=program,
+                tenant=tenant,
+                input=given.input,
+                by_step=given.by_step,
+                each=given.each,
+                headers=_headers(options.get("headers")),
+                variables=variables,
+                correlation_id=options.get("correlation_id") or "",
+                target=target,
+                priority=options.get("priority", "normal"),
+                concurrency_key=concurrency_key,
+                on_conflict=plan.definition.policies.on_conflict,
+                idempotency_key=key,
+                digest=digest,
+                actor=self._scope.actor,
+                connection=connection,
+            )
+        )
+        return submitted.execution_id
+
+    def _tenant(self, asked: str | None) -> str:
+        own = self._scope.tenant
+        if own is not None and asked not in (None, own):
+            raise InvalidInput.at("/tenant", "other_tenant", f"this engine is scoped to the tenant {own!r}")
+        return asked or own or DEFAULT_TENANT
+
+    # -- Looking -------------------------------------------------------------------------------------------------------
+
+    def get(self, id: str) -> Handle[Any]:
+        """A handle on an execution, whether or not it is there: the first question tells."""
+        return Handle(self._link, id)
+
+    async def executions(
+        self,
+        *,
+        status: ExecutionStatus | None = None,
+        definition: str | None = None,
+        correlation_id: str | None = None,
+        target_id: str | None = None,
+        since: datetime | None = None,
+    ) -> AsyncIterator[Handle[Any]]:
+        """The executions that fit, oldest first."""
+        wanted = Filter(
+            tenant=self._scope.tenant,
+            status=status,
+            definition=definition,
+            correlation_id=correlation_id,
+            target_id=target_id,
+            since_ms=None if since is None else round(since.timestamp() * 1_000),
+        )
+        async for summary in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
+            yield self.get(summary.execution_id)
+
+    async def count(
+        self,
+        *,
+        group_by: Literal["status", "definition"] = "status",
+        definition: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Mapping[str, int]:
+        wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
+        return await self._runtime.count(wanted, group_by)
+
+    async def reviews(
+        self, *, kind: ReviewKind | None = None, definition: str | None = None
+    ) -> AsyncIterator[ReviewRow]:
+        """What waits for a person, dead letters apart."""
+        wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition)
+        async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
+            yield row
+
+    async def dlq(
+        self, *, definition: str | None = None, error_class: ErrorClass | None = None
+    ) -> AsyncIterator[DeadLetterRow]:
+        """What failed for good and has not been looked at: one dead letter per failed execution."""
+        wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
+        async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
+            yield row
+
+    # -- Acting --------------------------------------------------------------------------------------------------------
+
+    async def resolve(
+        self, review_id: str, resolution: Resolution, *, reason: str = "", result: object = None, again: bool = False
+    ) -> None:
+        """A person's word on a review. `retry` on a dead letter opens the next run of its execution."""
+        execution_id = review_id.rpartition(".")[0]
+        if not execution_id:
+            raise NotFound(f"There is no review {review_id!r}.")
+        link = self._link
+        review = (await link.read(execution_id)).state.reviews.get(review_id)
+        if review is not None and review.kind == "dead_letter" and resolution == "retry":
+            await self.get(execution_id).retry(reason=reason, again=again)
+            return
+        fact = f.Decide(
+            at=link.now,
+            actor=self._scope.actor,
+            resolution=resolution,
+            review=review_id,
+            reason=reason,
+            result=NULL if result is None else encode(result, where="result"),
+            again=again,
+        )
+        await link.command(execution_id, fact)
+
+    async def limit(self, name: str, *, rate: str | None = None, concurrency: int | None = None) -> None:
+        """A bound for all steps with `limits=[name]`: `rate="14/s"`, so many starts in a time, and so many at once.
+
+        Waiting for it spends neither an attempt nor its timeout. Setting neither lifts the limit.
+        """
+        if concurrency is not None and concurrency < 1:
+            raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
+        await self._runtime.limit(name, rate=None if rate is None else _rate(rate), concurrency=concurrency)
+
+    def scoped(self, *, tenant: str, actor: str, roles: Iterable[str] = ()) -> Self:
+        """The same engine for one tenant and in one person's name: what is another tenant's is not found."""
+        other = copy.copy(self)
+        other._scope = Scope(tenant, actor, frozenset(roles))
+        return other
+
+    def asgi(self) -> NoReturn:
+        """The HTTP service, for mounting in another application."""
+        raise NotSupported("The HTTP service is not built yet in this version.")
+
+    @property
+    def _link(self) -> Link:
+        return Link(self._runtime, self._environment, self._scope)
+
+
+def _runtime_for(
+    url: str,
+    environment: Environment,
+    *,
+    observers: Sequence[Announcer],
+    worker: bool,
+    queues: Sequence[str],
+    slots: int,
+    threads: int,
+) -> Runtime:
+    scheme = url.partition(":")[0]
+    if scheme == "memory":
+        return MemoryRuntime(
+            environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads
+        )
+    if scheme in _LATER:
+        raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use memory:// meanwhile")
+    raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or temporal://…")
+
+
+def _named_handlers(given: object) -> Iterable[tuple[str, Callable[..., Any]]]:
+    if isinstance(given, ModuleType):
+        return handlers_in(given).items()
+    return [(name, given) for name in getattr(given, HANDLER_NAMES, ()) if callable(given)]
+
+
+def _only_names_handlers(given: object) -> bool:
+    if isinstance(given, ModuleType | type) or not getattr(given, HANDLER_NAMES, ()):
+        return False
+    return not any(hasattr(given, part) for part in (EXTERNAL_STEPS, EXTERNAL_COMPENSATIONS))
+
+
+def _headers(given: Mapping[str, str] | None) -> dict[str, str]:
+    headers = dict(given or {})
+    if not all(isinstance(part, str) for pair in headers.items() for part in pair):
+        raise InvalidInput.at("/headers", "type", "names and values of headers are text")
+    return headers
+
+
+def _concurrency_key(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> str:
+    assert plan.concurrency_key is not None
+    scope = {
+        "input": msgspec.json.decode(input),
+        "variables": {name: msgspec.json.decode(value) for name, value in variables.items()},
+        "steps": {},
+        "context": {"saga": plan.definition.name, "version": plan.definition.version},
+    }
+    try:
+        return evaluate_key(plan.concurrency_key, scope)
+    except ExpressionError as error:
+        raise InvalidInput.at("", "concurrency_key", error.message) from None
+
+
+def _digest(
+    name: str, version: int | None, input: Raw, target: tuple[str, str] | None, variables: Mapping[str, Raw]
+) -> str:
+    """What makes two requests the same. Headers and the correlation id may differ: a caller's retry has its own."""
+    given = [part for key in sorted(variables) for part in (key, bytes(variables[key]).decode())]
+    return fingerprint(name, str(version or ""), bytes(input).decode(), *(target or ("", "")), *given)
+
+
+_PERIODS_MS = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _rate(text: str) -> tuple[int, int]:
+    """`"14/s"` is (14, 1000): so many in so many milliseconds. Also `"100/10s"`."""
+    number, _, period = text.replace(" ", "").partition("/")
+    try:
+        period_ms = _PERIODS_MS[period] if period in _PERIODS_MS else milliseconds(period)
+        count = int(number)
+    except ValueError:
+        count = period_ms = 0
+    if count < 1 or period_ms < 1:
+        raise InvalidInput.at("/rate", "rate", f'{text!r} is no rate: write "14/s", "100/m" or "100/10s"')
+    return count, period_ms
+
+
+async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    cursor: str | None = None
+    while True:
+        page = await fetch(cursor)
+        for item in page.items:
+            yield item
+        cursor = page.next_cursor
+        if cursor is None:
+            return

@@ -1,0 +1,287 @@
+"""A hold on executions: `Handle` for one, `Batch` for many that were started together."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from .authoring.durations import milliseconds
+from .authoring.markers import StepRef
+from .context import step_name
+from .errors import InvalidTransition, NotFound, ResultTimeout, StepError
+from .kernel import facts as f
+from .kernel.address import Ref, step_id
+from .kernel.definition import CancelMode, ErrorClass, Step
+from .kernel.events import NULL, Resolution
+from .kernel.evolve import find_step
+from .kernel.state import Execution
+from .outcome import Duration
+from .redaction import bounded
+from .results import Progress, SagaResult
+from .runtime import Environment, Filter, Reading, Runtime, Until
+from .runtimes.perform import Parked, failed
+from .values import encode
+from .view import AttemptRow, ExecutionDocument, attempt_rows, execution_document, find_path
+
+O_co = TypeVar("O_co", covariant=True)
+
+Answered = Literal["applied", "duplicate", "stale_attempt", "stale_lease", "terminal", "unknown"]
+
+
+class Scope(NamedTuple):
+    """Whose executions are seen, and in whose name things are done. A tenant of None sees all."""
+
+    tenant: str | None = None
+    actor: str | None = None
+    roles: frozenset[str] = frozenset()
+
+
+class Link(NamedTuple):
+    """What a handle needs of its engine."""
+
+    runtime: Runtime
+    environment: Environment
+    scope: Scope
+
+    @property
+    def now(self) -> int:
+        return self.environment.now_ms()
+
+    async def tell(self, execution_id: str, fact: f.Fact) -> f.Answer:
+        return await self.runtime.tell(self.scope.tenant, execution_id, fact)
+
+    async def command(self, execution_id: str, fact: f.Fact) -> None:
+        """Brings a command, and raises if it is refused."""
+        answer = await self.tell(execution_id, fact)
+        if isinstance(answer, f.Refused):
+            raise refusal(answer)
+
+    async def read(self, execution_id: str) -> Reading:
+        return await self.runtime.read(self.scope.tenant, execution_id)
+
+
+def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
+    message = f"{answer.message[:1].upper()}{answer.message[1:]}."
+    hint = answer.hint or None
+    if answer.code == "not_found":
+        return NotFound(message, hint=hint)
+    return InvalidTransition(message, code=answer.code, hint=hint)
+
+
+def step_text(step: StepRef) -> str:
+    return step if isinstance(step, str) else step_name(step)
+
+
+class Handle(Generic[O_co]):
+    """One execution, by its id. Making one asks nobody: what is not there is found out by the first question."""
+
+    def __init__(self, link: Link, id: str) -> None:
+        self._link = link
+        self.id = id
+
+    # Asking
+
+    async def result(
+        self,
+        *,
+        timeout: Duration | None = None,  # noqa: ASYNC109  (in the engine's own time, which tests bend)
+        return_when: Until = "settled",
+    ) -> SagaResult[O_co]:
+        """Waits until it has settled: it is over, or waits for a person. `ResultTimeout` after `timeout`."""
+        patience = None if timeout is None else milliseconds(timeout)
+        link = self._link
+        return SagaResult(await link.runtime.wait(link.scope.tenant, self.id, return_when, patience))
+
+    async def output(self, *, timeout: Duration | None = None) -> O_co:  # noqa: ASYNC109  (as above)
+        """Waits until it has settled, and gives its output; `ExecutionFailed` if it has none, or waits for a person."""
+        return (await self.result(timeout=timeout)).output
+
+    async def status(self) -> ExecutionDocument:
+        """Where it stands, and why it is blocked if it is: the fields of `GET /v1/executions/{id}`."""
+        reading = await self._link.read(self.id)
+        history = reading.history[: reading.length]
+        return execution_document(reading.state, history, reading.activity, idempotency_key=reading.idempotency_key)
+
+    async def history(self) -> list[AttemptRow]:
+        """All attempts so far."""
+        reading = await self._link.read(self.id)
+        return attempt_rows(reading.state, reading.history[: reading.length])
+
+    # Telling
+
+    async def pause(self, *, reason: str = "") -> None:
+        """Starts nothing more; what runs finishes and is recorded."""
+        await self._command(f.Pause(at=self._link.now, actor=self._actor, reason=reason))
+
+    async def resume(self) -> None:
+        await self._command(f.Resume(at=self._link.now, actor=self._actor))
+
+    async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
+        """`drain` awaits what runs, `terminate` awaits nothing, `compensate` undoes what was done. None: as defined."""
+        await self._command(f.Cancel(at=self._link.now, actor=self._actor, mode=mode, reason=reason))
+
+    async def retry(self, *, from_step: StepRef | None = None, again: bool = False, reason: str) -> None:
+        """Opens the next run of a failed execution. `again` makes completed effects once more, under new keys."""
+        start = None if from_step is None else step_text(from_step)
+        await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
+
+    async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
+        await self._decide(step, "approved", comment, data)
+
+    async def reject(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
+        await self._decide(step, "rejected", comment, data)
+
+    async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:
+        """A message for a step that waits for it, now or later. The same `id` twice is one message."""
+        link = self._link
+        raw = encode(payload, where=f"signal {name!r}")
+        id = id or link.environment.new_id()
+        await self._command(f.Signal(at=link.now, actor=self._actor, name=name, id=id, payload=raw))
+
+    async def acknowledge(self, step: StepRef, *, attempt: int, lease: str, workspace: str = "") -> Answered:
+        """Whoever works on a callback step has taken it up. Says whether that changed anything, and if not why."""
+        ref = await self._ref(step, attempt)
+        link = self._link
+        fact = f.Acked(at=link.now, actor=self._actor, ref=ref, lease=lease, workspace=workspace)
+        return _answered(await link.tell(self.id, fact))
+
+    async def answer(
+        self,
+        step: StepRef,
+        *,
+        attempt: int,
+        lease: str,
+        result: object = None,
+        error: str | StepError | None = None,
+        error_class: ErrorClass = "RETRYABLE",
+        error_code: str = "callback_failed",
+        usage: int = 0,
+    ) -> Answered:
+        """What came of a callback step. Says whether that changed anything, and if not why."""
+        ref = await self._ref(step, attempt)
+        outcome: f.Outcome
+        if error is None:
+            outcome = f.Succeeded(result=encode(result, where=f"result of step {step_text(step)!r}"), usage=usage)
+        else:
+            outcome = _failure(error, error_class, error_code, usage)
+        link = self._link
+        started_at = _dispatched_at((await link.read(self.id)).state, ref)
+        fact = f.Reported(at=link.now, actor=self._actor, ref=ref, outcome=outcome, started_at=started_at, lease=lease)
+        return _answered(await link.tell(self.id, fact))
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id}>"
+
+    @property
+    def _actor(self) -> str | None:
+        return self._link.scope.actor
+
+    async def _command(self, fact: f.Fact) -> None:
+        await self._link.command(self.id, fact)
+
+    async def _decide(self, step: StepRef, resolution: Resolution, comment: str, data: object) -> None:
+        link = self._link
+        state = (await link.read(self.id)).state
+        result = NULL if data is None else encode(data, where="data")
+        await self._command(
+            f.Decide(
+                at=link.now,
+                actor=self._actor,
+                resolution=resolution,
+                path=_path_under_review(state, step_text(step)),
+                reason=comment,
+                result=result,
+            )
+        )
+
+    async def _ref(self, step: StepRef, attempt: int) -> Ref:
+        name = step_text(step)
+        state = (await self._link.read(self.id)).state
+        path = _path_dispatched(state, name) or find_path(state, name)
+        if path is None:
+            raise NotFound(f"Execution {self.id} has no step {name!r}.")
+        return Ref(path, "forward", attempt)
+
+
+def _path_under_review(state: Execution, name: str) -> str:
+    """The step by that name which waits for a person; else whatever the name means, for the kernel to refuse."""
+    paths = [review.path for review in state.reviews.values()]
+    found = next((path for path in paths if name in (path, step_id(path))), None)
+    return found or find_path(state, name) or name
+
+
+def _path_dispatched(state: Execution, name: str) -> str | None:
+    refs = [key for key in state.agenda if isinstance(key, Ref) and key.phase == "forward"]
+    return next((ref.path for ref in refs if name in (ref.path, step_id(ref.path))), None)
+
+
+def _dispatched_at(state: Execution, ref: Ref) -> int:
+    step = find_step(state, ref.path)
+    return step.open.dispatched_at if step is not None and step.open is not None else 0
+
+
+def _failure(error: str | StepError, error_class: ErrorClass, code: str, usage: int) -> f.Failed:
+    if isinstance(error, str):
+        return f.Failed(error_class=error_class, code=code, summary=bounded(error), usage=usage)
+    told = failed(error, Step(id="callback"), {})
+    assert not isinstance(told, Parked)
+    return told
+
+
+def _answered(answer: f.Answer) -> Answered:
+    if isinstance(answer, f.Refused):
+        raise refusal(answer)
+    return answer.why if isinstance(answer, f.Ignored) else "applied"
+
+
+class Batch(Generic[O_co]):
+    """Executions that were started together, or again: by their keys it is the same batch."""
+
+    def __init__(self, link: Link, id: str, execution_ids: Sequence[str]) -> None:
+        self._link = link
+        self.id = id
+        self.execution_ids = execution_ids
+
+    async def progress(self, every: Duration = "1s") -> AsyncIterator[Progress]:
+        """How far it is: now, then every so often, and a last time when all have settled."""
+        interval = milliseconds(every)
+        waiting = list(reversed(self.execution_ids))
+        while True:
+            yield await self._count()
+            if not waiting:
+                return
+            await self._wait(waiting, interval)
+
+    async def _wait(self, waiting: list[str], interval_ms: int) -> None:
+        """Until the time is over, or all have settled. Those that have leave the list."""
+        link = self._link
+        until = link.now + interval_ms
+        while waiting and (left := until - link.now) > 0:
+            try:
+                await link.runtime.wait(link.scope.tenant, waiting[-1], "settled", left)
+            except ResultTimeout:
+                return
+            waiting.pop()
+
+    async def _count(self) -> Progress:
+        link = self._link
+        wanted = Filter(tenant=link.scope.tenant, correlation_id=self.id)
+        counts = await link.runtime.count(wanted, "status")
+        return Progress(
+            started=len(self.execution_ids),
+            running=counts.get("running", 0) + counts.get("paused", 0),
+            succeeded=counts.get("succeeded", 0),
+            failed=counts.get("failed", 0),
+            waiting=counts.get("waiting_approval", 0),
+            canceled=counts.get("canceled", 0),
+            total=len(self.execution_ids),
+        )
+
+    async def results(self) -> AsyncIterator[SagaResult[O_co]]:
+        """The results in the order in which the executions were started, each as soon as it and all before it are."""
+        for id in self.execution_ids:
+            yield await Handle[O_co](self._link, id).result()
+
+    async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
+        """Cancels those that are not over."""
+        for id in self.execution_ids:
+            if (await self._link.read(id)).state.finished is None:
+                await Handle[O_co](self._link, id).cancel(mode, reason=reason)

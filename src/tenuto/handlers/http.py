@@ -1,0 +1,221 @@
+"""`HttpCall`: an HTTP client for handlers that carries what the attempt knows, and raises classified errors."""
+
+import ssl
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx2
+
+from tenuto import errors
+from tenuto.context import SagaContext
+from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
+from tenuto.kernel.definition import ErrorClass
+
+TIMEOUT_S: Final = 30.0
+KEPT_BODY: Final = 64 * 1024
+
+# An answer's class by its status. What is not here: other 4xx and 3xx are refusals, other 5xx pass.
+CLASSES: Final[dict[int, ErrorClass]] = {
+    408: "TRANSIENT",
+    409: "RETRYABLE",
+    412: "RETRYABLE",
+    423: "RETRYABLE",
+    425: "TRANSIENT",
+    429: "RATE_LIMITED",
+    500: "TRANSIENT",
+    501: "NON_RETRYABLE",
+    502: "DEPENDENCY_FAILED",
+    503: "TRANSIENT",
+    504: "DEPENDENCY_FAILED",
+}
+
+# They belong to one connection, or say how long a body is that is not ours.
+_NOT_PASSED_ON = frozenset(
+    {
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "idempotency-key",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_WITHOUT_EFFECT = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class HttpStatusError(StepError):
+    """The other side answered with a status that is not a success.
+
+    Every such error is also of the class that its status means (`TransientError`, `RateLimitedError` and so on).
+    """
+
+    status: int
+    body: str
+    response_headers: dict[str, str]
+
+
+_CLASSES: Final[dict[str, type[StepError]]] = {
+    cls.error_class: cls
+    for cls in vars(errors).values()
+    if isinstance(cls, type) and issubclass(cls, StepError) and cls is not StepError
+}
+
+
+@lru_cache
+def _error_type(error_class: str) -> type[StepError]:
+    base = _CLASSES[error_class]
+    return type(f"Http{base.__name__}", (HttpStatusError, base), {"__doc__": base.__doc__, "error_class": error_class})
+
+
+class HttpCall:
+    """`await HttpCall(ctx).post(url, json=…)`. An answer that is not 2xx is raised, with its status and body kept.
+
+    `classify` says otherwise for some statuses: `{404: "TRANSIENT"}`. Each call opens a connection of its own; to keep
+    them, give a `client`, or use it as a context manager. Redirects are not followed.
+    """
+
+    def __init__(
+        self,
+        ctx: SagaContext,
+        *,
+        base_url: str = "",
+        headers: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT_S,
+        classify: Mapping[int | str, ErrorClass] | None = None,
+        client: httpx2.AsyncClient | None = None,
+    ) -> None:
+        self._ctx = ctx
+        self._base_url = base_url
+        self._headers = dict(headers or {})
+        self._timeout = timeout
+        self._classify = {int(status): found for status, found in (classify or {}).items()}
+        self._client = client
+        self._own: httpx2.AsyncClient | None = None
+
+    @staticmethod
+    def propagate(ctx: SagaContext, headers: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The headers alone: the execution's own, its correlation id, the step's key, and those given, which win."""
+        passed_on = {name: value for name, value in ctx.headers.items() if name.lower() not in _NOT_PASSED_ON}
+        carried = {"X-Correlation-ID": ctx.correlation_id, "Idempotency-Key": ctx.idempotency_key}
+        found: dict[str, tuple[str, str]] = {}
+        for part in (passed_on, carried, headers or {}):
+            found.update((name.lower(), (name, value)) for name, value in part.items())
+        return dict(found.values())
+
+    async def get(self, url: str, **options: Any) -> httpx2.Response:
+        return await self.request("GET", url, **options)
+
+    async def post(self, url: str, **options: Any) -> httpx2.Response:
+        return await self.request("POST", url, **options)
+
+    async def put(self, url: str, **options: Any) -> httpx2.Response:
+        return await self.request("PUT", url, **options)
+
+    async def patch(self, url: str, **options: Any) -> httpx2.Response:
+        return await self.request("PATCH", url, **options)
+
+    async def delete(self, url: str, **options: Any) -> httpx2.Response:
+        return await self.request("DELETE", url, **options)
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
+    ) -> httpx2.Response:
+        """Options are those of httpx2: `json`, `data`, `content`, `params`, `timeout`, and so on."""
+        sent = self.propagate(self._ctx, {**self._headers, **(headers or {})})
+        where = f"{method.upper()} {_place(f'{self._base_url}{url}')}"
+        options.setdefault("timeout", self._timeout)
+        try:
+            response = await self._send(method, f"{self._base_url}{url}", headers=sent, **options)
+        except httpx2.TransportError as error:
+            raise _unanswered(error, where, method.upper()) from error
+        except (httpx2.InvalidURL, httpx2.RequestError) as error:
+            raise NonRetryableError(f"{where}: {type(error).__name__}", code="http_request_invalid") from error
+        if response.is_success:
+            return response
+        raise self._refused(response, where)
+
+    async def _send(self, method: str, url: str, **options: Any) -> httpx2.Response:
+        client = self._client or self._own
+        if client is not None:
+            return await client.request(method, url, **options)
+        async with httpx2.AsyncClient(verify=_tls()) as single:
+            return await single.request(method, url, **options)
+
+    def _refused(self, response: httpx2.Response, where: str) -> StepError:
+        status = response.status_code
+        error_class = self._classify.get(status) or CLASSES.get(status) or _class_of(status)
+        error = _error_type(error_class)(
+            f"{where} answered {status} {response.reason_phrase}".rstrip(),
+            code=f"http_{status}",
+            retry_after=_retry_after(response.headers.get("Retry-After"), response.headers.get("Date")),
+        )
+        assert isinstance(error, HttpStatusError)
+        error.status = status
+        error.body = response.text[:KEPT_BODY]
+        error.response_headers = dict(response.headers)
+        return error
+
+    async def __aenter__(self) -> Self:
+        if self._client is None:
+            self._own = httpx2.AsyncClient(verify=_tls())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._own is not None:
+            await self._own.aclose()
+            self._own = None
+
+
+def _class_of(status: int) -> ErrorClass:
+    return "TRANSIENT" if status >= 500 else "NON_RETRYABLE"
+
+
+def _place(url: str) -> str:
+    """The URL without what may be secret in it: credentials and the query."""
+    bare = url.partition("?")[0].partition("#")[0]
+    scheme, separator, rest = bare.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}" if separator else bare
+
+
+def _unanswered(error: httpx2.TransportError, where: str, method: str) -> StepError:
+    """No answer. If the request may have reached the other side, and may have had an effect, nobody knows whether."""
+    text = f"{where}: {type(error).__name__}"
+    if isinstance(error, httpx2.UnsupportedProtocol):
+        return NonRetryableError(text, code="http_request_invalid")
+    if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+        return TransientError(text, code="http_timeout")
+    if isinstance(error, httpx2.TimeoutException):
+        return IndeterminateError(text, code="http_timeout")
+    if isinstance(error, httpx2.ConnectError | httpx2.ProxyError) or method in _WITHOUT_EFFECT:
+        return TransientError(text, code="http_connection")
+    return IndeterminateError(text, code="http_connection")
+
+
+def _retry_after(value: str | None, answered_at: str | None) -> float | None:
+    """Seconds, or a date: then counted from the other side's own clock, if it says what that shows."""
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        due = parsedate_to_datetime(value)
+        start = parsedate_to_datetime(answered_at or "")
+        return max(0.0, (due - start).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=1)
+def _tls() -> ssl.SSLContext:
+    """Reading the trusted certificates takes far longer than a call: once is enough."""
+    return httpx2.create_ssl_context()

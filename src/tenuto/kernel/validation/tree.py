@@ -1,0 +1,75 @@
+"""The nodes of a definition where they stand, for checks that look around."""
+
+from tenuto.kernel.definition import Definition, Node, Scope, root_scope
+
+MAX_NODES = 10_000
+MAX_NESTING = 32
+
+
+class Place:
+    """A node where it stands. The root's pointer is empty; its children are the definition's `steps`."""
+
+    __slots__ = ("by_id", "children", "index", "node", "parent", "pointer")
+
+    def __init__(self, node: Node, pointer: str, parent: "Place | None", index: int) -> None:
+        self.node = node
+        self.pointer = pointer
+        self.parent = parent
+        self.index = index
+        self.children: list[Place] = []
+        self.by_id: dict[str, Place] = {}
+
+    @property
+    def scope(self) -> Scope:
+        """The scope that it stands in."""
+        assert self.parent is not None
+        assert isinstance(self.parent.node, Scope)
+        return self.parent.node
+
+    @property
+    def repeats(self) -> bool:
+        """Whether what is in it may run again, so that a later step can come before an earlier one."""
+        scope = self.node
+        return isinstance(scope, Scope) and (scope.mode == "flow" or scope.repeat_until is not None)
+
+    def lineage(self) -> list["Place"]:
+        found: list[Place] = [self]
+        while found[-1].parent is not None:
+            found.append(found[-1].parent)
+        return found[::-1]
+
+
+class Tree:
+    """All nodes of a definition, in the order they are written, and by id."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.root = Place(root_scope(definition), "", None, 0)
+        self.too_deep: list[Place] = []
+        self.places = self._survey()
+        self.by_id: dict[str, Place] = {}
+        self.first_of: dict[str, Place] = {}  # by pointer, for those whose id was taken
+        for place in self.places:
+            first = self.by_id.setdefault(place.node.id, place)
+            if first is not place:
+                self.first_of[place.pointer] = first
+        self.has_planner = any(isinstance(p.node, Scope) and p.node.planner for p in (self.root, *self.places))
+
+    def _survey(self) -> list[Place]:
+        found: list[Place] = []
+        stack = [(self.root, 0)]
+        while stack and len(found) <= MAX_NODES:
+            place, depth = stack.pop()
+            if place is not self.root:
+                found.append(place)
+            if isinstance(place.node, Scope):
+                if depth > MAX_NESTING:
+                    self.too_deep.append(place)
+                    continue
+                field = "children" if place is not self.root else "steps"
+                place.children = [
+                    Place(child, f"{place.pointer}/{field}/{index}", place, index)
+                    for index, child in enumerate(place.node.children)
+                ]
+                place.by_id = {child.node.id: child for child in place.children}
+                stack.extend((child, depth + 1) for child in reversed(place.children))
+        return found

@@ -1,0 +1,239 @@
+"""Told what happens: `SagaEvents` for users, and the observer that calls them.
+
+A sink's error is logged, and never reaches the execution. Plain methods are called at once, in the order of what is
+recorded. Async ones are called in that order too, one after another, by a task of their own for each sink: a slow sink
+falls behind, and holds nobody up.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from .kernel import events as e
+from .kernel.address import Ref, step_id
+from .results import SagaResult
+from .runtime import Reading
+
+logger = logging.getLogger("tenuto.events")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventContext:
+    """The execution that an event is about."""
+
+    execution_id: str
+    saga: str
+    version: int
+    tenant: str
+    correlation_id: str
+    headers: Mapping[str, str]
+
+
+class SagaEvents:
+    """Subclass it, override what you want to hear of, plain or async, and pass it: `Engine(…, events=[MyEvents()])`.
+
+    `step_id` is the step's id, of a clone `notify#3`. `error` is the summary that is stored with the attempt.
+    """
+
+    def on_start(self, ctx: EventContext) -> Awaitable[None] | None:
+        return None
+
+    def on_step_started(self, ctx: EventContext, step_id: str, attempt: int) -> Awaitable[None] | None:
+        return None
+
+    def on_step_success(
+        self, ctx: EventContext, step_id: str, result: Any, attempts: int, latency_ms: int
+    ) -> Awaitable[None] | None:
+        return None
+
+    def on_step_retrying(
+        self, ctx: EventContext, step_id: str, error: str, error_class: str, attempt: int, retry_at: datetime | None
+    ) -> Awaitable[None] | None:
+        return None
+
+    def on_step_failed(
+        self, ctx: EventContext, step_id: str, error: str, error_class: str, attempts: int
+    ) -> Awaitable[None] | None:
+        return None
+
+    def on_step_skipped_idempotent(self, ctx: EventContext, step_id: str) -> Awaitable[None] | None:
+        return None
+
+    def on_compensated(self, ctx: EventContext, step_id: str, result: Any) -> Awaitable[None] | None:
+        return None
+
+    def on_compensation_failed(self, ctx: EventContext, step_id: str, error: str) -> Awaitable[None] | None:
+        return None
+
+    def on_circuit_open(self, ctx: EventContext, step_id: str, skipped: Sequence[str]) -> Awaitable[None] | None:
+        return None
+
+    def on_completed(self, ctx: EventContext, result: SagaResult[Any]) -> Awaitable[None] | None:
+        return None
+
+
+class Announcer:
+    """The `Observer` that turns entries into calls of the sinks' methods."""
+
+    def __init__(self, sinks: Sequence[SagaEvents]) -> None:
+        self._mouths = [_Mouth(sink) for sink in sinks]
+
+    def started(self, reading: Reading, ref: Ref) -> None:
+        if ref.phase == "forward":
+            self._tell("on_step_started", _context(reading), _name(ref.path), ref.number)
+
+    def decided(self, reading: Reading, entries: Sequence[e.Entry]) -> None:
+        context = _context(reading)
+        for entry in entries:
+            self._announce(reading, context, entry)
+
+    async def close(self, patience_s: float) -> None:
+        """Waits for what the sinks have still to hear, as long as allowed."""
+        await asyncio.gather(*(mouth.close(patience_s) for mouth in self._mouths))
+
+    def _tell(self, method: str, *arguments: object) -> None:
+        for mouth in self._mouths:
+            mouth.say(method, arguments)
+
+    def _announce(self, reading: Reading, context: EventContext, entry: e.Entry) -> None:
+        match entry.event:
+            case e.ExecutionStarted():
+                self._tell("on_start", context)
+            case e.AttemptSucceeded(phase="forward") as event:
+                self._succeeded(reading, context, event.path, event.result, event.number, entry.at - event.started_at)
+            case e.AttemptSucceeded(phase="compensate") as event:
+                decoders = reading.program.decode_compensation
+                self._tell("on_compensated", context, _name(event.path), _decoded(decoders, event.path, event.result))
+            case e.ProbeAnswered(verdict="succeed") as event:
+                self._succeeded(reading, context, event.path, event.result, event.number, entry.at - event.started_at)
+            case e.WaitEnded() as event:
+                self._succeeded(reading, context, event.path, event.payload, 1, 0)
+            case e.AttemptFailed() | e.AttemptTimedOut() as event:
+                self._failed(context, event)
+            case e.AttemptLost(losses=losses):
+                for loss in losses:
+                    self._lost(context, loss)
+            case e.StepExpired(path=path, failure=failure) | e.StepRefused(path=path, failure=failure):
+                self._tell("on_step_failed", context, _name(path), failure.summary, failure.error_class, 0)
+            case e.NodesClosed(status="marked", paths=paths):
+                for path in paths:
+                    self._tell("on_step_skipped_idempotent", context, _name(path))
+            case e.CompensationStopped(reason="circuit_open", pending=pending):
+                undo = reading.state.undo
+                broken = next(iter(undo.failed), "") if undo is not None else ""
+                self._tell("on_circuit_open", context, _name(broken), [_name(path) for path in pending])
+            case e.ExecutionFinished():
+                self._tell("on_completed", context, SagaResult[Any](reading))
+            case _:
+                pass
+
+    def _succeeded(
+        self, reading: Reading, context: EventContext, path: str, result: Raw, attempts: int, latency_ms: int
+    ) -> None:
+        value = _decoded(reading.program.decode_result, path, result)
+        self._tell("on_step_success", context, _name(path), value, attempts, latency_ms)
+
+    def _failed(self, context: EventContext, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
+        failure, name = event.failure, _name(event.path)
+        if event.phase == "forward":
+            self._forward_failed(context, name, failure, event.number, event.verdict, event.retry_at)
+        elif event.phase == "compensate" and event.verdict != "retry":
+            self._tell("on_compensation_failed", context, name, failure.summary)
+
+    def _lost(self, context: EventContext, loss: e.Loss) -> None:
+        failure = e.Failure("TRANSIENT", "worker_lost", "the worker that ran this attempt is gone", loss.path)
+        if loss.phase == "forward":
+            self._forward_failed(context, _name(loss.path), failure, loss.number, loss.verdict, loss.retry_at)
+
+    def _forward_failed(
+        self,
+        context: EventContext,
+        name: str,
+        failure: e.Failure,
+        number: int,
+        verdict: e.Verdict,
+        retry_at: int | None,
+    ) -> None:
+        if verdict in ("retry", "probe"):
+            due = None if retry_at is None else datetime.fromtimestamp(retry_at / 1_000, UTC)
+            self._tell("on_step_retrying", context, name, failure.summary, failure.error_class, number, due)
+        elif verdict != "review":  # then a person says whether it failed
+            self._tell("on_step_failed", context, name, failure.summary, failure.error_class, number)
+
+
+class _Mouth:
+    """One sink, and what it is still to hear."""
+
+    def __init__(self, sink: SagaEvents) -> None:
+        self._sink = sink
+        self._unheard: asyncio.Queue[tuple[str, Awaitable[object]]] = asyncio.Queue()
+        self._task: asyncio.Task[None] | None = None
+
+    def say(self, method: str, arguments: tuple[object, ...]) -> None:
+        function = getattr(self._sink, method, None)
+        if function is None:
+            return
+        try:
+            answer = function(*arguments)
+        except Exception:
+            logger.exception("An event sink failed.", extra={"action": "event_sink_failed", "sink_method": method})
+            return
+        if inspect.isawaitable(answer):
+            self._unheard.put_nowait((method, answer))
+            if self._task is None:
+                self._task = asyncio.get_running_loop().create_task(self._speak())
+
+    async def _speak(self) -> None:
+        while True:
+            method, answer = await self._unheard.get()
+            try:
+                await answer
+            except Exception:
+                logger.exception("An event sink failed.", extra={"action": "event_sink_failed", "sink_method": method})
+            finally:
+                self._unheard.task_done()
+
+    async def close(self, patience_s: float) -> None:
+        if self._task is None:
+            return
+        rest = asyncio.ensure_future(self._unheard.join())
+        await asyncio.wait([rest], timeout=patience_s)
+        rest.cancel()
+        self._task.cancel()
+        await asyncio.wait([self._task], timeout=patience_s)
+        while not self._unheard.empty():
+            _, answer = self._unheard.get_nowait()
+            if inspect.iscoroutine(answer):
+                answer.close()
+
+
+def _context(reading: Reading) -> EventContext:
+    state, started = reading.state, reading.started
+    return EventContext(
+        execution_id=state.id,
+        saga=started.definition,
+        version=started.version,
+        tenant=state.tenant,
+        correlation_id=state.correlation_id,
+        headers=started.headers,
+    )
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _decoded(decoders: Mapping[str, Any], path: str, raw: Raw) -> object:
+    decode = decoders.get(step_id(path))
+    try:
+        return msgspec.json.decode(raw) if decode is None else decode(raw)
+    except Exception:
+        logger.exception("A result could not be decoded for event sinks.", extra={"action": "event_result_undecodable"})
+        return None

@@ -1,0 +1,160 @@
+"""Rows that follow from what was recorded: reviews, tasks, where the execution stands. Pure, in the kernel's words.
+
+Everything here is derived from entries and the state they lead to, and is written in the transaction that records them.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from .kernel.address import Ref
+from .kernel.effects import DispatchAttempt, RunAttempt
+from .kernel.events import Entry, ExecutionStarted, ReviewOpened, ReviewResolved, RunOpened
+from .kernel.evolve import find_step
+from .kernel.state import TERMINAL, Execution
+
+PRIORITIES = {"normal": 0, "high": 1}
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """Where an execution stands after a decision, for its row. `release`: its owner lets go of it."""
+
+    id: str
+    status: str
+    run: int
+    seq: int
+    wake_at: int | None
+    release: bool
+    ended_at: int | None
+    cancel_requested: bool
+    error_class: str
+    parked: str = ""
+    admission: Literal["", "request", "release"] = ""
+
+
+class ReviewRow(Struct, frozen=True, kw_only=True):
+    id: str
+    execution: str
+    tenant: str
+    definition: str
+    kind: str
+    path: str
+    reason: str
+    permission: str
+    error_class: str
+    error_summary: str
+    attempts: int
+    opened_at: int
+    due_at: int | None
+
+
+class ReviewClosed(Struct, frozen=True):
+    id: str
+    resolution: str
+    actor: str
+    closed_at: int
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """An attempt that a worker of a queue is to run."""
+
+    execution: str
+    path: str
+    phase: str
+    number: int
+    queue: str
+    priority: int
+    created_at: int
+
+
+class TaskEnded(Struct, frozen=True):
+    execution: str
+    path: str
+    phase: str
+    number: int
+
+
+class OutboxRow(Struct, frozen=True):
+    execution: str
+    seq: int
+    tenant: str
+    kind: str
+    body: bytes
+    created_at: int
+
+
+def standing(state: Execution, entries: Sequence[Entry], *, release: bool) -> Standing:
+    status = state.status
+    ended = status in TERMINAL
+    admission: Literal["", "request", "release"] = ""
+    if state.concurrency_key is not None:
+        if ended:
+            admission = "release"
+        elif any(isinstance(entry.event, ExecutionStarted | RunOpened) for entry in entries):
+            admission = "request"
+    return Standing(
+        id=state.id,
+        status=status,
+        run=state.run,
+        seq=state.seq,
+        wake_at=_wake_at(state) if release and not ended else None,
+        release=release or ended,
+        ended_at=state.at if ended else None,
+        cancel_requested=state.cancel is not None,
+        error_class=state.failure.error_class if state.failure is not None else "",
+        admission=admission,
+    )
+
+
+def _wake_at(state: Execution) -> int | None:
+    """When somebody should take an execution that its owner lets go of: at once if it has something to run."""
+    if any(isinstance(effect, RunAttempt) for effect in state.agenda.values()):
+        return state.at
+    return state.wake_at
+
+
+def reviews(state: Execution, entries: Sequence[Entry]) -> Iterator[ReviewRow | ReviewClosed]:
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, ReviewOpened):
+            yield ReviewRow(
+                id=event.id,
+                execution=state.id,
+                tenant=state.tenant,
+                definition=state.plan.definition.name,
+                kind=event.kind,
+                path=event.path,
+                reason=event.reason,
+                permission=event.permission,
+                error_class=event.failure.error_class if event.failure is not None else "",
+                error_summary=event.failure.summary if event.failure is not None else "",
+                attempts=event.attempts,
+                opened_at=entry.at,
+                due_at=event.due_at,
+            )
+        elif isinstance(event, ReviewResolved):
+            yield ReviewClosed(event.id, event.resolution, entry.actor or "", entry.at)
+
+
+def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | TaskEnded]:
+    """Attempts that were granted to a queue, or that nobody is to run any more."""
+    for key in changed:
+        if not isinstance(key, Ref):
+            continue
+        effect = state.agenda.get(key)
+        if isinstance(effect, DispatchAttempt):
+            step = find_step(state, key.path)
+            queue = step.node.queue if step is not None else None
+            if queue is not None:
+                yield TaskRow(
+                    execution=state.id,
+                    path=key.path,
+                    phase=key.phase,
+                    number=key.number,
+                    queue=queue,
+                    priority=PRIORITIES[state.priority],
+                    created_at=state.at,
+                )
+        elif effect is None:
+            yield TaskEnded(state.id, *key)

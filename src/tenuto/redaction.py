@@ -1,0 +1,57 @@
+"""Keeps secrets out of what is stored and shown: error texts of other people's libraries quote what they were given.
+
+What is masked: credentials after their names (`password=…`, `Authorization: …`, `user:secret@host`), tokens that say
+what they are (JWTs, API keys with known prefixes), long runs of hexadecimal or base64, e-mail addresses, and card numbers.
+A mask says what stood there. It is a net, not a proof: what must never be stored must not be put into an exception.
+"""
+
+import re
+from typing import Final
+
+MAX_BYTES: Final = 2048
+_CUT: Final = " […]"
+
+_NAMES = (
+    r"pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret|session"
+)
+_AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\",;]+")
+_SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+/_.-])[^\s'\",;]{6,}")
+_NAMED = re.compile(rf"(?i)((?:\b|_)(?:{_NAMES})\w*['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)")
+_COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
+_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]*@")
+_JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
+_PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_HEXADECIMAL = re.compile(r"\b(?:0x)?[0-9a-fA-F]{32,}\b")
+_BASE64 = re.compile(r"(?<![\w+/=-])(?=[\w+/-]*\d)(?=[\w+/-]*[A-Za-z])[A-Za-z0-9+/_-]{32,}={0,2}(?![\w+/-])")
+_CARD = re.compile(r"(?<![\w.-])(?:\d[ -]?){12,18}\d(?![\w-])")
+
+
+def redact(text: str) -> str:
+    """The text with what looks secret masked."""
+    text = _AUTHORIZATION.sub(r"\1[secret]", text)
+    text = _COOKIE.sub(r"\1[secret]", text)
+    text = _IN_URL.sub(r"\1[secret]@", text)
+    text = _NAMED.sub(r"\1[secret]", text)
+    text = _SCHEME.sub(r"\1\2[secret]", text)
+    text = _JWT.sub("[token]", text)
+    text = _PREFIXED.sub("[token]", text)
+    text = _EMAIL.sub("[email]", text)
+    text = _HEXADECIMAL.sub("[token]", text)
+    text = _BASE64.sub("[token]", text)
+    return _CARD.sub(_mask_card, text)
+
+
+def _mask_card(match: re.Match[str]) -> str:
+    digits = [int(char) for char in match[0] if char.isdigit()]
+    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
+    luhn = sum(digits[::-2]) + sum(doubled)
+    return "[card]" if luhn % 10 == 0 else match[0]
+
+
+def bounded(text: str, limit: int = MAX_BYTES) -> str:
+    """At most `limit` bytes of UTF-8, without NUL characters and lone surrogates, which no database takes."""
+    raw = text.replace("\0", "").encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode()
+    return raw[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT

@@ -1,0 +1,241 @@
+"""The port of runtimes: what every one of them does, and the world that is given to it.
+
+A runtime drives the kernel: it turns what happens into facts, keeps the entries that `decide` gives, and carries out
+the agenda. Memory keeps executions in a dict; the durable runtime commits entries to a database before it acts, and
+shares executions with other processes; Temporal keeps them in workflows. So everything here may wait, nothing here
+hands out a state that somebody else goes on changing unnoticed (a `Reading` knows its own length), and facts for an
+execution go to `tell`, which finds whoever owns it.
+"""
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+
+from msgspec import Raw, Struct
+
+from .kernel.address import Ref
+from .kernel.definition import Definition
+from .kernel.events import Entry, ExecutionStarted
+from .kernel.evolve import fold
+from .kernel.facts import Answer, Fact
+from .kernel.state import Execution, ExecutionStatus
+from .program import Handler, Program
+from .view import NOTHING_UNDER_WAY, Activity, DeadLetterRow, ReviewRow
+
+T = TypeVar("T")
+
+Until = Literal["settled", "terminal"]
+DefinitionStatus = Literal["draft", "published", "deprecated"]
+
+
+# -- The world ---------------------------------------------------------------------------------------------------------
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """The one clock of a runtime. Milliseconds since 1970, and callbacks in its own time; tests bend both."""
+
+    def now_ms(self) -> int: ...
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer: ...
+
+
+class SystemClock:
+    """The process's clock. It may jump; `decide` sees to it that an execution's own time never goes back."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(delay_ms / 1_000, callback)
+
+
+class Environment:
+    """Time, ids and names: whatever a runtime cannot know by itself."""
+
+    __slots__ = ("_numbers", "_suffix", "build", "clock", "now_ms", "worker")
+
+    def __init__(self, clock: Clock | None = None, *, worker: str = "", build: str = "") -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.now_ms = self.clock.now_ms
+        self.worker = worker or f"{socket.gethostname()}:{os.getpid()}"
+        self.build = build
+        self._suffix = secrets.token_hex(4)
+        self._numbers = count(secrets.randbelow(1 << 23))
+
+    def new_id(self) -> str:
+        """26 characters: the time, a number that counts on, and the process. Sorts by time, and is cheap to make."""
+        return f"{self.now_ms():012x}{next(self._numbers) & 0xFFFFFF:06x}{self._suffix}"
+
+
+class Observer(Protocol):
+    """Told what was recorded and what begins, at once and in order. It must not fail and must not block."""
+
+    def decided(self, reading: "Reading", entries: Sequence[Entry]) -> None: ...
+
+    def started(self, reading: "Reading", ref: Ref) -> None: ...
+
+
+# -- What goes in and comes out ----------------------------------------------------------------------------------------
+
+
+class Submission(Struct, frozen=True, kw_only=True):
+    """An execution to be. Everything is checked and encoded; a key that was seen gives the execution it made."""
+
+    program: Program
+    tenant: str
+    input: Raw
+    by_step: bool = False
+    each: dict[str, int] = {}
+    headers: dict[str, str] = {}
+    variables: dict[str, Raw] = {}
+    correlation_id: str = ""
+    target: tuple[str, str] | None = None
+    priority: Literal["high", "normal"] = "normal"
+    concurrency_key: str | None = None
+    on_conflict: Literal["queue", "reject"] = "queue"
+    idempotency_key: str | None = None
+    digest: str = ""
+    actor: str | None = None
+    connection: object = None
+
+
+class Submitted(NamedTuple):
+    execution_id: str
+    created: bool
+
+
+class Reading:
+    """One execution as it stood when it was read: its history up to then, and the state that it folds to.
+
+    The history only grows, so a reading is a length of it. If the state has gone on since, the old one is folded again.
+    """
+
+    __slots__ = ("_state", "activity", "history", "idempotency_key", "length", "program")
+
+    def __init__(
+        self,
+        program: Program,
+        state: Execution,
+        history: Sequence[Entry],
+        *,
+        idempotency_key: str | None = None,
+        activity: Activity = NOTHING_UNDER_WAY,
+    ) -> None:
+        self.program = program
+        self.history = history
+        self.length = len(history)
+        self.idempotency_key = idempotency_key
+        self.activity = activity
+        self._state = state
+
+    @property
+    def state(self) -> Execution:
+        if self._state.seq != self.length:
+            self._state = fold(Execution(self.program.plan), list(self.history[: self.length]))
+        return self._state
+
+    @property
+    def started(self) -> ExecutionStarted:
+        event = self.history[0].event
+        assert isinstance(event, ExecutionStarted)
+        return event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What of the executions, reviews or dead letters is wanted. What is None does not matter."""
+
+    tenant: str | None = None
+    status: ExecutionStatus | None = None
+    definition: str | None = None
+    correlation_id: str | None = None
+    target_id: str | None = None
+    since_ms: int | None = None
+    error_class: str | None = None
+    kind: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """An execution in a list."""
+
+    execution_id: str
+    tenant: str
+    definition: str
+    version: int
+    status: ExecutionStatus
+    correlation_id: str
+    target: tuple[str, str] | None
+    started_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    items: list[T]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A definition in its version, as the runtime keeps it."""
+
+    definition: Definition
+    status: DefinitionStatus
+    plan_hash: str
+
+
+# -- The port ----------------------------------------------------------------------------------------------------------
+
+
+class Runtime(Protocol):
+    """Reads answer `NotFound` for what is not there, or is not this tenant's."""
+
+    async def open(self) -> None: ...
+
+    async def close(self, grace_ms: int) -> None:
+        """Starts nothing more, waits for running handlers as long as allowed, then stops them."""
+
+    def provide(self, program: Program) -> None:
+        """From now on this process can run executions of this definition. No I/O: it is stored with the next start."""
+
+    def provide_handler(self, handler: Handler) -> None:
+        """A handler that JSON definitions call by name."""
+
+    async def publish(self, program: Program) -> None:
+        """Stores the definition now. The same name and version with another plan is a `DefinitionError`."""
+
+    async def program(self, name: str, version: int | None) -> Program:
+        """The program to start: what this process has, or the stored definition alone. None: the newest version."""
+
+    async def definitions(self) -> list[Published]: ...
+
+    async def submit(self, submission: Submission) -> Submitted: ...
+
+    async def tell(self, tenant: str | None, execution_id: str, fact: Fact) -> Answer:
+        """Brings a fact to its execution, wherever that is, and waits for the verdict."""
+
+    async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
+
+    async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
+        """Waits until the execution is terminal, or (`settled`) waits for a person; `ResultTimeout` after that time."""
+
+    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]: ...
+
+    async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]: ...
+
+    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...
+
+    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]: ...
+
+    async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+        """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit."""

@@ -1,0 +1,631 @@
+"""The runtime behind `sqlite://` and `postgresql://`: executions that outlive their processes.
+
+The executions that this process owns are held in memory and driven as in the memory runtime; what is decided is kept by
+the committer, and acted upon when its commit is acknowledged. Everything else reaches an execution through its mailbox.
+Executions that wait leave memory, and are claimed again, by whoever is first, when they are due or have mail.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from tenuto.errors import (
+    ConcurrencyConflict,
+    IdempotencyConflict,
+    NotFound,
+    NotSupported,
+    ResultTimeout,
+    StorageError,
+    TenantLimit,
+)
+from tenuto.kernel import facts as f
+from tenuto.kernel.codec import decode_answer, decode_entries, decode_fact, encode_answer, encode_entries, encode_fact
+from tenuto.kernel.decide import decide
+from tenuto.kernel.definition import Definition, canonical, from_document
+from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
+from tenuto.kernel.events import Entry
+from tenuto.kernel.evolve import evolve
+from tenuto.kernel.state import Execution
+from tenuto.program import Program
+from tenuto.projection import PRIORITIES, ReviewRow, TaskEnded, TaskRow, reviews, standing, tasks
+from tenuto.runtime import (
+    Environment,
+    Filter,
+    Observer,
+    Page,
+    Published,
+    Reading,
+    Submission,
+    Submitted,
+    Summary,
+    Until,
+)
+from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.slots import RESUME
+from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Worker, changed_plan, has_come
+from tenuto.storage.store import (
+    Append,
+    Batch,
+    Claim,
+    DefinitionRow,
+    ExecutionRow,
+    Mail,
+    MailVerdict,
+    NewExecution,
+    Store,
+    Wanted,
+)
+from tenuto.view import DeadLetterRow, dead_letter_rows, review_rows
+from tenuto.view import ReviewRow as ReviewDocument
+
+from .clock import DatabaseClock
+from .committer import Committer, Fate, Write
+from .once import once
+from .session import LEASE_MS, Session
+
+POLL_MS = 200
+IN_HAND = 4_000  # executions that one process holds at most
+CLAIM_AT_ONCE = 200
+EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
+VERDICT_SECONDS = 30
+
+
+class DurableRuntime(Worker):
+    def __init__(
+        self,
+        environment: Environment,
+        store: Store,
+        compile: Callable[[Definition], Program],
+        *,
+        observers: Sequence[Observer] = (),
+        worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        slots: int = ASYNC_SLOTS,
+        threads: int = THREADS,
+        lease_ms: int = LEASE_MS,
+        poll_ms: int = POLL_MS,
+    ) -> None:
+        super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
+        self._store = store
+        self._compile = compile
+        self._lease_ms = lease_ms
+        self._poll_ms = poll_ms
+        self._stored: dict[tuple[str, int], str] = {}
+        self._session: Session
+        self._committer: Committer
+        self._poll = asyncio.Event()
+        self._polling: asyncio.Task[None] | None = None
+        self._reading_mail: dict[str, None] = {}
+        self._mail_in_hand: str | None = None
+        self._statuses: dict[str, str] = {}
+        self._reopening: asyncio.Task[None] | None = None
+
+    # -- Life ----------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._note_time(await self._store.open(migrate=True))
+        await self._open_session()
+        self._polling = asyncio.create_task(self._keep_polling(), name="tenuto-poll")
+
+    async def _open_session(self) -> None:
+        environment = self.environment
+        self._session = Session(self._store, environment.new_id(), self._lose_session, lease_ms=self._lease_ms)
+        self._committer = Committer(self._store, self._session.id, self._note_time)
+        self._committer.start()
+        self._note_time(await self._session.open(environment.worker, environment.build, sorted(self._queues)))
+
+    def _note_time(self, now_ms: int) -> None:
+        clock = self.environment.clock
+        if isinstance(clock, DatabaseClock):
+            clock.note(now_ms)
+
+    async def close(self, grace_ms: int) -> None:
+        await self._stop_work(grace_ms)
+        if self._polling is not None:
+            self._polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._polling
+        for record in list(self._records.values()):
+            self._return_work(record)
+        for record in list(self._records.values()):
+            self._release(record)
+        await self._committer.stop()
+        self._close_up()
+        await self._session.close()
+        await self._store.close()
+
+    def _return_work(self, record: Record) -> None:
+        """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted."""
+        refs = tuple(ref for ref in (*record.tickets, *record.parked) if ref in record.state.agenda)
+        local = tuple(ref for ref in refs if isinstance(record.state.agenda[ref], RunAttempt))
+        if local:
+            self.apply(record, f.Returned(at=self._now(), refs=local))
+
+    def _lose_session(self) -> None:
+        """This process was taken for dead. Others have its executions: forget them, and begin again."""
+        records, self._records = self._records, {}
+        for record in records.values():
+            self._forget_work(record)
+            record.wake_at = None
+            self._fail_waiters(record, _Moved())
+        self._statuses.clear()
+        if not self._closing:
+            self._reopening = asyncio.ensure_future(self._open_session())
+
+    # -- Keeping -------------------------------------------------------------------------------------------------------
+
+    def _keep(
+        self,
+        record: Record,
+        entries: list[Entry],
+        changed: list[EffectKey],
+        answer: f.Answer,
+        act: Callable[[], None],
+    ) -> None:
+        self._write(record, entries, changed, answer, partial(self._settle, record, act))
+
+    def _write(
+        self,
+        record: Record,
+        entries: list[Entry],
+        changed: list[EffectKey],
+        answer: f.Answer,
+        settle: Callable[[Fate], None],
+        *,
+        start: NewExecution | None = None,
+        release: bool = False,
+    ) -> None:
+        state = record.state
+        extra = self._extra(state, entries, changed, answer)
+        status = state.status
+        moved = self._statuses.get(state.id) != status or state.cancel is not None
+        self._statuses[state.id] = status
+        where = standing(state, entries, release=release) if moved or start is not None or release else None
+        self._committer.add(
+            Write(
+                execution=state.id,
+                append=Append(state.id, entries[0].seq, len(entries), encode_entries(entries)) if entries else None,
+                start=start,
+                standing=where,
+                extra=extra,
+                settle=settle,
+            )
+        )
+
+    def _extra(
+        self, state: Execution, entries: list[Entry], changed: list[EffectKey], answer: f.Answer
+    ) -> Batch | None:
+        extra = Batch(session=None)
+        for row in reviews(state, entries):
+            if isinstance(row, ReviewRow):
+                extra.reviews.append(row)
+            else:
+                extra.closed.append(row)
+        for task in tasks(state, changed) if state.plan.has_queues else ():
+            if isinstance(task, TaskRow):
+                extra.tasks.append(task)
+            else:
+                assert isinstance(task, TaskEnded)
+                extra.tasks_ended.append(task)
+        mail, self._mail_in_hand = self._mail_in_hand, None
+        if mail is not None:
+            extra.mail.append(MailVerdict(mail, encode_answer(answer)))
+        rare = extra.reviews or extra.closed or extra.tasks or extra.tasks_ended or extra.mail
+        return extra if rare else None
+
+    def _keep_nothing(self, record: Record, act: Callable[[], None]) -> None:
+        self._committer.add(
+            Write(execution=record.state.id, append=None, settle=lambda fate: act() if fate == "committed" else None)
+        )
+
+    def _settle(self, record: Record, act: Callable[[], None], fate: Fate) -> None:
+        if fate == "committed":
+            act()
+            self._let_go_if_idle(record)
+        elif fate == "fenced":
+            self._session.lose()
+        else:
+            self._records.pop(record.state.id, None)
+            self._forget_work(record)
+            self._fail_waiters(record, _Moved())
+
+    def _finished(self, record: Record) -> None:
+        super()._finished(record)
+        self._statuses.pop(record.state.id, None)
+
+    def _let_go_if_idle(self, record: Record) -> None:
+        """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
+        state = record.state
+        if record.unkept or not record.is_idle or self._records.get(state.id) is not record:
+            return
+        if state.finished is not None:
+            del self._records[state.id]
+            return
+        waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
+        if waits_long and not record.parked and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
+            self._release(record)
+
+    def _release(self, record: Record) -> None:
+        state = record.state
+        if self._records.get(state.id) is not record:
+            return
+        del self._records[state.id]
+        self._statuses.pop(state.id, None)
+        record.wake_at = None
+        if state.finished is None:
+            self._write(record, [], [], f.APPLIED, lambda fate: None, release=True)
+
+    def _request_hold(self, record: Record, effect: RequestHold) -> None:
+        fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
+        self._later(lambda: void(self.apply(record, fact, RESUME)))
+
+    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        return once(key, connection)
+
+    # -- Definitions ---------------------------------------------------------------------------------------------------
+
+    async def publish(self, program: Program) -> None:
+        self.provide(program)
+        await self._ensure_stored(program)
+
+    async def _ensure_stored(self, program: Program) -> None:
+        at = (program.name, program.version)
+        if self._stored.get(at) == program.plan.hash:
+            return
+        now = self._now()
+        row = DefinitionRow(
+            name=program.name,
+            version=program.version,
+            status="published",
+            hash=program.plan.hash,
+            document=canonical(program.plan.definition),
+            created_at=now,
+            published_at=now,
+        )
+        stored = await self._store.save_definition(row)
+        if stored.hash != program.plan.hash:
+            self._performers.pop(at, None)
+            raise changed_plan(program)
+        self._stored[at] = stored.hash
+
+    async def program(self, name: str, version: int | None) -> Program:
+        with suppress(NotFound):
+            return self._performer(name, version).program
+        return (await self._stored_performer(name, version)).program
+
+    async def _stored_performer(self, name: str, version: int | None) -> Performer:
+        """What is stored, though this process has no code for it: enough to start, read and decide."""
+        if version is not None and (known := self._performers.get((name, version))) is not None:
+            return known
+        row = await self._store.definition(name, version)
+        if row is None:
+            raise NotFound(f"There is no definition named {name!r}.", hint="register or apply it first")
+        program = self._compile(from_document(msgspec.json.decode(row.document)))
+        performer = self._performers.get((row.name, row.version))
+        if performer is None:
+            performer = Performer(program, self._handlers)
+            self._performers[row.name, row.version] = performer
+            self._stored[row.name, row.version] = row.hash
+        return performer
+
+    async def definitions(self) -> list[Published]:
+        for performer in list(self._performers.values()):
+            await self._ensure_stored(performer.program)
+        rows = await self._store.definitions()
+        return [_published(row) for row in rows]
+
+    # -- Starting ------------------------------------------------------------------------------------------------------
+
+    async def submit(self, submission: Submission) -> Submitted:
+        self._check_open()
+        if submission.connection is not None:
+            raise NotSupported("starting in the caller's transaction is not built yet in this version")
+        await self._ensure_stored(submission.program)
+        program = submission.program
+        performer = self._performer(program.name, program.version)
+        owned = self._works and len(self._records) < IN_HAND and not program.missing_handlers()
+        id = self.environment.new_id()
+        record = Record(self, performer, submission.idempotency_key)
+        fate = await self._start_record(record, id, submission, owned=owned)
+        if fate == "committed":
+            return Submitted(id, created=True)
+        return await self._not_started(submission, fate)
+
+    async def _start_record(self, record: Record, id: str, submission: Submission, *, owned: bool) -> Fate:
+        assert self._loop is not None
+        settled: asyncio.Future[Fate] = self._loop.create_future()
+        fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=owned)
+        start = NewExecution(
+            id=id,
+            tenant=submission.tenant,
+            definition=submission.program.name,
+            version=submission.program.version,
+            plan_hash=submission.program.plan.hash,
+            priority=PRIORITIES[submission.priority],
+            correlation_id=fact.correlation_id,
+            target_type=submission.target[0] if submission.target else "",
+            target_id=submission.target[1] if submission.target else "",
+            key=submission.idempotency_key,
+            request_hash=submission.digest,
+            concurrency_key=submission.concurrency_key,
+            reject_conflict=submission.on_conflict == "reject",
+            created_at=fact.at,
+            owner=self._session.id if owned else None,
+        )
+        decision = decide(record.state, fact, fact.at)
+        changed, record.state.changed = record.state.changed, []
+        record.note(decision.entries)
+        if owned:
+            self._records[id] = record
+            record.unkept += 1
+            self._set_alarm(record)
+        act = partial(self._act, record, decision.entries, changed, None, decision.answer, None)
+
+        def settle(fate: Fate) -> None:
+            if owned:
+                self._settle(record, act, fate)
+            if not settled.done():
+                settled.set_result(fate)
+
+        self._write(record, decision.entries, changed, decision.answer, settle, start=start, release=not owned)
+        fate = await settled
+        if submission.concurrency_key is not None:
+            self._poll.set()
+        return fate
+
+    async def _not_started(self, submission: Submission, fate: Fate) -> Submitted:
+        if fate == "duplicate_key":
+            assert submission.idempotency_key is not None
+            row = await self._store.by_key(submission.tenant, submission.idempotency_key)
+            assert row is not None
+            if row.request_hash != submission.digest:
+                key = submission.idempotency_key
+                raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
+            return Submitted(row.id, created=False)
+        if fate == "conflict":
+            raise ConcurrencyConflict(
+                f"Another execution of {submission.program.name!r} holds the key {submission.concurrency_key!r}."
+            )
+        if fate == "tenant_limit":
+            raise TenantLimit(f"Tenant {submission.tenant!r} has as many executions in flight as it may.")
+        raise StorageError("this process lost its session while it started the execution", code="session_lost")
+
+    # -- Facts ---------------------------------------------------------------------------------------------------------
+
+    async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
+        self._check_open()
+        if isinstance(fact, f.Retry):
+            row = await self._row(tenant, execution_id)
+            fact = msgspec.structs.replace(fact, admitted=row.concurrency_key is None)
+        record = self._records.get(execution_id)
+        if record is not None and (tenant is None or record.state.tenant == tenant):
+            return await self._apply_and_wait(record, fact)
+        await self._row(tenant, execution_id)
+        return await self._send(execution_id, fact)
+
+    async def _apply_and_wait(self, record: Record, fact: f.Fact) -> f.Answer:
+        assert self._loop is not None
+        answered: asyncio.Future[f.Answer] = self._loop.create_future()
+
+        def then(answer: f.Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        rank = RESUME if isinstance(fact, f.Resume | f.Decide | f.Retry) else None
+        self.apply(record, fact, rank, then)
+        return await answered
+
+    async def _send(self, execution_id: str, fact: f.Fact) -> f.Answer:
+        """Through the mailbox: to whoever owns the execution, or, if nobody does, to ourselves."""
+        id = self.environment.new_id()
+        posted = await self._store.post(id, execution_id, encode_fact(fact))
+        if posted is None:
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        _, owner = posted
+        if owner is None or owner == self._session.id:
+            await self._take(execution_id)
+            await self._read_mail()
+        deadline = asyncio.get_running_loop().time() + VERDICT_SECONDS
+        wait = 0.005
+        while (verdict := await self._store.verdict(id)) is None:
+            if asyncio.get_running_loop().time() > deadline:
+                raise ResultTimeout(
+                    "The command was delivered, and its verdict is not known yet; it will be acted upon."
+                )
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, self._poll_ms / 1_000)
+            await self._take(execution_id)
+            await self._read_mail()
+        return decode_answer(verdict)
+
+    async def _take(self, execution_id: str) -> None:
+        if execution_id not in self._records and self._session.may_start:
+            claim = await self._store.claim_one(self._session.id, execution_id)
+            if claim is not None:
+                await self._adopt(claim)
+
+    # -- Claims and mail -----------------------------------------------------------------------------------------------
+
+    async def _keep_polling(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._poll.wait(), self._poll_ms / 1_000 * random.uniform(0.75, 1.25))  # noqa: S311  (jitter)
+            self._poll.clear()
+            if not self._session.alive:
+                continue
+            with suppress(StorageError):  # it is tried again: what is stored is the truth, and waits
+                await self._store.reap()
+                await self._claim()
+                await self._read_mail()
+
+    async def _claim(self) -> None:
+        room = min(IN_HAND - len(self._records), CLAIM_AT_ONCE)
+        if not self._works or room <= 0 or not self._session.may_start or self._closing:
+            return
+        plans = [
+            f"{name}/{version}"
+            for (name, version), performer in self._performers.items()
+            if not self._missing(performer)
+        ]
+        for claim in await self._store.claim(self._session.id, plans, room):
+            await self._adopt(claim)
+
+    def _missing(self, performer: Performer) -> bool:
+        return any(performer.handler(name) is None for name in performer.program.missing_handlers())
+
+    async def _adopt(self, claim: Claim) -> None:
+        loaded = await self._store.load(claim.id)
+        assert loaded is not None
+        performer = await self._stored_performer(claim.definition, claim.version)
+        record = Record(self, performer, loaded.row.key)
+        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
+        for entry in entries:
+            evolve(record.state, entry)
+        record.note(entries)
+        record.is_active = record.state.finished is None
+        record.state.changed.clear()
+        self._statuses[claim.id] = record.state.status
+        self._records[claim.id] = record
+        fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
+        self.apply(record, fact, RESUME, lambda _: self._take_up_all(record))
+        record.state.epoch = claim.epoch
+
+    def _take_up_all(self, record: Record) -> None:
+        """Nothing of its agenda is under way here yet: all of it is taken up."""
+        self._follow(record, list(record.state.agenda), RESUME)
+        self._let_go_if_idle(record)
+
+    async def _read_mail(self) -> None:
+        for mail in await self._store.mail(self._session.id):
+            record = self._records.get(mail.execution)
+            if record is not None and mail.id not in self._reading_mail:
+                self._reading_mail[mail.id] = None
+                self._read(record, mail)
+
+    def _read(self, record: Record, mail: Mail) -> None:
+        fact = msgspec.structs.replace(decode_fact(mail.body), at=mail.received_at, cause=mail.id)
+        rank = RESUME if isinstance(fact, f.Resume | f.Decide | f.Retry) else None
+        self._mail_in_hand = mail.id
+        answer = self.apply(record, fact, rank, lambda _: self._mail_done(mail.id))
+        if self._mail_in_hand is not None:  # nothing was recorded, but the verdict is
+            self._write(record, [], [], answer, lambda fate: self._mail_done(mail.id))
+
+    def _mail_done(self, id: str) -> None:
+        self._reading_mail.pop(id, None)
+
+    # -- Reading -------------------------------------------------------------------------------------------------------
+
+    async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
+        row = await self._store.row(execution_id)
+        if row is None or (tenant is not None and row.tenant != tenant):
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        return row
+
+    async def read(self, tenant: str | None, execution_id: str) -> Reading:
+        record = self._records.get(execution_id)
+        if record is not None and (tenant is None or record.state.tenant == tenant):
+            return record.reading()
+        loaded = await self._store.load(execution_id)
+        if loaded is None or (tenant is not None and loaded.row.tenant != tenant):
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+        state = Execution(performer.program.plan)
+        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
+        for entry in entries:
+            evolve(state, entry)
+        return Reading(performer.program, state, entries, idempotency_key=loaded.row.key)
+
+    async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
+        pause = 0.01
+        while True:
+            left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
+            record = self._records.get(execution_id)
+            if record is not None and (tenant is None or record.state.tenant == tenant):
+                with suppress(_Moved):
+                    return await self._await(record, until, left)
+                continue
+            reading = await self.read(tenant, execution_id)
+            if has_come(reading.state, until):
+                return reading
+            if left == 0:
+                raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.")
+            self._check_open()
+            await asyncio.sleep(pause if left is None else min(pause, left / 1_000))
+            pause = min(pause * 1.5, 0.5)
+
+    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
+        rows = await self._store.executions(_wanted(wanted), cursor, limit + 1)
+        more = rows[limit - 1].id if len(rows) > limit else None
+        return Page([_summary(row) for row in rows[:limit]], more)
+
+    async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
+        return await self._store.count(_wanted(wanted), by)
+
+    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewDocument]:
+        rows = await self._store.reviews(_wanted(wanted), cursor, limit + 1)
+        items: list[ReviewDocument] = []
+        for row in rows[:limit]:
+            reading = await self.read(None, row.execution)
+            items.extend(found for found in review_rows(reading.state) if found["id"] == row.id)
+        return Page(items, rows[limit - 1].id if len(rows) > limit else None)
+
+    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
+        letters = msgspec.structs.replace(_wanted(wanted), kind="dead_letter")
+        rows = await self._store.reviews(letters, cursor, limit + 1)
+        items: list[DeadLetterRow] = []
+        for row in rows[:limit]:
+            reading = await self.read(None, row.execution)
+            found = dead_letter_rows(reading.state, reading.history)
+            items.extend(letter for letter in found if letter["id"] == row.id)
+        return Page(items, rows[limit - 1].id if len(rows) > limit else None)
+
+    async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+        self.limits.set(name, rate, concurrency)
+        self._pump()
+
+
+def void(_: object) -> None:
+    """For callbacks whose caller wants no answer."""
+
+
+class _Moved(Exception):
+    """The execution is no longer in this process's hands; ask the database."""
+
+
+def _wanted(wanted: Filter) -> Wanted:
+    return Wanted(
+        tenant=wanted.tenant,
+        status=wanted.status,
+        definition=wanted.definition,
+        correlation_id=wanted.correlation_id,
+        target_id=wanted.target_id,
+        since=wanted.since_ms,
+        kind=wanted.kind,
+        error_class=wanted.error_class,
+    )
+
+
+def _summary(row: ExecutionRow) -> Summary:
+    return Summary(
+        execution_id=row.id,
+        tenant=row.tenant,
+        definition=row.definition,
+        version=row.version,
+        status=row.status,  # type: ignore[arg-type]  # the column holds nothing else
+        correlation_id=row.correlation_id,
+        target=(row.target_type, row.target_id) if row.target_id else None,
+        started_at=row.created_at,
+    )
+
+
+def _published(row: DefinitionRow) -> Published:
+    definition = from_document(msgspec.json.decode(row.document))
+    return Published(definition=definition, status=row.status, plan_hash=row.hash)  # type: ignore[arg-type]  # checked

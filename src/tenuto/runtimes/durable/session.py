@@ -1,0 +1,61 @@
+"""The session: this process's right to the executions it owns, kept alive by a thread of its own."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from tenuto.storage.store import Renewal, Store
+
+LEASE_MS = 15_000
+
+
+class Session:
+    def __init__(self, store: Store, id: str, on_lost: Callable[[], None], *, lease_ms: int = LEASE_MS) -> None:
+        self.id = id
+        self.lease_ms = lease_ms
+        self._store = store
+        self._on_lost = on_lost
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._renewed_at = 0.0
+        self.alive = False
+
+    async def open(self, worker: str, build: str, queues: Sequence[str]) -> int:
+        now = await self._store.open_session(self.id, worker, build, self.lease_ms, queues)
+        self._renewed_at = time.monotonic()
+        self.alive = True
+        loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._keep_alive, args=(loop,), name="tenuto-session", daemon=True)
+        self._thread.start()
+        return now
+
+    def _keep_alive(self, loop: asyncio.AbstractEventLoop) -> None:
+        def tell(renewal: Renewal) -> None:
+            if renewal.alive:
+                self._renewed_at = time.monotonic()
+            else:
+                self._stop.set()
+                loop.call_soon_threadsafe(self.lose)
+
+        self._store.keep_alive(self.id, self.lease_ms, tell, self._stop)
+
+    def lose(self) -> None:
+        """Somebody else ended this session: what it owned is not ours any more."""
+        if self.alive:
+            self.alive = False
+            self._stop.set()
+            self._on_lost()
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the lease has not run out by this process's own clock: else nothing new is begun under it."""
+        return self.alive and time.monotonic() - self._renewed_at < self.lease_ms / 1_000
+
+    async def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        if self.alive:
+            self.alive = False
+            await self._store.end_session(self.id)

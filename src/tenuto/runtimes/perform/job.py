@@ -1,0 +1,194 @@
+"""Attempts under way: a task for an async handler, a thread for a plain one, and the time each may take.
+
+Async handlers run in a task of their own, because they may ask for the current task, open timeouts and set context
+variables. Neither task nor thread can be killed: a handler that goes on after its time is over is reported as timed out
+at once, and keeps its slot until it ends; its late answer is handed on, for the kernel to judge.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import copy_context
+from queue import SimpleQueue
+from types import coroutine as make_awaitable
+from typing import Any, TypeAlias
+
+from tenuto.kernel import facts as f
+from tenuto.runtime import Clock, Timer
+
+from .attempt import Attempt
+from .outcomes import Parked, failed, succeeded
+
+Ending: TypeAlias = "f.Outcome | Parked | None"
+
+
+class Job:
+    """An attempt under way. `report` is called once with its outcome, and once more if it was timed out and then ended.
+
+    `ended` says whether the handler's code has come to its end; until then it holds its slot.
+    """
+
+    __slots__ = ("_clock", "_entered", "_report", "_task", "_timer", "attempt", "ended", "loop", "stopped", "timed_out")
+
+    def __init__(self, attempt: Attempt, clock: Clock, report: "Callable[[Job, Ending], None]") -> None:
+        self.attempt = attempt
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.ended = False
+        self.stopped = False
+        self.timed_out = False
+        self._clock = clock
+        self._report = report
+        self._timer: Timer | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._entered = False
+
+    # For async handlers
+
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._task = loop.create_task(self._perform())
+
+    async def _perform(self) -> None:
+        self._entered = True
+        attempt = self.attempt
+        role, handler = attempt.role, attempt.handler
+        ending: Ending
+        try:
+            if self.stopped:
+                ending = None
+            else:
+                called: Any = handler.invoke(attempt)
+                value = await _watched(called, self._watch)
+                ending = succeeded(handler, role.phase, value, role.schema)
+        except GeneratorExit:  # the loop is gone, and with it whoever would listen
+            raise
+        except BaseException as error:
+            # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
+            silent = self.stopped or self.timed_out
+            ending = None if silent else failed(error, role.step, attempt.performer.classify)
+        self._end(ending)
+
+    # For plain handlers
+
+    def run_in_thread(self, loop: asyncio.AbstractEventLoop, threads: "Threads") -> None:
+        self.loop = loop
+        self._entered = True
+        self._watch()
+        threads.run(copy_context().run, self._perform_in_thread)
+
+    def _perform_in_thread(self) -> None:
+        attempt = self.attempt
+        role, handler = attempt.role, attempt.handler
+        assert self.loop is not None
+        ending: Ending
+        try:
+            ending = succeeded(handler, role.phase, handler.invoke(attempt), role.schema)
+        except BaseException as error:
+            ending = failed(error, role.step, attempt.performer.classify)
+        try:
+            self.loop.call_soon_threadsafe(self._end, ending)
+        except RuntimeError:  # the loop was closed while the handler ran
+            return
+
+    # For both
+
+    @property
+    def is_task(self) -> bool:
+        return self._task is not None
+
+    def stop(self) -> None:
+        """The attempt is no longer wanted. A thread goes on; a task is cancelled, and may go on all the same."""
+        if self.ended or self.stopped:
+            return
+        self.stopped = self.attempt.stopped = True
+        self._unwatch()
+        if self._task is not None and self._entered:
+            self._task.cancel()
+
+    def forget(self) -> None:
+        """The attempt is settled without it: let it finish in peace, and report nothing."""
+        self.stopped = self.attempt.stopped = True
+        self._unwatch()
+
+    def _watch(self) -> None:
+        self._timer = self._clock.call_later(self.attempt.role.timeout_ms, self._time_out)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if self.ended or self.stopped:
+            return
+        self.timed_out = True
+        if self._task is not None:
+            self._task.cancel()
+        self._report(self, f.TimedOut())
+
+    def _end(self, ending: Ending) -> None:
+        if self._timer is not None:
+            self._unwatch()
+        self.ended = True
+        self._report(self, None if self.stopped else ending)
+
+
+@make_awaitable
+def _watched(called: Coroutine[Any, Any, Any], on_suspend: Callable[[], None]) -> Generator[Any, Any, Any]:
+    """Awaits a coroutine, and calls `on_suspend` when it first suspends: many handlers never do, and need no timer."""
+    send = called.send
+    try:
+        awaited = send(None)
+    except StopIteration as stop:
+        return stop.value
+    on_suspend()
+    while True:
+        try:
+            sent = yield awaited
+        except GeneratorExit:
+            called.close()
+            raise
+        except BaseException as error:
+            try:
+                awaited = called.throw(error)
+            except StopIteration as stop:
+                return stop.value
+        else:
+            try:
+                awaited = send(sent)
+            except StopIteration as stop:
+                return stop.value
+
+
+class Threads:
+    """Threads for plain `def` handlers. Daemons: a handler that never returns must not keep the process alive."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._calls: SimpleQueue[tuple[Callable[..., object], tuple[object, ...]] | None] = SimpleQueue()
+        self._started = 0
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def run(self, function: Callable[..., object], *arguments: object) -> None:
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            elif self._started < self.size:
+                self._started += 1
+                name = f"tenuto-{self._started}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+        self._calls.put((function, arguments))
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            function, arguments = call
+            function(*arguments)
+            del call, function, arguments
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        """Idle threads end; busy ones when their handler does."""
+        for _ in range(self._started):
+            self._calls.put(None)

@@ -1,0 +1,188 @@
+"""From what a handler gave or raised to the outcome that is reported."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+import jsonschema_rs
+import msgspec
+from msgspec import Raw
+
+from tenuto import outcome as answers
+from tenuto.errors import ExpressionError, PayloadError, Problem, StepError
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Phase
+from tenuto.kernel.definition import ERROR_CLASSES, JSON, ErrorClass, Scope, Step, node_from_document
+from tenuto.kernel.events import NULL
+from tenuto.kernel.retry import classify
+from tenuto.program import Handler
+from tenuto.redaction import bounded, redact
+
+
+class Parked(msgspec.Struct, frozen=True):
+    """No outcome: a stored value does not decode with the code that is here. Nothing was called, nothing is lost."""
+
+    why: str
+
+
+# -- Values ------------------------------------------------------------------------------------------------------------
+
+
+def succeeded(
+    handler: Handler, phase: Phase, value: object, schema: jsonschema_rs.Validator | None = None
+) -> f.Outcome:
+    """What a handler's value means in its phase."""
+    try:
+        if phase in ("guard", "reconcile"):
+            return _probed(handler, value)
+        if phase == "plan":
+            return _planned(value)
+        result = _encoded(handler, value)
+    except PayloadError as error:
+        return _refused(error.code, error.message)
+    if schema is not None and (problems := schema_problems(schema, result)):
+        return f.Failed(error_class="RETRYABLE", code="invalid_output", summary=bounded("\n".join(map(str, problems))))
+    return f.Succeeded(result=result)
+
+
+def _encoded(handler: Handler, value: object) -> Raw:
+    raw = handler.encode(value)
+    return NULL if raw is None else raw
+
+
+def _refused(code: str, summary: str) -> f.Failed:
+    return f.Failed(error_class="NON_RETRYABLE", code=code, summary=bounded(summary))
+
+
+def _probed(handler: Handler, value: object) -> f.Outcome:
+    match value:
+        case answers.Done(result):
+            return f.Done(result=_encoded(handler, result))
+        case answers.NotDone():
+            return f.NotDone()
+        case answers.Pending(retry_after=wait):
+            return f.Pending(retry_after_ms=_milliseconds(wait))
+        case answers.Unknown(reason):
+            return f.Unknown(reason=bounded(str(reason)))
+    given = type(value).__name__
+    return _refused("bad_answer", f"a probe answers Done, NotDone, Pending or Unknown, and this one gave {given}")
+
+
+def _planned(value: object) -> f.Outcome:
+    if not isinstance(value, list | tuple):
+        return _refused(
+            "bad_plan", f"a planner gives a list of steps and scopes, and this one gave {type(value).__name__}"
+        )
+    children: list[JSON] = []
+    for position, child in enumerate(value):
+        document = msgspec.to_builtins(child) if isinstance(child, Step | Scope) else child
+        try:
+            node_from_document(document)
+        except (msgspec.ValidationError, TypeError) as error:
+            return f.Failed(error_class="RETRYABLE", code="bad_plan", summary=bounded(f"child {position}: {error}"))
+        children.append(document)
+    return f.Planned(children=tuple(children))
+
+
+def schema_validator(schema: JSON) -> jsonschema_rs.Validator:
+    """Its messages say what was expected and where, and never what was found: payloads hold what logs must not."""
+    assert isinstance(schema, dict | bool | str)
+    return jsonschema_rs.validator_for(schema, mask="it")
+
+
+def schema_problems(schema: jsonschema_rs.Validator, value: Raw | None) -> list[Problem]:
+    found = schema.iter_errors(None if value is None else msgspec.json.decode(value))
+    return [Problem(_pointer(error), _keyword(error), error.message) for error in found]
+
+
+def _pointer(error: jsonschema_rs.ValidationError) -> str:
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in error.instance_path)
+    return "".join(f"/{part}" for part in parts)
+
+
+def _keyword(error: jsonschema_rs.ValidationError) -> str:
+    return next((part for part in reversed(error.schema_path) if isinstance(part, str)), "schema")
+
+
+# -- Exceptions --------------------------------------------------------------------------------------------------------
+
+# When several things went wrong at once, the one that forbids the most decides.
+_SEVERITY: tuple[ErrorClass, ...] = (
+    "TRANSIENT",
+    "RETRYABLE",
+    "DEPENDENCY_FAILED",
+    "RATE_LIMITED",
+    "NON_RETRYABLE",
+    "INDETERMINATE",
+    "COMPENSATION_REQUIRED",
+)
+
+
+def failed(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed | Parked:
+    """What an exception means: its class by the errors of ours, else by the tables of the step and its definition."""
+    match error:
+        case BaseExceptionGroup(exceptions=several):  # of a TaskGroup inside the handler
+            found = [failed(one, step, defaults) for one in several]
+            failures = [one for one in found if isinstance(one, f.Failed)]
+            return max(failures, key=lambda one: _SEVERITY.index(one.error_class)) if failures else found[0]
+        case StepError():
+            return _declared(error)
+        case PayloadError(code="incompatible"):
+            return Parked(bounded(error.message))
+        case PayloadError() | ExpressionError():
+            return _refused(error.code, error.message)
+    return _classified(error, step, defaults)
+
+
+def _declared(error: StepError) -> f.Failed:
+    """One of our own classes: its author chose the words, so they are shown."""
+    error_class: ErrorClass = next((known for known in ERROR_CLASSES if known == error.error_class), "RETRYABLE")
+    try:
+        retry_after = _milliseconds(error.retry_after)
+    except ValueError:
+        retry_after = None
+    return f.Failed(
+        error_class=error_class,
+        code=bounded(str(error.code), 128),
+        summary=bounded(str(error.message)),
+        retry_after_ms=retry_after,
+        partial_effect=bool(error.partial_effect),
+    )
+
+
+def _classified(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed:
+    name = type(error).__name__
+    summary = bounded(f"{name}: {redact(_text(error))}".rstrip(": "))
+    if not isinstance(error, Exception | asyncio.CancelledError):  # SystemExit and its like end a handler, not a worker
+        return f.Failed(error_class="NON_RETRYABLE", code=name, summary=summary)
+    classes = type(error).__mro__
+    ancestry = tuple(part for cls in classes for part in (f"{cls.__module__}.{cls.__qualname__}", cls.__name__))
+    return f.Failed(error_class=classify(ancestry, step, dict(defaults)), code=name, summary=summary)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the __str__ of somebody's exception, which may fail like all code
+        return ""
+
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+def _milliseconds(duration: object) -> int | None:
+    """A delay as handlers give it: seconds, "2s", or a timedelta; `ValueError` for anything else."""
+    if duration is None:
+        return None
+    if isinstance(duration, timedelta):
+        amount = duration / timedelta(milliseconds=1)
+    elif isinstance(duration, int | float):
+        amount = duration * 1_000
+    else:
+        parts = _PART.findall(str(duration))
+        if not parts:
+            raise ValueError(f"{duration!r} is not a duration")
+        amount = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
+    return max(0, round(amount))

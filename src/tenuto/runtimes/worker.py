@@ -1,0 +1,653 @@
+"""A worker: the executions that this process holds, and the attempts it runs for them.
+
+What the memory and the durable runtime have in common. A fact is decided on the newest state at once; what it records
+is handed to `_keep`, and takes effect when that says so: at once in memory, after the commit on a database. Until then
+no attempt is started for it, no caller is answered, nobody who waits is told.
+"""
+
+import asyncio
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from itertools import count
+from typing import NamedTuple, TypeAlias
+
+from msgspec import Raw
+
+from tenuto.errors import DefinitionError, EngineClosed, NotFound, Problem, ResultTimeout
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Phase, Ref, lease_id
+from tenuto.kernel.decide import decide
+from tenuto.kernel.decide.attempts import holder_of
+from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
+from tenuto.kernel.events import Entry, ExecutionStarted
+from tenuto.kernel.state import Execution
+from tenuto.program import Handler, Program
+from tenuto.runtime import Environment, Observer, Reading, Submission, Timer, Until
+from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
+
+from .perform import Attempt, Ending, Job, Parked, Payloads, Performer, Role, Threads
+from .slots import HIGH, NORMAL, RESUME, UNDO, Lane, Limits
+
+ASYNC_SLOTS = 200
+THREADS = 32
+RANKS = {"high": HIGH, "normal": NORMAL}
+
+Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
+Then: TypeAlias = Callable[[f.Answer], None]
+
+
+class Ticket(NamedTuple):
+    """An attempt on its way to a slot."""
+
+    record: "Record"
+    ref: Ref
+    role: Role
+
+
+class Record:
+    """One execution, and what this process has under way for it. To its attempts it is the `Host`."""
+
+    __slots__ = (
+        "flaw",
+        "held",
+        "history",
+        "idempotency_key",
+        "is_active",
+        "jobs",
+        "parked",
+        "payloads",
+        "performer",
+        "rank",
+        "shown",
+        "state",
+        "tickets",
+        "unkept",
+        "waiters",
+        "wake_at",
+        "worker",
+        "zombies",
+    )
+
+    def __init__(self, worker: "Worker", performer: Performer, idempotency_key: str | None) -> None:
+        self.worker = worker
+        self.performer = performer
+        self.idempotency_key = idempotency_key
+        self.state = Execution(performer.program.plan)
+        self.history: list[Entry] = []
+        self.payloads: Payloads
+        self.rank = NORMAL
+        self.is_active = True  # it counts for its concurrency key
+        self.unkept = 0  # decisions whose record is not kept yet
+        self.jobs: dict[Ref, Job] = {}
+        self.tickets: dict[Ref, Ticket] = {}  # granted, and waiting for a slot or a limit
+        self.parked: dict[Ref, Waiting] = {}
+        self.zombies: dict[str, Job] = {}  # by path: no longer wanted, and still running
+        self.held: dict[str, Ticket] = {}  # by path: waits until the zombie there ends
+        self.waiters: list[tuple[Until, asyncio.Future[Reading]]] = []
+        self.wake_at: int | None = None
+        self.shown: dict[str, Raw] = {}
+        self.flaw: Exception | None = None
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        if not self.history:
+            started = entries[0].event
+            assert isinstance(started, ExecutionStarted)
+            self.payloads = Payloads(started, self.history)
+            self.rank = RANKS[started.priority]
+        self.history.extend(entries)
+        self.payloads.note(entries)
+
+    def reading(self) -> Reading:
+        activity = NOTHING_UNDER_WAY if self.state.finished is not None else self._activity()
+        program = self.performer.program
+        return Reading(program, self.state, self.history, idempotency_key=self.idempotency_key, activity=activity)
+
+    def _activity(self) -> Activity:
+        waiting = dict(self.parked)
+        for ref, ticket in self.tickets.items():
+            spent = self.worker.limits.spent(ticket.role.limits)
+            waiting[ref] = Waiting("slot") if spent is None else Waiting("limit", spent)
+        running = [ref for ref, job in self.jobs.items() if not job.stopped and not job.attempt.role.dispatches]
+        return Activity(running, waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs here, nothing is about to: it could be let go of."""
+        busy = self.jobs or self.tickets or self.zombies or self.held or self.unkept
+        return not busy and not self.waiters
+
+    # For attempts
+
+    def progress(self, path: str) -> Raw | None:
+        return self.shown.get(path)
+
+    def keep_progress(self, path: str, progress: Raw) -> None:
+        self.shown[path] = progress
+
+    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        return self.worker.once(key, connection)
+
+
+class Worker(ABC):
+    """The part of a runtime that decides facts and runs attempts."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        observers: Sequence[Observer] = (),
+        worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        slots: int = ASYNC_SLOTS,
+        threads: int = THREADS,
+    ) -> None:
+        self.environment = environment
+        self.interpose: Interpose | None = None  # for tests: what is called in place of a handler
+        self.on_idle: Callable[[], None] | None = None  # for tests: nothing runs, and somebody waits
+        self._now = environment.now_ms
+        self._observers = tuple(observers)
+        self._works = worker
+        self._queues = frozenset(queues)
+        self.limits = Limits(environment.clock, self._pump)
+        self._tasks: Lane[Record, Ticket] = Lane(slots, self.limits, self._start)
+        self._in_threads: Lane[Record, Ticket] = Lane(threads, self.limits, self._start)
+        self._threads = Threads(threads)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closing = False
+        self._quiet: asyncio.Future[None] | None = None
+        self._handlers: dict[str, Handler] = {}
+        self._performers: dict[tuple[str, int], Performer] = {}
+        self._records: dict[str, Record] = {}
+        self._parked: dict[Record, None] = {}
+        self._alarms: list[tuple[int, int, Record]] = []
+        self._alarm_numbers = count()
+        self._alarm: Timer | None = None
+        self._alarm_at = 0
+
+    # -- What a runtime adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _keep(
+        self,
+        record: Record,
+        entries: list[Entry],
+        changed: list[EffectKey],
+        answer: f.Answer,
+        act: Callable[[], None],
+    ) -> None:
+        """Keeps what was decided, and calls `act` when it is kept. Never called without entries."""
+
+    @abstractmethod
+    def _request_hold(self, record: Record, effect: RequestHold) -> None:
+        """Credits are asked for: report `HoldGranted` or `HoldRefused`."""
+
+    @abstractmethod
+    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]: ...
+
+    def _finished(self, record: Record) -> None:
+        """The execution came to its end, and that is kept."""
+        record.is_active = False
+
+    # -- Life ----------------------------------------------------------------------------------------------------------
+
+    def _under_way(self) -> list[Job]:
+        return [job for record in self._records.values() for job in (*record.jobs.values(), *record.zombies.values())]
+
+    async def _stop_work(self, grace_ms: int) -> None:
+        """Starts nothing more, waits for running handlers as long as allowed, then stops them."""
+        self._closing = True
+        if self._under_way() and grace_ms:
+            await self._wait_for_quiet(grace_ms)
+        stopped = self._under_way()
+        for job in stopped:
+            job.stop()
+        if any(job.is_task for job in stopped):
+            await self._wait_for_quiet(1_000)  # for what they do when they are cancelled
+
+    async def _wait_for_quiet(self, patience_ms: int) -> None:
+        if self.running:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._quiet], timeout=patience_ms / 1_000)
+            self._quiet = None
+
+    def _close_up(self) -> None:
+        self.limits.close()
+        self._threads.close()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for record in self._records.values():
+            self._fail_waiters(record, EngineClosed("The engine was closed while the execution was under way."))
+
+    def _check_open(self) -> None:
+        if self._loop is None or self._closing:
+            raise EngineClosed(hint="use it inside `async with Engine(…) as engine:`")
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return self._tasks.running + self._in_threads.running
+
+    # -- Programs ------------------------------------------------------------------------------------------------------
+
+    def provide(self, program: Program) -> None:
+        known = self._performers.get((program.name, program.version))
+        if known is None:
+            self._performers[program.name, program.version] = Performer(program, self._handlers)
+            return
+        if known.program.plan.hash != program.plan.hash:
+            raise changed_plan(program)
+        known.replace(program)
+        self._unpark()
+
+    def provide_handler(self, handler: Handler) -> None:
+        self._handlers[handler.name] = handler
+        for performer in self._performers.values():
+            performer.replace(performer.program)
+        self._unpark()
+
+    def _performer(self, name: str, version: int | None) -> Performer:
+        if version is None:
+            version = max((known for other, known in self._performers if other == name), default=0)
+        performer = self._performers.get((name, version))
+        if performer is None:
+            names = ", ".join(sorted({name for name, _ in self._performers})) or "none"
+            which = f"{name!r} in version {version}" if version else f"named {name!r}"
+            raise NotFound(f"There is no definition {which}.", hint=f"register it first; registered: {names}")
+        return performer
+
+    def _start_fact(self, id: str, submission: Submission, *, admitted: bool, owned: bool = True) -> f.Start:
+        return f.Start(
+            at=self._now(),
+            actor=submission.actor,
+            execution=id,
+            tenant=submission.tenant,
+            input=submission.input,
+            by_step=submission.by_step,
+            each=dict(submission.each),
+            headers=dict(submission.headers),
+            variables=dict(submission.variables),
+            correlation_id=submission.correlation_id or id,
+            target=submission.target,
+            priority=submission.priority,
+            concurrency_key=submission.concurrency_key,
+            admitted=admitted,
+            owned=owned,
+        )
+
+    # -- Facts ---------------------------------------------------------------------------------------------------------
+
+    def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
+        """Decides. What follows, follows when that is kept. `rank` is where its attempts stand in the queues."""
+        state = record.state
+        try:
+            decision = decide(state, fact, self._now())
+        except Exception as error:
+            self._break(record, error)
+            raise
+        entries, answer = decision.entries, decision.answer
+        changed, state.changed = state.changed, []
+        if entries:
+            record.note(entries)
+            record.unkept += 1
+            act = partial(self._act, record, entries, changed, rank, answer, then)
+            self._keep(record, entries, changed, answer, act)
+        elif record.unkept and then is not None:
+            # An answer may rest on what is not kept yet: it waits for that.
+            self._keep_nothing(record, partial(then, answer))
+        elif then is not None:
+            then(answer)
+        if state.timers or record.wake_at is not None:
+            self._set_alarm(record)
+        return answer
+
+    def _keep_nothing(self, record: Record, act: Callable[[], None]) -> None:
+        """Calls `act` when everything decided so far is kept."""
+        act()
+
+    def _act(
+        self,
+        record: Record,
+        entries: list[Entry],
+        changed: list[EffectKey],
+        rank: int | None,
+        answer: f.Answer,
+        then: Then | None,
+    ) -> None:
+        record.unkept -= 1
+        if self._observers:
+            reading = record.reading()
+            for observer in self._observers:
+                observer.decided(reading, entries)
+        if changed:
+            self._follow(record, changed, rank)
+        if record.state.finished is not None and record.is_active:
+            self._finished(record)
+        if then is not None:
+            then(answer)
+        if record.waiters:
+            self._tell_waiters(record)
+
+    def _break(self, record: Record, error: Exception) -> None:
+        """The kernel contradicted itself. Whoever waits hears of it, rather than wait for ever."""
+        record.flaw = error
+        for job in (*record.jobs.values(), *record.zombies.values()):
+            job.stop()
+        self._fail_waiters(record, error)
+
+    def _fail_waiters(self, record: Record, error: Exception) -> None:
+        for _, waiter in record.waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _follow(self, record: Record, changed: list[EffectKey], rank: int | None) -> None:
+        """Takes up what came onto the agenda, and drops what left it."""
+        agenda = record.state.agenda
+        for key in changed:
+            effect = agenda.get(key)
+            if isinstance(key, str):
+                if isinstance(effect, RequestHold):
+                    self._request_hold(record, effect)
+            elif effect is None:
+                self._drop(record, key)
+            elif key not in record.jobs and key not in record.tickets and key not in record.parked:
+                self._take_up(record, key, effect, rank)
+
+    def _later(self, call: Callable[[], None]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon(call)
+
+    # -- Attempts ------------------------------------------------------------------------------------------------------
+
+    def _take_up(self, record: Record, ref: Ref, effect: Effect, rank: int | None) -> None:
+        holder = holder_of(record.state, ref)
+        assert holder is not None
+        node = holder.node
+        role = record.performer.role(node, ref.phase)
+        if type(effect) is DispatchAttempt:
+            if role.dispatches and role.handler_name is None:  # whoever answers finds the work by himself
+                self._later(partial(self._dispatched, record, ref))
+                return
+            if not role.dispatches and not self._dispatch_to_queue(record, ref, role):
+                return
+        if role.handler is None or not self._works:
+            self._park(record, ref, Waiting("no_worker", role.handler_name or ""))
+            return
+        ticket = Ticket(record, ref, role)
+        record.tickets[ref] = ticket
+        self._lane(role).enter(record, self._rank(record, ref.phase, rank), role.limits, ticket)
+
+    def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
+        """Whether this process runs the attempt of a queue by itself."""
+        if role.node.queue in self._queues:
+            return True
+        self._park(record, ref, Waiting("no_worker", f"queue {role.node.queue}"))
+        return False
+
+    def _rank(self, record: Record, phase: Phase, rank: int | None) -> int:
+        if phase == "compensate":
+            return UNDO
+        return record.rank if rank is None else rank
+
+    def _lane(self, role: Role) -> Lane[Record, Ticket]:
+        assert role.handler is not None
+        return self._tasks if role.handler.is_async else self._in_threads
+
+    def _start(self, ticket: Ticket) -> bool:
+        """A slot is free. False: the attempt is no longer wanted, or has to wait for its predecessor to end."""
+        record, ref, role = ticket
+        if record.tickets.get(ref) is not ticket or self._closing:
+            return False
+        if record.zombies and ref.path in record.zombies:
+            record.held[ref.path] = ticket
+            return False
+        if role.begins:
+            environment = self.environment
+            fact = f.Begun(at=self._now(), ref=ref, worker=environment.worker, build=environment.build)
+            self.apply(record, fact, then=lambda _: self._begin(ticket))
+            return True
+        del record.tickets[ref]
+        self._run(record, ref, role)
+        return True
+
+    def _begin(self, ticket: Ticket) -> None:
+        """That it begins is on record. It may have been settled meanwhile: then it gives its slot back."""
+        record, ref, role = ticket
+        wanted = record.tickets.get(ref) is ticket
+        if wanted:
+            del record.tickets[ref]
+        if wanted and ref in record.state.agenda and not self._closing:
+            self._run(record, ref, role)
+            return
+        lane = self._lane(role)
+        lane.leave(role.limits)
+        self._later(lane.pump)
+
+    def _run(self, record: Record, ref: Ref, role: Role) -> None:
+        loop = self._loop
+        assert loop is not None
+        attempt = Attempt(record.performer, role, record.state, record.payloads, record, ref, self._now())
+        if self.interpose is not None:
+            attempt.handler = self.interpose(record.state, ref, attempt.handler)
+        job = Job(attempt, self.environment.clock, self._report)
+        record.jobs[ref] = job
+        if self._observers:
+            reading = record.reading()
+            for observer in self._observers:
+                observer.started(reading, ref)
+        if attempt.handler.is_async:
+            job.run(loop)
+        else:
+            job.run_in_thread(loop, self._threads)
+
+    def _report(self, job: Job, ending: Ending) -> None:
+        attempt = job.attempt
+        record, ref = attempt.host, attempt.ref
+        assert isinstance(record, Record)
+        if not job.ended:
+            self._apply_ending(record, job, ending)
+            return
+        if record.jobs.get(ref) is job:
+            del record.jobs[ref]
+        lane = self._lane(attempt.role)
+        lane.leave(attempt.role.limits)
+        if ending is not None:
+            self._apply_ending(record, job, ending)
+        if record.zombies and record.zombies.get(ref.path) is job:
+            self._bury(record, ref.path)
+        if lane.waiting:
+            lane.pump()
+        if not self.running:
+            self._fall_quiet()
+
+    def _apply_ending(self, record: Record, job: Job, ending: Ending) -> None:
+        attempt = job.attempt
+        ref, role = attempt.ref, attempt.role
+        match ending:
+            case None:
+                return
+            case Parked(why):
+                if ref in record.state.agenda:
+                    self._park(record, ref, Waiting("incompatible", why))
+                return
+        if role.dispatches:
+            self._apply_dispatch(record, ref, ending)
+            return
+        environment = self.environment
+        fact = f.Reported(
+            at=self._now(),
+            ref=ref,
+            outcome=ending,
+            started_at=attempt.started_at,
+            worker=environment.worker,
+            build=environment.build,
+            lease=None if role.node.queue is None else lease_id(record.state.id, ref),
+        )
+        self._answer(record, fact)
+
+    def _answer(self, record: Record, fact: f.Reported) -> None:
+        self.apply(record, fact)
+
+    def _apply_dispatch(self, record: Record, ref: Ref, outcome: f.Outcome) -> None:
+        match outcome:
+            case f.Succeeded():
+                self._dispatched(record, ref)
+            case f.Failed():
+                self.apply(record, f.DispatchRefused(at=self._now(), ref=ref, failure=outcome))
+            case _:
+                failure = f.Failed(error_class="TRANSIENT", code="dispatch_timeout", summary="it was not sent in time")
+                self.apply(record, f.DispatchRefused(at=self._now(), ref=ref, failure=failure))
+
+    def _dispatched(self, record: Record, ref: Ref) -> None:
+        self.apply(record, f.Dispatched(at=self._now(), ref=ref))
+
+    def _drop(self, record: Record, ref: Ref) -> None:
+        """The attempt is settled: by its own report, or without it."""
+        record.tickets.pop(ref, None)
+        record.parked.pop(ref, None)
+        if record.held and (held := record.held.get(ref.path)) is not None and held.ref == ref:
+            del record.held[ref.path]
+        job = record.jobs.get(ref)
+        if job is None:
+            return
+        if job.attempt.role.dispatches:
+            job.forget()  # it may have been answered before it returned: let it
+        elif not job.timed_out:
+            job.stop()
+        del record.jobs[ref]
+        record.zombies[ref.path] = job
+
+    def _bury(self, record: Record, path: str) -> None:
+        del record.zombies[path]
+        ticket = record.held.pop(path, None)
+        if ticket is not None:
+            self._lane(ticket.role).enter(record, record.rank, ticket.role.limits, ticket)
+
+    def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        record.parked[ref] = why
+        self._parked[record] = None
+
+    def _unpark(self) -> None:
+        """Something was registered: what waited for it may have what it needs."""
+        parked, self._parked = self._parked, {}
+        for record in parked:
+            self._take_up_again(record, list(record.parked))
+
+    def _take_up_again(self, record: Record, refs: list[Ref]) -> None:
+        for ref in refs:
+            record.parked.pop(ref, None)
+            effect = record.state.agenda.get(ref)
+            if effect is not None:
+                self._take_up(record, ref, effect, RESUME)
+
+    def _pump(self) -> None:
+        self._tasks.pump()
+        self._in_threads.pump()
+
+    def _forget_work(self, record: Record) -> list[Ref]:
+        """Everything under way here for this execution is given up. Gives what was on its agenda to run locally."""
+        agenda = record.state.agenda
+        local = [key for key, effect in agenda.items() if isinstance(key, Ref) and type(effect) is RunAttempt]
+        for job in record.jobs.values():
+            job.stop()
+        record.jobs.clear()
+        record.tickets.clear()
+        record.parked.clear()
+        record.held.clear()
+        return local
+
+    # -- Time ----------------------------------------------------------------------------------------------------------
+
+    def _set_alarm(self, record: Record) -> None:
+        wake_at = record.state.wake_at
+        if wake_at == record.wake_at:
+            return
+        record.wake_at = wake_at
+        if wake_at is not None:
+            heapq.heappush(self._alarms, (wake_at, next(self._alarm_numbers), record))
+            if self._alarm is None or wake_at < self._alarm_at:
+                self._arm()
+
+    def _arm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarms and not self._closing:
+            self._alarm_at = self._alarms[0][0]
+            self._alarm = self.environment.clock.call_later(max(0, self._alarm_at - self._now()), self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._now()
+        while self._alarms and self._alarms[0][0] <= now:
+            due, _, record = heapq.heappop(self._alarms)
+            if record.wake_at == due:
+                record.wake_at = None
+                self.apply(record, f.Tick(at=now))
+        self._arm()
+
+    # -- Waiting -------------------------------------------------------------------------------------------------------
+
+    async def _await(self, record: Record, until: Until, timeout_ms: int | None) -> Reading:
+        if has_come(record.state, until) and not record.unkept:
+            return record.reading()
+        waiter: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
+        record.waiters.append((until, waiter))
+        timer = None
+        if timeout_ms is not None:
+            timer = self.environment.clock.call_later(timeout_ms, lambda: _time_out(waiter, record.state.id))
+        if self.on_idle is not None:
+            self._later(self.on_idle)
+        try:
+            return await waiter
+        except BaseException:
+            record.waiters = [pair for pair in record.waiters if pair[1] is not waiter]
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _tell_waiters(self, record: Record) -> None:
+        if record.unkept:
+            return
+        reading: Reading | None = None
+        waiting: list[tuple[Until, asyncio.Future[Reading]]] = []
+        for until, waiter in record.waiters:
+            if waiter.done():
+                continue
+            if has_come(record.state, until):
+                reading = reading or record.reading()
+                waiter.set_result(reading)
+            else:
+                waiting.append((until, waiter))
+        record.waiters = waiting
+
+    @property
+    def is_awaited(self) -> bool:
+        return any(not waiter.done() for record in self._records.values() for _, waiter in record.waiters)
+
+    def _fall_quiet(self) -> None:
+        if self._quiet is not None and not self._quiet.done() and not self.running:
+            self._quiet.set_result(None)
+        if self.on_idle is not None:
+            self._later(self.on_idle)
+
+
+def has_come(state: Execution, until: Until) -> bool:
+    return state.finished is not None or (until == "settled" and is_settled(state))
+
+
+def _time_out(waiter: "asyncio.Future[Reading]", execution_id: str) -> None:
+    if not waiter.done():
+        waiter.set_exception(ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless."))
+
+
+def changed_plan(program: Program) -> DefinitionError:
+    text = "its plan is not the one that is known under this version: give it a new version"
+    return DefinitionError(
+        f"Definition {program.name!r}, version {program.version}, was changed.",
+        problems=[Problem(f"{program.name}@{program.version}", "changed_plan", text)],
+        code="definition_changed",
+    )

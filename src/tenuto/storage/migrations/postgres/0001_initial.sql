@@ -1,0 +1,212 @@
+-- Who is running: one row per worker process, with an expiry that its own thread moves forward.
+CREATE TABLE sessions (
+    id text PRIMARY KEY CHECK (length(id) > 0),
+    worker text NOT NULL,
+    build text NOT NULL,
+    queues text NOT NULL,
+    started_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    ended_at bigint
+);
+
+-- What authors wrote. A published document never changes.
+CREATE TABLE definitions (
+    name text NOT NULL CHECK (length(name) > 0),
+    version integer NOT NULL CHECK (version > 0),
+    status text NOT NULL CHECK (status IN ('draft', 'published', 'deprecated')),
+    hash text NOT NULL,
+    document bytea NOT NULL,
+    created_at bigint NOT NULL,
+    published_at bigint,
+    PRIMARY KEY (name, version)
+);
+
+CREATE FUNCTION tenuto_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is append-only', TG_TABLE_NAME;
+END $$;
+
+CREATE FUNCTION tenuto_keep_published() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF old.status <> 'draft' AND (new.name, new.version, new.hash, new.document)
+        IS DISTINCT FROM (old.name, old.version, old.hash, old.document) THEN
+        RAISE EXCEPTION 'a published definition never changes';
+    END IF;
+    RETURN new;
+END $$;
+
+CREATE TRIGGER definitions_are_immutable BEFORE UPDATE ON definitions
+FOR EACH ROW EXECUTE FUNCTION tenuto_keep_published();
+
+-- One row per execution: what lists, claims and filters need. The truth is in events.
+CREATE TABLE executions (
+    id text PRIMARY KEY CHECK (length(id) > 0),
+    tenant text NOT NULL CHECK (length(tenant) > 0),
+    definition text NOT NULL,
+    version integer NOT NULL,
+    plan_hash text NOT NULL,
+    status text NOT NULL,
+    run integer NOT NULL,
+    seq bigint NOT NULL,
+    epoch bigint NOT NULL,
+    owner text,
+    wake_at bigint,
+    priority integer NOT NULL,
+    correlation_id text NOT NULL,
+    target_type text NOT NULL,
+    target_id text NOT NULL,
+    key text,
+    concurrency_key text,
+    request_hash text NOT NULL,
+    cancel_requested boolean NOT NULL,
+    error_class text NOT NULL,
+    parked text NOT NULL,
+    created_at bigint NOT NULL,
+    ended_at bigint
+) WITH (fillfactor = 80);
+
+CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT NULL;
+CREATE INDEX executions_due ON executions (wake_at) WHERE owner IS NULL AND wake_at IS NOT NULL;
+CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
+CREATE INDEX executions_status ON executions (tenant, status, id);
+CREATE INDEX executions_correlation ON executions (correlation_id) WHERE correlation_id <> '';
+CREATE INDEX executions_target ON executions (target_type, target_id) WHERE target_id <> '';
+CREATE INDEX executions_ended ON executions (ended_at) WHERE ended_at IS NOT NULL;
+
+-- The truth: one row per decision, holding its entries. Append-only.
+CREATE TABLE events (
+    execution text NOT NULL,
+    seq bigint NOT NULL,
+    count integer NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (execution, seq)
+);
+
+CREATE FUNCTION tenuto_keep_events() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM executions WHERE id = old.execution) THEN
+        RAISE EXCEPTION 'events are append-only while their execution is kept';
+    END IF;
+    RETURN old;
+END $$;
+
+CREATE TRIGGER events_are_append_only BEFORE UPDATE ON events FOR EACH ROW EXECUTE FUNCTION tenuto_refuse();
+CREATE TRIGGER events_are_kept BEFORE DELETE ON events FOR EACH ROW EXECUTE FUNCTION tenuto_keep_events();
+CREATE TRIGGER events_are_not_truncated BEFORE TRUNCATE ON events FOR EACH STATEMENT EXECUTE FUNCTION tenuto_refuse();
+
+-- A short cut over the beginning of a long history.
+CREATE TABLE snapshots (
+    execution text PRIMARY KEY,
+    seq bigint NOT NULL,
+    body bytea NOT NULL
+);
+
+-- Facts for executions that somebody else owns, or nobody. The verdict is written with the events that follow.
+CREATE TABLE mailbox (
+    id text PRIMARY KEY CHECK (length(id) > 0),
+    execution text NOT NULL,
+    body bytea NOT NULL,
+    received_at bigint NOT NULL,
+    verdict bytea
+);
+
+CREATE INDEX mailbox_unread ON mailbox (execution, received_at, id) WHERE verdict IS NULL;
+
+-- Attempts for the workers of a queue, each with its own lease.
+CREATE TABLE tasks (
+    execution text NOT NULL,
+    path text NOT NULL,
+    phase text NOT NULL,
+    number integer NOT NULL,
+    queue text NOT NULL,
+    priority integer NOT NULL,
+    created_at bigint NOT NULL,
+    session text,
+    beat_at bigint,
+    PRIMARY KEY (execution, path, phase, number)
+);
+
+CREATE INDEX tasks_waiting ON tasks (queue, priority, created_at) WHERE session IS NULL;
+CREATE INDEX tasks_session ON tasks (session) WHERE session IS NOT NULL;
+
+-- Whatever waits for a person, and how it was resolved.
+CREATE TABLE reviews (
+    id text PRIMARY KEY,
+    execution text NOT NULL,
+    tenant text NOT NULL,
+    definition text NOT NULL,
+    kind text NOT NULL,
+    path text NOT NULL,
+    reason text NOT NULL,
+    permission text NOT NULL,
+    error_class text NOT NULL,
+    error_summary text NOT NULL,
+    attempts integer NOT NULL,
+    opened_at bigint NOT NULL,
+    due_at bigint,
+    resolution text,
+    resolved_by text,
+    resolved_at bigint
+);
+
+CREATE INDEX reviews_open ON reviews (tenant, kind, opened_at, id) WHERE resolution IS NULL;
+CREATE INDEX reviews_execution ON reviews (execution);
+
+-- One active execution per concurrency key; the others wait in the order in which they asked.
+CREATE TABLE admissions (
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL,
+    key text NOT NULL,
+    execution text NOT NULL UNIQUE
+);
+
+CREATE INDEX admissions_key ON admissions (tenant, key, position);
+
+-- Tenants that have a limit on executions in flight.
+CREATE TABLE tenant_limits (
+    tenant text PRIMARY KEY,
+    max_in_flight integer NOT NULL CHECK (max_in_flight >= 0),
+    in_flight integer NOT NULL CHECK (in_flight >= 0)
+);
+
+-- Rates and concurrency shared by all workers.
+CREATE TABLE limits (
+    name text PRIMARY KEY,
+    rate double precision,
+    burst double precision NOT NULL,
+    concurrency integer,
+    tokens double precision NOT NULL,
+    refilled_at bigint NOT NULL
+);
+
+CREATE TABLE limit_holders (
+    name text NOT NULL,
+    holder text NOT NULL,
+    session text NOT NULL,
+    PRIMARY KEY (name, holder)
+);
+
+CREATE INDEX limit_holders_session ON limit_holders (session);
+
+-- Messages leave from here; a row is relayed when it is unpublished, never because its id is higher than the last.
+CREATE TABLE outbox (
+    execution text NOT NULL,
+    seq bigint NOT NULL,
+    tenant text NOT NULL,
+    kind text NOT NULL,
+    body bytea NOT NULL,
+    created_at bigint NOT NULL,
+    published_at bigint,
+    tries integer NOT NULL DEFAULT 0,
+    PRIMARY KEY (execution, seq)
+);
+
+CREATE INDEX outbox_unpublished ON outbox (created_at, execution, seq) WHERE published_at IS NULL;
+
+-- What a consumer or a handler has done already, in the caller's own transaction.
+CREATE TABLE inbox (
+    consumer text NOT NULL,
+    id text NOT NULL,
+    at bigint NOT NULL,
+    PRIMARY KEY (consumer, id)
+);

@@ -1,0 +1,192 @@
+-- Who is running: one row per worker process, with an expiry that its own thread moves forward.
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY CHECK (length(id) > 0),
+    worker TEXT NOT NULL,
+    build TEXT NOT NULL,
+    queues TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    ended_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- What authors wrote. A published document never changes.
+CREATE TABLE definitions (
+    name TEXT NOT NULL CHECK (length(name) > 0),
+    version INTEGER NOT NULL CHECK (version > 0),
+    status TEXT NOT NULL CHECK (status IN ('draft', 'published', 'deprecated')),
+    hash TEXT NOT NULL,
+    document BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    published_at INTEGER,
+    PRIMARY KEY (name, version)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER definitions_are_immutable BEFORE UPDATE OF name, version, hash, document ON definitions
+WHEN old.status <> 'draft' BEGIN SELECT RAISE(ABORT, 'a published definition never changes'); END;
+
+-- One row per execution: what lists, claims and filters need. The truth is in events.
+CREATE TABLE executions (
+    id TEXT PRIMARY KEY CHECK (length(id) > 0),
+    tenant TEXT NOT NULL CHECK (length(tenant) > 0),
+    definition TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    plan_hash TEXT NOT NULL,
+    status TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    owner TEXT,
+    wake_at INTEGER,
+    priority INTEGER NOT NULL,
+    correlation_id TEXT NOT NULL,
+    target_type TEXT NOT NULL,
+    target_id TEXT NOT NULL,
+    key TEXT,
+    concurrency_key TEXT,
+    request_hash TEXT NOT NULL,
+    cancel_requested INTEGER NOT NULL,
+    error_class TEXT NOT NULL,
+    parked TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    ended_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT NULL;
+CREATE INDEX executions_due ON executions (wake_at) WHERE owner IS NULL AND wake_at IS NOT NULL;
+CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
+CREATE INDEX executions_status ON executions (tenant, status, id);
+CREATE INDEX executions_correlation ON executions (correlation_id) WHERE correlation_id <> '';
+CREATE INDEX executions_target ON executions (target_type, target_id) WHERE target_id <> '';
+CREATE INDEX executions_ended ON executions (ended_at) WHERE ended_at IS NOT NULL;
+
+-- The truth: one row per decision, holding its entries. Append-only.
+CREATE TABLE events (
+    execution TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (execution, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER events_are_append_only_update BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
+CREATE TRIGGER events_are_append_only_delete BEFORE DELETE ON events
+WHEN EXISTS (SELECT 1 FROM executions WHERE id = old.execution)
+BEGIN SELECT RAISE(ABORT, 'events are append-only while their execution is kept'); END;
+
+-- A short cut over the beginning of a long history.
+CREATE TABLE snapshots (
+    execution TEXT PRIMARY KEY,
+    seq INTEGER NOT NULL,
+    body BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Facts for executions that somebody else owns, or nobody. The verdict is written with the events that follow.
+CREATE TABLE mailbox (
+    id TEXT PRIMARY KEY CHECK (length(id) > 0),
+    execution TEXT NOT NULL,
+    body BLOB NOT NULL,
+    received_at INTEGER NOT NULL,
+    verdict BLOB
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX mailbox_unread ON mailbox (execution, received_at, id) WHERE verdict IS NULL;
+
+-- Attempts for the workers of a queue, each with its own lease.
+CREATE TABLE tasks (
+    execution TEXT NOT NULL,
+    path TEXT NOT NULL,
+    phase TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    session TEXT,
+    beat_at INTEGER,
+    PRIMARY KEY (execution, path, phase, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX tasks_waiting ON tasks (queue, priority, created_at) WHERE session IS NULL;
+CREATE INDEX tasks_session ON tasks (session) WHERE session IS NOT NULL;
+
+-- Whatever waits for a person, and how it was resolved.
+CREATE TABLE reviews (
+    id TEXT PRIMARY KEY,
+    execution TEXT NOT NULL,
+    tenant TEXT NOT NULL,
+    definition TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    path TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    permission TEXT NOT NULL,
+    error_class TEXT NOT NULL,
+    error_summary TEXT NOT NULL,
+    attempts INTEGER NOT NULL,
+    opened_at INTEGER NOT NULL,
+    due_at INTEGER,
+    resolution TEXT,
+    resolved_by TEXT,
+    resolved_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX reviews_open ON reviews (tenant, kind, opened_at, id) WHERE resolution IS NULL;
+CREATE INDEX reviews_execution ON reviews (execution);
+
+-- One active execution per concurrency key; the others wait in the order in which they asked.
+CREATE TABLE admissions (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    tenant TEXT NOT NULL,
+    key TEXT NOT NULL,
+    execution TEXT NOT NULL UNIQUE
+) STRICT;
+
+CREATE INDEX admissions_key ON admissions (tenant, key, position);
+
+-- Tenants that have a limit on executions in flight.
+CREATE TABLE tenant_limits (
+    tenant TEXT PRIMARY KEY,
+    max_in_flight INTEGER NOT NULL CHECK (max_in_flight >= 0),
+    in_flight INTEGER NOT NULL CHECK (in_flight >= 0)
+) STRICT, WITHOUT ROWID;
+
+-- Rates and concurrency shared by all workers.
+CREATE TABLE limits (
+    name TEXT PRIMARY KEY,
+    rate REAL,
+    burst REAL NOT NULL,
+    concurrency INTEGER,
+    tokens REAL NOT NULL,
+    refilled_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE limit_holders (
+    name TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    session TEXT NOT NULL,
+    PRIMARY KEY (name, holder)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX limit_holders_session ON limit_holders (session);
+
+-- Messages leave from here; a row is relayed when it is unpublished, never because its id is higher than the last.
+CREATE TABLE outbox (
+    execution TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    body BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    published_at INTEGER,
+    tries INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (execution, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX outbox_unpublished ON outbox (created_at, execution, seq) WHERE published_at IS NULL;
+
+-- What a consumer or a handler has done already, in the caller's own transaction.
+CREATE TABLE inbox (
+    consumer TEXT NOT NULL,
+    id TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (consumer, id)
+) STRICT, WITHOUT ROWID;

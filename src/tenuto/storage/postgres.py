@@ -1,0 +1,550 @@
+"""PostgreSQL 15 and newer: many workers on one database.
+
+One connection commits, so that batches follow one another; a pool serves everything else. A batch without rare parts
+is a single statement, and therefore a single round trip: it locks the session's row, inserts, and says what it wrote.
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from tenuto.errors import StorageError
+from tenuto.kernel.codec import encode_fact
+from tenuto.kernel.facts import Admitted
+from tenuto.projection import ReviewRow, Standing
+
+from . import queries
+from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .store import (
+    Batch,
+    Claim,
+    Committed,
+    DefinitionRow,
+    ExecutionRow,
+    Loaded,
+    Mail,
+    NewExecution,
+    Refusal,
+    Renewal,
+    Wanted,
+)
+
+COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
+MIGRATION_LOCK = 7_311_004_225
+WORK_CHANNEL = "tenuto_work"
+
+_COMMIT = f"""
+WITH lease AS ({LIVE}),
+new AS (
+    INSERT INTO executions ({COLUMNS})
+    SELECT s.* FROM lease, unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[],
+        $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::int[], $14::text[], $15::text[], $16::text[],
+        $17::text[], $18::text[], $19::text[], $20::bool[], $21::text[], $22::text[], $23::bigint[], $24::bigint[])
+        AS s ({COLUMNS})
+    WHERE $40 OR NOT EXISTS (SELECT 1 FROM tenant_limits l WHERE l.tenant = s.tenant)
+    ON CONFLICT DO NOTHING
+    RETURNING id
+),
+moved AS (
+    UPDATE executions e SET status = p.status, run = p.run, seq = p.seq,
+        wake_at = CASE WHEN p.ended_at IS NOT NULL THEN NULL WHEN p.release THEN least(e.wake_at, p.wake_at)
+            ELSE e.wake_at END,
+        owner = CASE WHEN p.release THEN NULL ELSE e.owner END, cancel_requested = p.cancel_requested,
+        error_class = p.error_class, parked = p.parked, ended_at = p.ended_at
+    FROM lease, unnest($25::text[], $26::text[], $27::int[], $28::bigint[], $29::bigint[], $30::bool[], $31::bool[],
+        $32::text[], $33::text[], $34::bigint[])
+        AS p (id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at)
+    WHERE e.id = p.id AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
+    RETURNING e.id, e.tenant, e.ended_at
+),
+freed AS (
+    UPDATE tenant_limits l SET in_flight = greatest(l.in_flight - m.ended, 0)
+    FROM (SELECT tenant, count(*) AS ended FROM moved WHERE ended_at IS NOT NULL GROUP BY tenant) m
+    WHERE l.tenant = m.tenant
+),
+written AS (
+    INSERT INTO events (execution, seq, count, body)
+    SELECT a.execution, a.seq, a.count, a.body
+    FROM lease, unnest($35::text[], $36::bigint[], $37::int[], $38::bytea[], $39::bool[])
+        AS a (execution, seq, count, body, is_start)
+    WHERE NOT a.is_start OR a.execution IN (SELECT id FROM new)
+)
+SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
+    ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved"""
+
+
+class PostgresStore:
+    """Implements `store.Store`."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._pool: asyncpg.Pool
+        self._committer: asyncpg.Connection
+        self._listener: asyncpg.Connection | None = None
+
+    # Connections ----------------------------------------------------------------------------------------------------
+
+    async def open(self, *, migrate: bool) -> int:
+        async with translated():
+            self._committer = await self._connect()
+            await self._migrate(apply=migrate)
+            # The fence and the row changes are index look-ups whatever the statistics say of a table that has just
+            # grown: a hash join over all executions for each batch is what the planner would choose instead.
+            for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
+                await self._committer.execute(f"SET {setting} = off")
+            await self._committer.execute("SET plan_cache_mode = force_generic_plan")
+            self._pool = await asyncpg.create_pool(self.dsn, min_size=1, max_size=8)
+            now: int = await self._committer.fetchval(f"SELECT {NOW}")
+            return now
+        raise AssertionError("translated() does not swallow")
+
+    async def _connect(self) -> asyncpg.Connection:
+        return await asyncpg.connect(self.dsn)
+
+    async def _migrate(self, *, apply: bool) -> None:
+        connection = self._committer
+        known = migrations("postgres")
+        has_table = await connection.fetchval("SELECT to_regclass('tenuto_migrations') IS NOT NULL")
+        if not apply and not has_table:
+            raise StorageError("the database has no tenuto schema", code="no_schema", hint="run `tenuto migrate`")
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            await connection.execute(MIGRATIONS_TABLE)
+            rows = await connection.fetch("SELECT number, checksum FROM tenuto_migrations")
+            for migration in missing(known, {row["number"]: row["checksum"] for row in rows}):
+                if not apply:
+                    raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
+                await connection.execute(migration.sql)
+                await connection.execute(
+                    f"INSERT INTO tenuto_migrations VALUES ($1, $2, $3, {NOW})",
+                    migration.number, migration.name, migration.checksum,
+                )  # fmt: skip
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+        await self._pool.close()
+        await self._committer.close()
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    async def commit(self, batch: Batch) -> Committed:
+        async with translated():
+            if not _is_plain(batch):
+                return await self._commit_with_care(batch)
+            committed = await self._write(batch, {}, limited=False)
+            left_out = [start for start in batch.starts if start.id in committed.refused]
+            if not left_out:
+                return committed
+            # Known keys, and tenants with a limit: looked at one by one.
+            again = Batch(
+                session=batch.session,
+                starts=left_out,
+                standings={start.id: batch.standings[start.id] for start in left_out},
+                appends=[append for append in batch.appends if append.execution in committed.refused],
+            )
+            rest = await self._commit_with_care(again)
+            moved = {id: why for id, why in committed.refused.items() if why == "not_owner"}
+            return Committed(rest.now, rest.fenced, {**moved, **rest.refused})
+        raise AssertionError("translated() does not swallow")
+
+    async def _commit_with_care(self, batch: Batch) -> Committed:
+        async with self._committer.transaction():
+            refused = await self._refusals(batch)
+            committed = await self._write(batch, refused, limited=True)
+            if not committed.fenced:
+                await self._rest(batch, committed.refused)
+            return committed
+
+    async def _write(self, batch: Batch, refused: dict[str, Refusal], *, limited: bool) -> Committed:
+        session = batch.session
+        starts = [start for start in batch.starts if start.id not in refused]
+        started = {start.id for start in starts}
+        moves = [p for p in batch.standings.values() if p.id not in started and p.id not in refused]
+        appends = [a for a in batch.appends if a.execution not in refused]
+        row = await self._committer.fetchrow(
+            _COMMIT,
+            session,
+            *_columns([_execution(start, batch.standings[start.id]) for start in starts], 23),
+            *_columns([_move(standing) for standing in moves], 10),
+            *_columns([(a.execution, a.seq, a.count, a.body, a.execution in started) for a in appends], 5),
+            limited,
+        )
+        assert row is not None
+        if not row["live"]:
+            return Committed(row["now"], fenced=True)
+        result = dict(refused)
+        if len(row["started"]) < len(starts):
+            written = set(row["started"])
+            result.update((start.id, "duplicate_key") for start in starts if start.id not in written)
+        if len(row["moved"]) < len(moves):
+            written = set(row["moved"])
+            result.update((move.id, "not_owner") for move in moves if move.id not in written)
+        return Committed(row["now"], refused=result)
+
+    async def _refusals(self, batch: Batch) -> dict[str, Refusal]:
+        """Starts that meet a limit or a conflict. Locks are taken in one order, so that two batches cannot cross."""
+        refused: dict[str, Refusal] = {}
+        connection = self._committer
+        for start in sorted(batch.starts, key=lambda start: (start.tenant, start.concurrency_key or "", start.id)):
+            if start.key is not None and await connection.fetchval(
+                "SELECT true FROM executions WHERE tenant = $1 AND key = $2", start.tenant, start.key
+            ):
+                refused[start.id] = "duplicate_key"
+                continue
+            if start.concurrency_key is not None:
+                await self._lock_key(start.tenant, start.concurrency_key)
+                if start.reject_conflict and await connection.fetchval(
+                    "SELECT true FROM admissions WHERE tenant = $1 AND key = $2 LIMIT 1",
+                    start.tenant, start.concurrency_key,
+                ):  # fmt: skip
+                    refused[start.id] = "conflict"
+                    continue
+            if await self._is_over_limit(start.tenant):
+                refused[start.id] = "tenant_limit"
+        return refused
+
+    async def _lock_key(self, tenant: str, key: str) -> None:
+        await self._committer.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"{tenant}\n{key}")
+
+    async def _is_over_limit(self, tenant: str) -> bool:
+        query = "UPDATE tenant_limits SET in_flight = in_flight + 1 WHERE tenant = $1 AND in_flight < max_in_flight"
+        if await self._committer.fetchval(f"{query} RETURNING true", tenant):
+            return False
+        return bool(await self._committer.fetchval("SELECT true FROM tenant_limits WHERE tenant = $1", tenant))
+
+    async def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
+        connection = self._committer
+        by_id = {start.id: start for start in batch.starts}
+        for standing in batch.standings.values():
+            if standing.admission and standing.id not in refused:
+                await self._admissions(standing, by_id.get(standing.id))
+        await connection.executemany(
+            "INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, "
+            "error_summary, attempts, opened_at, due_at) "
+            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            [_values(review) for review in batch.reviews if review.execution not in refused],
+        )
+        await connection.executemany(
+            "UPDATE reviews SET resolution = $2, resolved_by = $3, resolved_at = $4 WHERE id = $1",
+            [_values(closed) for closed in batch.closed],
+        )
+        await connection.executemany(
+            "UPDATE mailbox SET verdict = $2 WHERE id = $1", [_values(mail) for mail in batch.mail]
+        )
+        await connection.executemany(
+            "INSERT INTO snapshots (execution, seq, body) VALUES ($1, $2, $3) "
+            "ON CONFLICT (execution) DO UPDATE SET seq = excluded.seq, body = excluded.body",
+            [_values(snapshot) for snapshot in batch.snapshots],
+        )
+        await connection.executemany(
+            "INSERT INTO tasks (execution, path, phase, number, queue, priority, created_at) "
+            "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+            [_values(task) for task in batch.tasks if task.execution not in refused],
+        )
+        await connection.executemany(
+            "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
+            [_values(ended) for ended in batch.tasks_ended],
+        )
+        await connection.executemany(
+            "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+            [_values(message) for message in batch.outbox if message.execution not in refused],
+        )
+
+    async def _admissions(self, standing: Standing, start: NewExecution | None) -> None:
+        connection = self._committer
+        if start is not None:
+            tenant, key = start.tenant, start.concurrency_key
+        else:
+            row = await connection.fetchrow("SELECT tenant, concurrency_key FROM executions WHERE id = $1", standing.id)
+            assert row is not None
+            tenant, key = row["tenant"], row["concurrency_key"]
+        assert key is not None
+        await self._lock_key(tenant, key)
+        if standing.admission == "request":
+            query = "INSERT INTO admissions (tenant, key, execution) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+            await connection.execute(query, tenant, key, standing.id)
+        else:
+            await connection.execute("DELETE FROM admissions WHERE execution = $1", standing.id)
+        await self._admit_first(tenant, key)
+
+    async def _admit_first(self, tenant: str, key: str) -> None:
+        """Whoever stands first for a key is told by mail, once: its run's number makes the mail's id."""
+        first = await self._committer.fetchrow(
+            f"SELECT e.id, e.run, {NOW} AS now FROM admissions a JOIN executions e ON e.id = a.execution "
+            "WHERE a.tenant = $1 AND a.key = $2 ORDER BY a.position LIMIT 1",
+            tenant, key,
+        )  # fmt: skip
+        if first is not None:
+            fact = encode_fact(Admitted(at=first["now"], key=key))
+            await self._put_mail(self._committer, f"admit:{first['id']}:{first['run']}", first["id"], fact)
+
+    # Sessions -------------------------------------------------------------------------------------------------------
+
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
+        async with translated():
+            now: int = await self._pool.fetchval(
+                "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) "
+                f"VALUES ($1, $2, $3, $4, {NOW}, {NOW} + $5) RETURNING started_at",
+                id, worker, build, json.dumps(list(queues)), lease_ms,
+            )  # fmt: skip
+            return now
+        raise AssertionError("translated() does not swallow")
+
+    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        asyncio.run(self._keep_alive(id, lease_ms, tell, stop))
+
+    async def _keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        connection: asyncpg.Connection | None = None
+        loop = asyncio.get_running_loop()
+        while not await loop.run_in_executor(None, stop.wait, lease_ms / 3_000):
+            try:
+                if connection is None or connection.is_closed():
+                    connection = await self._connect()
+                row = await connection.fetchrow(
+                    f"UPDATE sessions SET expires_at = {NOW} + $2 WHERE id = $1 AND ended_at IS NULL "
+                    "RETURNING expires_at - $2 AS now",
+                    id, lease_ms, timeout=lease_ms / 3_000,
+                )  # fmt: skip
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+                connection = None  # not renewed: the owner sees its lease run out by its own clock
+                continue
+            tell(Renewal(row["now"], True) if row is not None else Renewal(0, False))
+        if connection is not None:
+            await connection.close()
+
+    async def end_session(self, id: str) -> None:
+        async with translated(), self._pool.acquire() as connection, connection.transaction():
+            await _end_sessions(connection, "id = $1 AND ended_at IS NULL", id)
+
+    async def reap(self) -> int:
+        async with translated(), self._pool.acquire() as connection:
+            if not await connection.fetchval(
+                f"SELECT true FROM sessions WHERE ended_at IS NULL AND expires_at < {NOW} LIMIT 1"
+            ):
+                return 0
+            async with connection.transaction():
+                return await _end_sessions(connection, f"ended_at IS NULL AND expires_at < {NOW}")
+        raise AssertionError("translated() does not swallow")
+
+    async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
+        orphaned = "owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL)"
+        due = f"owner IS NULL AND wake_at <= {NOW}"
+        async with translated():
+            claims = await self._claim(session, f"{orphaned} AND definition || '/' || version = ANY($2)", plans, limit)
+            if len(claims) < limit:
+                where = f"{due} AND definition || '/' || version = ANY($2)"
+                claims += await self._claim(session, where, plans, limit - len(claims))
+            return claims
+        raise AssertionError("translated() does not swallow")
+
+    async def _claim(self, session: str, where: str, plans: Sequence[str], limit: int) -> list[Claim]:
+        rows = await self._pool.fetch(
+            f"WITH free AS (SELECT id FROM executions WHERE {where} ORDER BY priority DESC, wake_at LIMIT $3 "
+            "FOR UPDATE SKIP LOCKED) "
+            "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL FROM free WHERE e.id = free.id "
+            "RETURNING e.id, e.epoch, e.definition, e.version",
+            session, list(plans), limit,
+        )  # fmt: skip
+        return [Claim(row["id"], row["epoch"], row["definition"], row["version"]) for row in rows]
+
+    async def claim_one(self, session: str, execution: str) -> Claim | None:
+        async with translated():
+            row = await self._pool.fetchrow(
+                "UPDATE executions SET owner = $1, epoch = epoch + 1, wake_at = NULL WHERE id = $2 AND (owner IS NULL "
+                "OR owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL)) "
+                "RETURNING id, epoch, definition, version",
+                session, execution,
+            )  # fmt: skip
+            return None if row is None else Claim(row["id"], row["epoch"], row["definition"], row["version"])
+        raise AssertionError("translated() does not swallow")
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    async def load(self, id: str) -> Loaded | None:
+        async with translated():
+            row = await self.row(id)
+            if row is None:
+                return None
+            snapshot = await self._pool.fetchrow("SELECT seq, body FROM snapshots WHERE execution = $1", id)
+            first = snapshot["seq"] + 1 if snapshot is not None else 1
+            bodies = await self._pool.fetch(
+                "SELECT body FROM events WHERE execution = $1 AND seq >= $2 ORDER BY seq", id, first
+            )
+            return Loaded(row, snapshot["body"] if snapshot is not None else None, [found["body"] for found in bodies])
+        raise AssertionError("translated() does not swallow")
+
+    async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
+        async with translated():
+            rows = await self._pool.fetch(
+                "SELECT body FROM events WHERE execution = $1 AND seq + count > $2 AND seq <= $3 ORDER BY seq",
+                id, first, last,
+            )  # fmt: skip
+            return [row["body"] for row in rows]
+        raise AssertionError("translated() does not swallow")
+
+    async def row(self, id: str) -> ExecutionRow | None:
+        return await self._row("id = $1", id)
+
+    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
+        return await self._row("tenant = $1 AND key = $2", tenant, key)
+
+    async def _row(self, where: str, *values: object) -> ExecutionRow | None:
+        async with translated():
+            row = await self._pool.fetchrow(f"SELECT {COLUMNS} FROM executions WHERE {where}", *values)
+            return None if row is None else ExecutionRow(**dict(row))
+        raise AssertionError("translated() does not swallow")
+
+    # Mail -----------------------------------------------------------------------------------------------------------
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        async with translated(), self._pool.acquire() as connection, connection.transaction():
+            return await self._put_mail(connection, id, execution, body)
+        raise AssertionError("translated() does not swallow")
+
+    async def _put_mail(self, connection: Any, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        row = await connection.fetchrow(
+            f"UPDATE executions SET wake_at = {NOW} WHERE id = $1 RETURNING owner, {NOW} AS now",
+            execution,
+        )
+        if row is None:
+            return None
+        await connection.execute(
+            "INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+            id, execution, body, row["now"],
+        )  # fmt: skip
+        return row["now"], row["owner"]
+
+    async def mail(self, session: str) -> list[Mail]:
+        async with translated():
+            rows = await self._pool.fetch(
+                "SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m "
+                "JOIN executions e ON e.id = m.execution WHERE m.verdict IS NULL AND e.owner = $1 "
+                "ORDER BY m.received_at, m.id LIMIT 1000",
+                session,
+            )
+            return [Mail(**dict(row)) for row in rows]
+        raise AssertionError("translated() does not swallow")
+
+    async def verdict(self, id: str) -> bytes | None:
+        async with translated():
+            found: bytes | None = await self._pool.fetchval("SELECT verdict FROM mailbox WHERE id = $1", id)
+            return found
+        raise AssertionError("translated() does not swallow")
+
+    # Definitions and lists ------------------------------------------------------------------------------------------
+
+    async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
+        marks = ", ".join(f"${n + 1}" for n in range(len(row.__struct_fields__)))
+        query = f"INSERT INTO definitions ({queries.DEFINITION_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        async with translated():
+            await self._pool.execute(query, *_values(row))
+            stored = await self.definition(row.name, row.version)
+            assert stored is not None
+            return stored
+        raise AssertionError("translated() does not swallow")
+
+    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
+        where = "version = $2" if version is not None else "status = 'published' AND $2::int IS NULL"
+        query = (
+            f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = $1 AND {where} "
+            "ORDER BY version DESC LIMIT 1"
+        )
+        rows = await self._fetch(query, (name, version))
+        return DefinitionRow(**dict(rows[0])) if rows else None
+
+    async def definitions(self) -> list[DefinitionRow]:
+        rows = await self._fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
+        return [DefinitionRow(**dict(row)) for row in rows]
+
+    async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
+        rows = await self._fetch(*queries.executions(wanted, after, limit, "$"))
+        return [ExecutionRow(**dict(row)) for row in rows]
+
+    async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
+        return {row[0]: row[1] for row in await self._fetch(*queries.count(wanted, by, "$"))}
+
+    async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
+        rows = await self._fetch(*queries.reviews(wanted, after, limit, "$"))
+        return [ReviewRow(**dict(row)) for row in rows]
+
+    async def _fetch(self, query: str, values: Sequence[object]) -> list[Any]:
+        async with translated():
+            found: list[Any] = await self._pool.fetch(query, *values)
+            return found
+        raise AssertionError("translated() does not swallow")
+
+    async def has(self, execution: str, seq: int) -> bool:
+        async with translated():
+            query = "SELECT true FROM events WHERE execution = $1 AND seq = $2"
+            return bool(await self._pool.fetchval(query, execution, seq))
+        raise AssertionError("translated() does not swallow")
+
+    async def park(self, execution: str, why: str) -> None:
+        async with translated():
+            query = "UPDATE executions SET parked = $2, owner = NULL, wake_at = NULL WHERE id = $1"
+            await self._pool.execute(query, execution, why)
+
+
+def _is_plain(batch: Batch) -> bool:
+    """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
+    rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.tasks or batch.tasks_ended
+    return not (rare or batch.outbox or any(standing.admission for standing in batch.standings.values()))
+
+
+def _execution(start: NewExecution, standing: Standing) -> tuple[object, ...]:
+    return (
+        start.id, start.tenant, start.definition, start.version, start.plan_hash, standing.status, standing.run,
+        standing.seq, 1, None if standing.release else start.owner, standing.wake_at, start.priority,
+        start.correlation_id, start.target_type, start.target_id, start.key, start.concurrency_key, start.request_hash,
+        standing.cancel_requested, standing.error_class, standing.parked, start.created_at, standing.ended_at,
+    )  # fmt: skip
+
+
+def _move(standing: Standing) -> tuple[object, ...]:
+    return (
+        standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
+        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at,
+    )  # fmt: skip
+
+
+def _columns(rows: list[tuple[object, ...]], width: int) -> list[list[object]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+def _values(row: Any) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in row.__struct_fields__)
+
+
+async def _end_sessions(connection: Any, where: str, *values: object) -> int:
+    rows = await connection.fetch(f"UPDATE sessions SET ended_at = {NOW} WHERE {where} RETURNING id", *values)
+    ids = [row["id"] for row in rows]
+    await connection.execute("UPDATE tasks SET session = NULL, beat_at = NULL WHERE session = ANY($1)", ids)
+    await connection.execute("DELETE FROM limit_holders WHERE session = ANY($1)", ids)
+    return len(ids)
+
+
+@asynccontextmanager
+async def translated() -> AsyncIterator[None]:
+    """What the database says, in the words of `tenuto.errors`."""
+    try:
+        yield
+    except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
+        raise StorageError(
+            "PostgreSQL cannot be reached", code="unreachable", hint="check the URL and that the server is up"
+        ) from error
+    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+        raise StorageError("the database refused the data of a batch", code="bad_data") from error
+    except asyncpg.ReadOnlySQLTransactionError as error:
+        raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
+    except asyncpg.DiskFullError as error:
+        raise StorageError("the database's disk is full", code="full", hint="free space and try again") from error
+    except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError) as error:
+        raise StorageError("PostgreSQL refused the credentials", code="refused", hint="check the URL") from error

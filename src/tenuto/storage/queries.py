@@ -1,0 +1,64 @@
+"""Reading rows, written once for both dialects: filters become conditions with numbered parameters."""
+
+from tenuto.projection import ReviewRow
+
+from .store import DefinitionRow, ExecutionRow, Wanted
+
+EXECUTION_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
+REVIEW_COLUMNS = ", ".join(ReviewRow.__struct_fields__)
+DEFINITION_COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
+
+_EXECUTION_FILTERS = {
+    "tenant": "tenant = {}",
+    "status": "status = {}",
+    "definition": "definition = {}",
+    "correlation_id": "correlation_id = {}",
+    "target_id": "target_id = {}",
+    "since": "created_at >= {}",
+}
+_REVIEW_FILTERS = {
+    "tenant": "tenant = {}",
+    "definition": "definition = {}",
+    "kind": "kind = {}",
+    "error_class": "error_class = {}",
+}
+
+
+def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[str, list[object]]:
+    conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
+    if after is not None:
+        values.append(after)
+        conditions.append(f"id < {mark}{len(values)}")
+    values.append(limit)
+    where = " AND ".join(conditions) or "true"
+    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY id DESC LIMIT {mark}{len(values)}"
+    return query, values
+
+
+def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:
+    assert by in ("status", "definition")
+    conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
+    where = " AND ".join(conditions) or "true"
+    return f"SELECT {by}, count(*) FROM executions WHERE {where} GROUP BY {by}", values
+
+
+def reviews(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[str, list[object]]:
+    conditions, values = _conditions(wanted, _REVIEW_FILTERS, mark)
+    conditions.append("resolution IS NULL")
+    if after is not None:
+        values.append(after)
+        conditions.append(f"id > {mark}{len(values)}")
+    values.append(limit)
+    where = " AND ".join(conditions)
+    return f"SELECT {REVIEW_COLUMNS} FROM reviews WHERE {where} ORDER BY id LIMIT {mark}{len(values)}", values
+
+
+def _conditions(wanted: Wanted, filters: dict[str, str], mark: str) -> tuple[list[str], list[object]]:
+    conditions: list[str] = []
+    values: list[object] = []
+    for name, condition in filters.items():
+        value = getattr(wanted, name)
+        if value is not None:
+            values.append(value)
+            conditions.append(condition.format(f"{mark}{len(values)}"))
+    return conditions, values

@@ -1,0 +1,554 @@
+"""SQLite: one file, one writer thread, WAL with `synchronous=FULL`: what was acknowledged survives loss of power.
+
+apsw, because it brings its own SQLite: the one that Python is linked with may have the WAL-reset bug, which loses data.
+All statements run in threads of their own, one connection each: writes, reads, and the renewals of the session.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import apsw
+import msgspec
+
+from tenuto.errors import StorageError
+from tenuto.kernel.codec import encode_fact
+from tenuto.kernel.facts import Admitted
+from tenuto.projection import ReviewRow, Standing
+
+from . import queries
+from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .store import (
+    Batch,
+    Claim,
+    Committed,
+    DefinitionRow,
+    ExecutionRow,
+    Loaded,
+    Mail,
+    NewExecution,
+    Refusal,
+    Renewal,
+    Wanted,
+)
+
+T = TypeVar("T")
+
+BUSY_MS = 10_000
+ROW_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
+
+_APPENDS = """
+INSERT INTO events (execution, seq, count, body)
+SELECT value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BLOB) FROM json_each(?)"""
+_STARTS = f"""
+INSERT INTO executions ({ROW_COLUMNS})
+SELECT {", ".join(f"value ->> {n}" for n in range(len(ExecutionRow.__struct_fields__)))} FROM json_each(?)"""
+_MOVES = """
+UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value ->> 3,
+    owner = iif(m.value ->> 5, NULL, owner), cancel_requested = m.value ->> 6,
+    wake_at = CASE WHEN m.value ->> 9 IS NOT NULL THEN NULL
+        WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at
+        ELSE min(coalesce(wake_at, m.value ->> 4), m.value ->> 4) END,
+    error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
+FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ?
+RETURNING executions.id"""
+_REVIEW = """
+INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, error_summary,
+    attempts, opened_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+class SqliteStore:
+    """Implements `store.Store` on a file. Two processes on one file are safe: every write begins IMMEDIATE."""
+
+    def __init__(self, path: str, *, synchronous: str = "FULL", clock: Callable[[], int] | None = None) -> None:
+        self.path = path
+        self.synchronous = synchronous
+        self.now = clock or (lambda: time.time_ns() // 1_000_000)
+        self._writer = ThreadPoolExecutor(1, "tenuto-sqlite-write")
+        self._reader = ThreadPoolExecutor(1, "tenuto-sqlite-read")
+        self._write: apsw.Connection
+        self._read: apsw.Connection
+
+    # Connections ----------------------------------------------------------------------------------------------------
+
+    async def open(self, *, migrate: bool) -> int:
+        await self._in_writer(lambda: self._open(migrate=migrate))
+        return self.now()
+
+    def _open(self, *, migrate: bool) -> None:
+        with translated():
+            self._write = self._connect()
+            self._migrate(apply=migrate)
+            self._read = self._connect(read_only=True)
+
+    def _connect(self, *, read_only: bool = False) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+        connection = apsw.Connection(self.path, flags=flags)
+        connection.set_busy_timeout(BUSY_MS)
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+            connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        return connection
+
+    def _migrate(self, *, apply: bool) -> None:
+        known = migrations("sqlite")
+        connection = self._write
+        has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenuto_migrations'").fetchone()
+        if not apply and has_table is None:
+            raise StorageError("the database has no tenuto schema", code="no_schema", hint="run `tenuto migrate`")
+        with self._transaction():
+            connection.execute(MIGRATIONS_TABLE)
+            applied = dict(connection.execute("SELECT number, checksum FROM tenuto_migrations"))
+            for migration in missing(known, applied):
+                if not apply:
+                    raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
+                connection.execute(migration.sql)
+                row = (migration.number, migration.name, migration.checksum, self.now())
+                connection.execute("INSERT INTO tenuto_migrations VALUES (?, ?, ?, ?)", row)
+
+    async def close(self) -> None:
+        await self._in_writer(lambda: self._close())
+        self._writer.shutdown()
+        self._reader.shutdown()
+
+    def _close(self) -> None:
+        self._write.close()
+        self._read.close()
+
+    async def _in_writer(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+    async def _in_reader(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        connection = self._write
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    # Writing --------------------------------------------------------------------------------------------------------
+
+    async def commit(self, batch: Batch) -> Committed:
+        return await self._in_writer(lambda: self._commit(batch))
+
+    def _commit(self, batch: Batch) -> Committed:
+        """Each kind of row in one statement over a JSON list: the interpreter's lock is taken and given once for each.
+
+        A statement per row would hand the lock back and forth with the event loop thousands of times a batch.
+        """
+        connection = self._write
+        with translated(), self._transaction():
+            now = self.now()
+            if batch.session is not None and not self._is_live(batch.session):
+                return Committed(now, fenced=True)
+            limited = connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get
+            refused = self._refusals(batch.starts, limited=bool(limited))
+            starts = [start for start in batch.starts if start.id not in refused]
+            if starts:
+                connection.execute(_STARTS, (_json([_execution(s, batch.standings[s.id]) for s in starts]),))
+            started = {start.id for start in starts}
+            moves = [m for m in batch.standings.values() if m.id not in started and m.id not in refused]
+            if moves:
+                found = connection.execute(_MOVES, (_json([_move(m) for m in moves]), batch.session))
+                moved = {id for (id,) in found}
+                refused.update((move.id, "not_owner") for move in moves if move.id not in moved)
+            for start in starts:
+                if start.concurrency_key is not None:
+                    self._admission(start.tenant, start.concurrency_key, batch.standings[start.id])
+            for move in moves:
+                self._after_move(move, refused, limited=bool(limited))
+            self._rest(batch, refused)
+            return Committed(now, refused=refused)
+
+    def _is_live(self, session: str) -> bool:
+        query = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
+        return self._write.execute(query, (session,)).fetchone() is not None
+
+    def _refusals(self, starts: list[NewExecution], *, limited: bool) -> dict[str, Refusal]:
+        refused: dict[str, Refusal] = {}
+        keys: dict[tuple[str, str], None] = {}
+        for start in starts:
+            refusal = self._refusal(start, limited=limited)
+            if start.key is not None and refusal is None:
+                if (start.tenant, start.key) in keys:
+                    refusal = "duplicate_key"
+                keys[start.tenant, start.key] = None
+            if refusal is not None:
+                refused[start.id] = refusal
+        return refused
+
+    def _refusal(self, start: NewExecution, *, limited: bool) -> Refusal | None:
+        connection = self._write
+        if start.key is not None:
+            query = "SELECT 1 FROM executions WHERE tenant = ? AND key = ?"
+            if connection.execute(query, (start.tenant, start.key)).fetchone():
+                return "duplicate_key"
+        if start.reject_conflict and start.concurrency_key is not None:
+            query = "SELECT 1 FROM admissions WHERE tenant = ? AND key = ?"
+            if connection.execute(query, (start.tenant, start.concurrency_key)).fetchone():
+                return "conflict"
+        if limited:
+            query = "UPDATE tenant_limits SET in_flight = in_flight + 1 WHERE tenant = ? AND in_flight < max_in_flight"
+            connection.execute(query, (start.tenant,))
+            if not connection.changes():
+                query = "SELECT 1 FROM tenant_limits WHERE tenant = ?"
+                if connection.execute(query, (start.tenant,)).fetchone():
+                    return "tenant_limit"
+        return None
+
+    def _after_move(self, move: Standing, refused: dict[str, Refusal], *, limited: bool) -> None:
+        if move.id in refused:
+            return
+        connection = self._write
+        if move.admission:
+            query = "SELECT tenant, concurrency_key FROM executions WHERE id = ?"
+            tenant, key = next(iter(connection.execute(query, (move.id,))))
+            self._admission(tenant, key, move)
+        if limited and move.ended_at is not None:
+            query = (
+                "UPDATE tenant_limits SET in_flight = max(in_flight - 1, 0) "
+                "WHERE tenant = (SELECT tenant FROM executions WHERE id = ?)"
+            )
+            connection.execute(query, (move.id,))
+
+    def _admission(self, tenant: str, key: str, standing: Standing) -> None:
+        connection = self._write
+        if standing.admission == "request":
+            query = "INSERT OR IGNORE INTO admissions (tenant, key, execution) VALUES (?, ?, ?)"
+            connection.execute(query, (tenant, key, standing.id))
+        else:
+            connection.execute("DELETE FROM admissions WHERE execution = ?", (standing.id,))
+        self._admit_first(tenant, key)
+
+    def _admit_first(self, tenant: str, key: str) -> None:
+        """Whoever stands first for a key is told by mail, once: its run's number makes the mail's id."""
+        query = """
+            SELECT e.id, e.run FROM admissions a JOIN executions e ON e.id = a.execution
+            WHERE a.tenant = ? AND a.key = ? ORDER BY a.position LIMIT 1"""
+        first = self._write.execute(query, (tenant, key)).fetchone()
+        if first is not None:
+            now = self.now()
+            fact = encode_fact(Admitted(at=now, key=key))
+            query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
+            self._write.execute(query, (f"admit:{first[0]}:{first[1]}", first[0], fact, now))
+            self._write.execute("UPDATE executions SET wake_at = ? WHERE id = ?", (now, first[0]))
+
+    def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
+        connection = self._write
+        appends = [(a.execution, a.seq, a.count, a.body.decode()) for a in batch.appends if a.execution not in refused]
+        if appends:
+            connection.execute(_APPENDS, (_json(appends),))
+        for review in batch.reviews:
+            if review.execution not in refused:
+                connection.execute(_REVIEW, tuple(getattr(review, name) for name in review.__struct_fields__))
+        for closed in batch.closed:
+            query = "UPDATE reviews SET resolution = ?, resolved_by = ?, resolved_at = ? WHERE id = ?"
+            connection.execute(query, (closed.resolution, closed.actor, closed.closed_at, closed.id))
+        for mail in batch.mail:
+            connection.execute("UPDATE mailbox SET verdict = ? WHERE id = ?", (mail.verdict, mail.id))
+        for snapshot in batch.snapshots:
+            query = "INSERT OR REPLACE INTO snapshots (execution, seq, body) VALUES (?, ?, ?)"
+            connection.execute(query, (snapshot.execution, snapshot.seq, snapshot.body))
+        for task in batch.tasks:
+            query = (
+                "INSERT OR IGNORE INTO tasks (execution, path, phase, number, queue, priority, created_at) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)"
+            )
+            connection.execute(query, tuple(getattr(task, name) for name in task.__struct_fields__))
+        for ended in batch.tasks_ended:
+            query = "DELETE FROM tasks WHERE execution = ? AND path = ? AND phase = ? AND number = ?"
+            connection.execute(query, (ended.execution, ended.path, ended.phase, ended.number))
+        for message in batch.outbox:
+            query = "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES (?, ?, ?, ?, ?, ?)"
+            connection.execute(query, tuple(getattr(message, name) for name in message.__struct_fields__))
+
+    # Sessions -------------------------------------------------------------------------------------------------------
+
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
+        def work() -> int:
+            with translated(), self._transaction():
+                now = self.now()
+                row = (id, worker, build, json.dumps(list(queues)), now, now + lease_ms)
+                self._write.execute(
+                    "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) VALUES (?,?,?,?,?,?)", row
+                )
+                return now
+
+        return await self._in_writer(work)
+
+    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        connection = self._connect()
+        query = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
+        while not stop.wait(lease_ms / 3_000):
+            now = self.now()
+            try:
+                connection.execute(query, (now + lease_ms, id))
+            except apsw.Error:
+                continue  # not renewed: the owner sees its lease run out by its own clock
+            tell(Renewal(now, bool(connection.changes())))
+        connection.close()
+
+    async def end_session(self, id: str) -> None:
+        def work() -> None:
+            with translated(), self._transaction():
+                self._end_sessions([id])
+
+        await self._in_writer(work)
+
+    async def reap(self) -> int:
+        def work() -> int:
+            with translated():
+                query = "SELECT id FROM sessions WHERE ended_at IS NULL AND expires_at < ?"
+                if self._write.execute(query, (self.now(),)).fetchone() is None:
+                    return 0
+                with self._transaction():
+                    ids = [id for (id,) in self._write.execute(query, (self.now(),))]
+                    self._end_sessions(ids)
+                    return len(ids)
+
+        return await self._in_writer(work)
+
+    def _end_sessions(self, ids: list[str]) -> None:
+        now = self.now()
+        for id in ids:
+            self._write.execute("UPDATE sessions SET ended_at = ? WHERE id = ? AND ended_at IS NULL", (now, id))
+            self._write.execute("UPDATE tasks SET session = NULL, beat_at = NULL WHERE session = ?", (id,))
+            self._write.execute("DELETE FROM limit_holders WHERE session = ?", (id,))
+
+    async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
+        return await self._in_writer(lambda: self._claim(session, plans, limit, None))
+
+    async def claim_one(self, session: str, execution: str) -> Claim | None:
+        """Takes this execution if nobody holds it: to decide a fact for it, and let go of it again."""
+        claims = await self._in_writer(lambda: self._claim(session, (), 1, execution))
+        return claims[0] if claims else None
+
+    def _claim(self, session: str, plans: Sequence[str], limit: int, execution: str | None) -> list[Claim]:
+        with translated():
+            now = self.now()
+            candidates = self._candidates(now, plans, limit, execution)
+            if not candidates:
+                return []
+            with self._transaction():
+                if not self._is_live(session):
+                    return []
+                claims: list[Claim] = []
+                for id in self._candidates(now, plans, limit, execution):
+                    query = (
+                        "UPDATE executions SET owner = ?, epoch = epoch + 1, wake_at = NULL WHERE id = ? "
+                        "RETURNING id, epoch, definition, version"
+                    )
+                    claims.extend(Claim(*row) for row in self._write.execute(query, (session, id)))
+                return claims
+
+    def _candidates(self, now: int, plans: Sequence[str], limit: int, execution: str | None) -> list[str]:
+        free = "(owner IS NULL OR owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL))"
+        if execution is not None:
+            query = f"SELECT id FROM executions WHERE id = ? AND {free}"
+            return [id for (id,) in self._write.execute(query, (execution,))]
+        wanted = json.dumps(list(plans))
+        query = """
+            SELECT id FROM (
+                SELECT id, priority, wake_at FROM executions INDEXED BY executions_due
+                WHERE owner IS NULL AND wake_at <= ?1
+                    AND definition || '/' || version IN (SELECT value FROM json_each(?2))
+                UNION ALL
+                SELECT e.id, e.priority, 0 FROM sessions s JOIN executions e ON e.owner = s.id
+                WHERE s.ended_at IS NOT NULL AND definition || '/' || version IN (SELECT value FROM json_each(?2))
+            ) ORDER BY priority DESC, wake_at LIMIT ?3"""
+        return [id for (id,) in self._write.execute(query, (now, wanted, limit))]
+
+    # Reading --------------------------------------------------------------------------------------------------------
+
+    async def load(self, id: str) -> Loaded | None:
+        def work() -> Loaded | None:
+            with translated():
+                row = self._row("id = ?", (id,))
+                if row is None:
+                    return None
+                snapshot = self._read.execute("SELECT seq, body FROM snapshots WHERE execution = ?", (id,)).fetchone()
+                first = snapshot[0] + 1 if snapshot else 1
+                query = "SELECT body FROM events WHERE execution = ? AND seq >= ? ORDER BY seq"
+                bodies = [body for (body,) in self._read.execute(query, (id, first))]
+                return Loaded(row, snapshot[1] if snapshot else None, bodies)
+
+        return await self._in_reader(work)
+
+    async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
+        query = "SELECT body FROM events WHERE execution = ? AND seq + count > ? AND seq <= ? ORDER BY seq"
+        return await self._in_reader(lambda: [body for (body,) in self._read.execute(query, (id, first, last))])
+
+    def _row(self, where: str, values: tuple[Any, ...]) -> ExecutionRow | None:
+        found = self._read.execute(f"SELECT {ROW_COLUMNS} FROM executions WHERE {where}", values).fetchone()
+        return None if found is None else row_of(ExecutionRow, found)
+
+    async def row(self, id: str) -> ExecutionRow | None:
+        return await self._in_reader(lambda: self._row("id = ?", (id,)))
+
+    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
+        return await self._in_reader(lambda: self._row("tenant = ? AND key = ?", (tenant, key)))
+
+    # Mail -----------------------------------------------------------------------------------------------------------
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        def work() -> tuple[int, str | None] | None:
+            with translated(), self._transaction():
+                now = self.now()
+                query = "SELECT owner FROM executions WHERE id = ?"
+                row = self._write.execute(query, (execution,)).fetchone()
+                if row is None:
+                    return None
+                query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
+                self._write.execute(query, (id, execution, body, now))
+                self._write.execute("UPDATE executions SET wake_at = ? WHERE id = ?", (now, execution))
+                return now, row[0]
+
+        return await self._in_writer(work)
+
+    async def mail(self, session: str) -> list[Mail]:
+        query = """
+            SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m JOIN executions e ON e.id = m.execution
+            WHERE m.verdict IS NULL AND e.owner = ? ORDER BY m.received_at, m.id LIMIT 1000"""
+
+        def work() -> list[Mail]:
+            with translated():
+                rows = self._read.execute(query, (session,))
+                return [Mail(id=i, execution=x, body=b, received_at=r) for i, x, b, r in rows]
+
+        return await self._in_reader(work)
+
+    async def verdict(self, id: str) -> bytes | None:
+        query = "SELECT verdict FROM mailbox WHERE id = ?"
+
+        def work() -> bytes | None:
+            row = self._read.execute(query, (id,)).fetchone()
+            return None if row is None else row[0]
+
+        return await self._in_reader(work)
+
+    # Definitions and lists ------------------------------------------------------------------------------------------
+
+    async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
+        def work() -> DefinitionRow:
+            with translated(), self._transaction():
+                marks = ", ".join("?" * len(row.__struct_fields__))
+                query = f"INSERT OR IGNORE INTO definitions ({queries.DEFINITION_COLUMNS}) VALUES ({marks})"
+                self._write.execute(query, values_of(row))
+                query = f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = ? AND version = ?"
+                return row_of(DefinitionRow, next(iter(self._write.execute(query, (row.name, row.version)))))
+
+        return await self._in_writer(work)
+
+    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
+        where = "version = ?2" if version is not None else "status = 'published' AND ?2 IS NULL"
+        query = (
+            f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = ?1 AND {where} "
+            "ORDER BY version DESC LIMIT 1"
+        )
+        rows = await self._fetch(query, (name, version))
+        return row_of(DefinitionRow, rows[0]) if rows else None
+
+    async def definitions(self) -> list[DefinitionRow]:
+        rows = await self._fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
+        return [row_of(DefinitionRow, row) for row in rows]
+
+    async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
+        rows = await self._fetch(*queries.executions(wanted, after, limit, "?"))
+        return [row_of(ExecutionRow, row) for row in rows]
+
+    async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
+        return dict(await self._fetch(*queries.count(wanted, by, "?")))
+
+    async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
+        rows = await self._fetch(*queries.reviews(wanted, after, limit, "?"))
+        return [row_of(ReviewRow, row) for row in rows]
+
+    async def _fetch(self, query: str, values: Sequence[Any]) -> list[Any]:
+        def work() -> list[Any]:
+            with translated():
+                return list(self._read.execute(query, tuple(values)))
+
+        return await self._in_reader(work)
+
+    async def has(self, execution: str, seq: int) -> bool:
+        query = "SELECT 1 FROM events WHERE execution = ? AND seq = ?"
+        return await self._in_reader(lambda: self._read.execute(query, (execution, seq)).fetchone() is not None)
+
+    async def park(self, execution: str, why: str) -> None:
+        query = "UPDATE executions SET parked = ?, owner = NULL, wake_at = NULL WHERE id = ?"
+        await self._in_writer(lambda: self._write.execute(query, (why, execution)))
+
+
+def _json(rows: list[Any]) -> str:
+    return msgspec.json.encode(rows).decode()
+
+
+def _execution(start: NewExecution, standing: Standing) -> tuple[Any, ...]:
+    return (
+        start.id, start.tenant, start.definition, start.version, start.plan_hash, standing.status, standing.run,
+        standing.seq, 1, None if standing.release else start.owner, standing.wake_at, start.priority,
+        start.correlation_id, start.target_type, start.target_id, start.key, start.concurrency_key, start.request_hash,
+        standing.cancel_requested, standing.error_class, standing.parked, start.created_at, standing.ended_at,
+    )  # fmt: skip
+
+
+def _move(standing: Standing) -> tuple[Any, ...]:
+    return (
+        standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
+        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at,
+    )  # fmt: skip
+
+
+def row_of(kind: type[T], values: Sequence[Any]) -> T:
+    """A row as its struct. SQLite has no booleans, and its struct would take the numbers as they are."""
+    fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]  # only structs are passed
+    named = dict(zip(fields, values, strict=True))
+    if "cancel_requested" in named:
+        named["cancel_requested"] = bool(named["cancel_requested"])
+    return kind(**named)
+
+
+def values_of(row: Any) -> tuple[Any, ...]:
+    return tuple(getattr(row, name) for name in row.__struct_fields__)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """What the database says, in the words of `tenuto.errors`."""
+    try:
+        yield
+    except apsw.CantOpenError as error:
+        raise StorageError(
+            "the database file cannot be opened", code="unreachable", hint="check its path and permissions"
+        ) from error
+    except apsw.NotADBError as error:
+        raise StorageError(
+            "the file is not a SQLite database", code="not_a_database", hint="name another file, or move this one away"
+        ) from error
+    except apsw.ReadOnlyError as error:
+        raise StorageError("the database is read-only", code="read_only", hint="make the file writable") from error
+    except (apsw.FullError, apsw.IOError) as error:
+        raise StorageError(
+            "the database cannot be written: the disk is full or failing", code="full", hint="free space and try again"
+        ) from error
+    except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError) as error:
+        raise StorageError("the database refused the data of a batch", code="bad_data") from error
+    except apsw.BusyError as error:
+        raise StorageError(
+            "the database is locked by another program", code="busy", hint="end long transactions on this file"
+        ) from error

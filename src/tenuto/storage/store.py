@@ -1,0 +1,254 @@
+"""The storage port: what a durable runtime asks of a database, in a dozen verbs.
+
+The lease protocol, in prose.
+
+A worker process opens a *session*: one row with an expiry, renewed by its own thread at a third of its time. An
+execution that is being run points to the session that owns it and has an epoch, which every claim raises. Only the
+owner appends to an execution's history, and only through `commit`.
+
+`commit` first locks the session's row (shared) and finds it live, or writes nothing: that is the fence. Whoever finds a
+session expired ends it (`reap`), which needs the same row exclusively: it waits for a commit under way, and every later
+commit of that session is refused. Only then are its executions claimable. So between two owners of an execution there
+is always a moment at which the first one is known to have written its last word, however long it was frozen.
+
+What can go wrong, and what happens then:
+- the owner is killed: its session expires, somebody reaps it, the execution is claimed with a higher epoch;
+- the owner is frozen and wakes after its session was reaped: its commit is refused, it drops all it had in memory;
+- the owner cannot reach the database: its renewals fail; it stops starting attempts when its lease is over by its own
+  monotonic clock, and goes on if the database comes back before anybody reaped it;
+- a commit's outcome is unknown (the connection broke): the worker reads one row of the batch back, and never assumes;
+- two processes reap or claim at once: each acts only on rows that its own statement returned.
+`(execution, seq)` is the primary key of events, and so the second fence.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from tenuto.projection import OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
+
+
+class NewExecution(Struct, frozen=True, kw_only=True):
+    """A start. `owner` is the session that takes it at once, or None when any worker may."""
+
+    id: str
+    tenant: str
+    definition: str
+    version: int
+    plan_hash: str
+    priority: int
+    correlation_id: str
+    target_type: str
+    target_id: str
+    key: str | None
+    request_hash: str
+    concurrency_key: str | None
+    reject_conflict: bool
+    created_at: int
+    owner: str | None
+
+
+class Append(Struct, frozen=True):
+    """The entries of one decision, as one row: the first one's number, how many, and their bytes."""
+
+    execution: str
+    seq: int
+    count: int
+    body: bytes
+
+
+class MailVerdict(Struct, frozen=True):
+    id: str
+    verdict: bytes
+
+
+class SnapshotRow(Struct, frozen=True):
+    execution: str
+    seq: int
+    body: bytes
+
+
+class Batch(Struct, kw_only=True):
+    """All that one commit writes. Nothing in it may be refused by the database for reasons of one execution."""
+
+    session: str | None
+    starts: list[NewExecution] = []
+    standings: dict[str, Standing] = {}
+    appends: list[Append] = []
+    reviews: list[ReviewRow] = []
+    closed: list[ReviewClosed] = []
+    mail: list[MailVerdict] = []
+    snapshots: list[SnapshotRow] = []
+    tasks: list[TaskRow] = []
+    tasks_ended: list[TaskEnded] = []
+    outbox: list[OutboxRow] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.starts or self.standings or self.appends or self.mail or self.snapshots or self.tasks_ended)
+
+
+Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner"]
+
+
+class Committed(Struct, frozen=True):
+    """`fenced`: the session is no longer live and nothing was written. `refused`: these executions were left out."""
+
+    now: int
+    fenced: bool = False
+    refused: dict[str, Refusal] = {}
+
+
+class Claim(Struct, frozen=True):
+    id: str
+    epoch: int
+    definition: str
+    version: int
+
+
+class Loaded(Struct, frozen=True):
+    """An execution as it is stored. `bodies` are the rows after the snapshot, in order."""
+
+    row: "ExecutionRow"
+    snapshot: bytes | None
+    bodies: list[bytes]
+
+
+class ExecutionRow(Struct, frozen=True, kw_only=True):
+    id: str
+    tenant: str
+    definition: str
+    version: int
+    plan_hash: str
+    status: str
+    run: int
+    seq: int
+    epoch: int
+    owner: str | None
+    wake_at: int | None
+    priority: int
+    correlation_id: str
+    target_type: str
+    target_id: str
+    key: str | None
+    concurrency_key: str | None
+    request_hash: str
+    cancel_requested: bool
+    error_class: str
+    parked: str
+    created_at: int
+    ended_at: int | None
+
+
+class Mail(Struct, frozen=True, kw_only=True):
+    id: str
+    execution: str
+    body: bytes
+    received_at: int
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    execution: str
+    path: str
+    phase: str
+    number: int
+    queue: str
+
+
+class DefinitionRow(Struct, frozen=True, kw_only=True):
+    name: str
+    version: int
+    status: str
+    hash: str
+    document: bytes
+    created_at: int
+    published_at: int | None
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A filter. What is None does not matter."""
+
+    tenant: str | None = None
+    status: str | None = None
+    definition: str | None = None
+    correlation_id: str | None = None
+    target_id: str | None = None
+    since: int | None = None
+    kind: str | None = None
+    error_class: str | None = None
+
+
+class Renewal(Struct, frozen=True):
+    """`alive`: the session still holds what it had. `now`: the database's clock."""
+
+    now: int
+    alive: bool
+
+
+class Store(Protocol):
+    async def open(self, *, migrate: bool) -> int:
+        """Connects, brings the schema up to date or checks it, and gives the database's time."""
+
+    async def close(self) -> None: ...
+
+    async def commit(self, batch: Batch) -> Committed: ...
+
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int: ...
+
+    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        """Renews the session at a third of its time until `stop`: in a thread and on a connection of its own."""
+
+    async def claim_one(self, session: str, execution: str) -> Claim | None:
+        """Takes this execution if nobody holds it: to decide a fact for it, and let go of it again."""
+
+    async def end_session(self, id: str) -> None: ...
+
+    async def reap(self) -> int:
+        """Ends sessions that are over; what they owned becomes claimable. Gives how many."""
+
+    async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
+        """Takes due or orphaned executions of these plans (`name/version`), the most urgent first."""
+
+    async def load(self, id: str) -> Loaded | None: ...
+
+    async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
+        """The rows that hold the entries first..last."""
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        """Puts mail into an execution's box, once per id. Gives when it arrived and the owner, None if unknown.
+
+        It also sets `wake_at`, whoever owns the execution: an owner that lets go of it at this moment leaves that time
+        in the row, and whoever claims it next finds the mail.
+        """
+
+    async def mail(self, session: str) -> list[Mail]:
+        """Unread mail of the executions that this session owns, oldest first."""
+
+    async def verdict(self, id: str) -> bytes | None: ...
+
+    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None: ...
+
+    async def row(self, id: str) -> ExecutionRow | None: ...
+
+    async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
+        """Stores a definition unless its name and version are taken; gives what is stored under them."""
+
+    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
+        """One version, or the newest published one."""
+
+    async def definitions(self) -> list[DefinitionRow]: ...
+
+    async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
+        """Newest first; `after` is the last id of the page before."""
+
+    async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
+
+    async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
+        """Open ones, oldest first."""
+
+    async def has(self, execution: str, seq: int) -> bool:
+        """Whether this row of events is there: the answer after a commit whose outcome is unknown."""
+
+    async def park(self, execution: str, why: str) -> None:
+        """Sets an execution aside, visibly: nobody claims it until it is asked for again."""

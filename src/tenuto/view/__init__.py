@@ -1,0 +1,60 @@
+"""What people and programs see of an execution: its status, why it is blocked, its steps, its attempts.
+
+Pure functions over state and history, in the words of the HTTP surface. What only the runtime knows (which of the
+granted attempts run, and what the others wait for) comes as an `Activity`.
+"""
+
+from .attempts import attempt_rows
+from .blocking import blocked
+from .execution import execution_document, finished_at, is_settled, phase, stored_output
+from .finding import find_path, labels_of, leaf_nodes, path_of, result_of, result_seqs, shown_path
+from .reviews import dead_letter_rows, review_rows
+from .shapes import (
+    NOTHING_UNDER_WAY,
+    Activity,
+    AttemptRow,
+    Blocked,
+    DeadLetterRow,
+    ErrorDocument,
+    ExecutionDocument,
+    ReviewRow,
+    StepDocument,
+    Waiting,
+    error_document,
+    rfc3339,
+)
+from .steps import clone_status, step_documents, step_status
+
+__all__ = [
+    "NOTHING_UNDER_WAY",
+    "Activity",
+    "AttemptRow",
+    "Blocked",
+    "DeadLetterRow",
+    "ErrorDocument",
+    "ExecutionDocument",
+    "ReviewRow",
+    "StepDocument",
+    "Waiting",
+    "attempt_rows",
+    "blocked",
+    "clone_status",
+    "dead_letter_rows",
+    "error_document",
+    "execution_document",
+    "find_path",
+    "finished_at",
+    "is_settled",
+    "labels_of",
+    "leaf_nodes",
+    "path_of",
+    "phase",
+    "result_of",
+    "result_seqs",
+    "review_rows",
+    "rfc3339",
+    "shown_path",
+    "step_documents",
+    "step_status",
+    "stored_output",
+]

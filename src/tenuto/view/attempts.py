@@ -1,0 +1,220 @@
+"""All attempts of an execution, as rows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import Raw
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Ref, clone_path, idempotency_key, step_id
+from tenuto.kernel.definition import Step
+from tenuto.kernel.state import Execution, StepStatus
+
+from .finding import labels_in, shown_path
+from .shapes import KINDS, AttemptRow, decoded, time_text
+
+
+def attempt_rows(state: Execution, history: Sequence[e.Entry]) -> list[AttemptRow]:
+    """`GET /v1/executions/{id}/history`: one row per attempt, in the order in which they ended, open ones last."""
+    rows = _Rows(state)
+    for entry in history:
+        rows.read(entry)
+    return rows.finish()
+
+
+class _Open(NamedTuple):
+    started_at: int
+    run: int
+    generation: int
+    awaits_person: bool = False
+
+
+class _Rows:
+    """One walk through a history. An attempt is open from its grant (or its wait) until the event that ends it."""
+
+    def __init__(self, state: Execution) -> None:
+        self.state = state
+        self.rows: list[AttemptRow] = []
+        self.open: dict[Ref, _Open] = {}
+        self.generations: dict[str, int] = {}
+        self.labels: dict[str, Sequence[str]] = {}
+        self.reviews: dict[str, e.ReviewOpened] = {}
+        self.run = 1
+        self.at = 0
+        self.decisions = {node.id for node in state.plan.root.walk() if _is_decision(node.spec)}
+
+    def read(self, entry: e.Entry) -> None:
+        self.at = entry.at
+        self.event(entry.event)
+        for grant in entry.grants:
+            if grant.first < 0:
+                self.begin(Ref(grant.path, grant.phase, grant.number))
+            for index in range(grant.first, grant.last + 1) if grant.first >= 0 else ():
+                self.begin(Ref(clone_path(grant.path, index), grant.phase, grant.number))
+
+    def event(self, event: e.Event) -> None:
+        match event:
+            case e.AttemptSucceeded():
+                self.end(_ref(event), "succeeded", event.started_at, event.worker, result=event.result)
+            case e.AttemptFailed():
+                self.end(
+                    _ref(event), _failed(event.verdict), event.started_at, event.worker, event.failure, event.retry_at
+                )
+            case e.AttemptTimedOut():
+                status: StepStatus = "retrying" if event.verdict in ("retry", "probe") else "timed_out"
+                self.end(_ref(event), status, event.started_at, event.worker, event.failure, event.retry_at)
+            case e.ProbeAnswered():
+                self.end(
+                    _ref(event),
+                    "succeeded",
+                    event.started_at,
+                    event.worker,
+                    event.failure,
+                    event.again_at,
+                    event.result,
+                )
+            case e.DispatchFailed():
+                self.end(_ref(event), _failed(event.verdict), 0, "", event.failure, event.retry_at)
+            case e.AttemptBegun() | e.AttemptDispatched():
+                self.open[_ref(event)] = self.open[_ref(event)]._replace(started_at=self.at)
+            case e.AttemptLost():
+                for loss in event.losses:
+                    failure = e.Failure(
+                        "TRANSIENT", "worker_lost", "the worker that ran this attempt is gone", loss.path
+                    )
+                    ref = Ref(loss.path, loss.phase, loss.number)
+                    self.end(ref, _failed(loss.verdict), 0, "", failure, loss.retry_at)
+            case e.AttemptAbandoned():
+                for ref in event.refs:
+                    self.end(ref, "timed_out" if event.why == "expired" else "canceled", 0, "")
+            case e.ChildrenAdded():
+                self.end(Ref(event.scope, "plan", event.number), "succeeded", event.started_at, event.worker)
+            case e.Expanded():
+                self.labels[event.path] = labels_in(self.state, event)
+            case e.RunOpened():
+                self.run = event.run
+                self.generations.update(event.redo)
+            case _:
+                self.without_attempt(event)
+
+    def without_attempt(self, event: e.Event) -> None:
+        """Steps that nobody performs: decisions, waits, approvals, and what is closed unopened."""
+        match event:
+            case e.BranchTaken() if step_id(event.path) in self.decisions:
+                self.begin(Ref(event.path, "forward", 1))
+                self.end(Ref(event.path, "forward", 1), "succeeded", self.at, "")
+            case e.WaitOpened():
+                self.begin(Ref(event.path, "forward", 1))
+            case e.WaitEnded():
+                self.end(Ref(event.path, "forward", 1), "succeeded", 0, "", result=event.payload)
+            case e.ReviewOpened():
+                self.reviews[event.id] = event
+                if event.kind == "approval":
+                    self.begin(Ref(event.path, "forward", 1), awaits_person=True)
+            case e.ReviewResolved():
+                self.resolved(self.reviews.pop(event.id), event)
+            case e.StepExpired():
+                self.end(Ref(event.path, "forward", 1), "timed_out", 0, "", event.failure)
+            case e.NodesClosed() if event.first < 0:
+                for path in event.paths:
+                    self.closed(path, event.status)
+            case _:
+                pass
+
+    def resolved(self, review: e.ReviewOpened, event: e.ReviewResolved) -> None:
+        if event.again:
+            self.generations[review.path] = self.generations.get(review.path, 1) + 1
+        if review.kind == "approval":
+            statuses: dict[str, StepStatus] = {"succeed": "succeeded", "fail": "failed", "skip": "failed"}
+            status = statuses.get(event.verdict, "canceled")
+            self.end(Ref(review.path, "forward", 1), status, 0, "", event.failure, result=event.result)
+
+    def closed(self, path: str, status: str) -> None:
+        ref = Ref(path, "forward", 1)
+        if status == "canceled":
+            self.end(ref, "canceled", 0, "")
+        elif status in ("skipped", "failed_upstream", "marked"):
+            self.begin(ref)
+            self.end(ref, "skipped", self.at, "")
+
+    def begin(self, ref: Ref, *, awaits_person: bool = False) -> None:
+        self.open[ref] = _Open(self.at, self.run, self.generations.get(ref.path, 1), awaits_person)
+
+    def end(
+        self,
+        ref: Ref,
+        status: StepStatus,
+        started_at: int,
+        worker: str,
+        failure: e.Failure | None = None,
+        retry_at: int | None = None,
+        result: Raw | None = None,
+    ) -> None:
+        open = self.open.pop(ref, None)
+        if open is None and not started_at:
+            return  # it was never opened, or its row is written: an event that closes both is told once
+        self.rows.append(self.row(ref, status, open, started_at, self.at, worker, failure, retry_at, result))
+
+    def row(
+        self,
+        ref: Ref,
+        status: StepStatus,
+        open: _Open | None,
+        started_at: int,
+        finished_at: int | None,
+        worker: str = "",
+        failure: e.Failure | None = None,
+        retry_at: int | None = None,
+        result: Raw | None = None,
+    ) -> AttemptRow:
+        state = self.state
+        generation = open.generation if open is not None else self.generations.get(ref.path, 1)
+        started = started_at or (open.started_at if open is not None else 0)
+        return {
+            "step_execution_id": f"{state.id}/{ref.path}/{ref.phase}/{ref.number}",
+            "execution_id": state.id,
+            "step_id": shown_path(ref.path, self.labels).rpartition("/")[2],
+            "path": ref.path,
+            "kind": KINDS[ref.phase],
+            "status": status,
+            "attempt_number": ref.number,
+            "generation": generation,
+            "run": open.run if open is not None else self.run,
+            "started_at": time_text(started or None),
+            "finished_at": time_text(finished_at),
+            "worker": worker,
+            "error_class": failure.error_class if failure is not None else None,
+            "error_code": failure.code if failure is not None else None,
+            "error_summary": failure.summary if failure is not None else None,
+            "retry_after_at": time_text(retry_at),
+            "idempotency_key": idempotency_key(state.tenant, state.id, ref.path, ref.phase, generation),
+            "result": decoded(result),
+            "logs_ref": None,
+        }
+
+    def finish(self) -> list[AttemptRow]:
+        still_open = [
+            self.row(ref, "awaiting_approval" if open.awaits_person else "running", open, 0, None)
+            for ref, open in self.open.items()
+        ]
+        return [*self.rows, *still_open]
+
+
+def _is_decision(spec: object) -> bool:
+    return isinstance(spec, Step) and spec.type == "decision"
+
+
+def _ref(
+    event: e.AttemptSucceeded
+    | e.AttemptFailed
+    | e.AttemptTimedOut
+    | e.ProbeAnswered
+    | e.DispatchFailed
+    | e.AttemptBegun
+    | e.AttemptDispatched,
+) -> Ref:
+    return Ref(event.path, event.phase, event.number)
+
+
+def _failed(verdict: str) -> StepStatus:
+    return "retrying" if verdict in ("retry", "probe") else "failed"

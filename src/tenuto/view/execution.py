@@ -1,0 +1,88 @@
+"""An execution as it stands."""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from msgspec import Raw
+
+from tenuto.kernel import events as e
+from tenuto.kernel.state import Execution
+
+from .blocking import blocked
+from .shapes import NOTHING_UNDER_WAY, Activity, ExecutionDocument, decoded, error_document, rfc3339
+from .steps import step_documents
+
+
+def execution_document(
+    state: Execution,
+    history: Sequence[e.Entry],
+    activity: Activity = NOTHING_UNDER_WAY,
+    *,
+    idempotency_key: str | None = None,
+) -> ExecutionDocument:
+    """`GET /v1/executions/{id}`."""
+    started = history[0].event
+    assert isinstance(started, e.ExecutionStarted)
+    finished = _finished(state, history)
+    target = started.target or (None, None)
+    return {
+        "execution_id": state.id,
+        "definition_id": started.definition,
+        "definition_version": started.version,
+        "status": state.status,
+        "phase": phase(state),
+        "tenant_id": state.tenant,
+        "target_object_type": target[0],
+        "target_object_id": target[1],
+        "input": decoded(started.input),
+        "output": decoded(finished.event.output) if finished is not None else None,
+        "outcome": state.outcome,
+        "error": error_document(state.failure),
+        "started_at": rfc3339(history[0].at),
+        "completed_at": rfc3339(finished.at) if finished is not None else None,
+        "correlation_id": state.correlation_id,
+        "idempotency_key": idempotency_key,
+        "attempt_count": state.run,
+        "cancel_requested": state.cancel is not None and state.finished is None,
+        "pause_reason": state.pause.reason if state.pause is not None else None,
+        "blocked": blocked(state, activity),
+        "steps": list(step_documents(state)),
+    }
+
+
+class _Finished(NamedTuple):
+    at: int
+    event: e.ExecutionFinished
+
+
+def _finished(state: Execution, history: Sequence[e.Entry]) -> _Finished | None:
+    """The last event of the run that is over. Reviews may still be resolved after it, so it need not be the last."""
+    if state.finished is None:
+        return None
+    for entry in reversed(history):
+        if isinstance(entry.event, e.ExecutionFinished):
+            return _Finished(entry.at, entry.event)
+    raise AssertionError("a finished execution has a last event")
+
+
+def finished_at(state: Execution, history: Sequence[e.Entry]) -> int | None:
+    finished = _finished(state, history)
+    return None if finished is None else finished.at
+
+
+def stored_output(state: Execution, history: Sequence[e.Entry]) -> Raw | None:
+    finished = _finished(state, history)
+    return None if finished is None else finished.event.output
+
+
+def phase(state: Execution) -> Literal["forward", "compensation", "finished"]:
+    if state.finished is not None:
+        return "finished"
+    return "forward" if state.undo is None else "compensation"
+
+
+def is_settled(state: Execution) -> bool:
+    """Terminal, or waiting for a person: there is nothing more that the engine can do by itself."""
+    if state.finished is not None or state.status == "waiting_approval":
+        return True
+    return state.pause is not None and any(review.kind == "escalation" for review in state.reviews.values())

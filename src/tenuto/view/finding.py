@@ -1,0 +1,134 @@
+"""Where steps and their results are found."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import ROOT, child_path, clone_path, fan_of, parent_of, parse_segment, step_id
+from tenuto.kernel.evolve import find_step
+from tenuto.kernel.plan import Node
+from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanState, ScopeState, TimerKind
+
+
+def find_path(state: Execution, name: str, near: str = ROOT) -> str | None:
+    """Where the step is that an author calls `name`, seen from `near`: beside it, further out, then anywhere.
+
+    A name may be a path already, and may name a clone (`notify#3`). In a loop it is the latest visit.
+    """
+    if name in state.nodes or find_step(state, name) is not None:
+        return name
+    segment = parse_segment(name.rpartition("/")[2])
+    at = near
+    while at != ROOT:
+        at = parent_of(at)
+        scope = state.nodes.get(at)
+        if isinstance(scope, ScopeState) and segment.id in scope.by_id:
+            return _with_clone(_child_path(state, scope, scope.by_id[segment.id]), segment.clone)
+    for node in state.plan.root.walk():
+        if node.id == segment.id and node.parent is not None:
+            return _with_clone(path_of(state, node), segment.clone)
+    return _with_clone(_added_path(state, segment.id), segment.clone)
+
+
+def _with_clone(path: str | None, clone: int | None) -> str | None:
+    return path if path is None or clone is None else clone_path(path, clone)
+
+
+def path_of(state: Execution, node: Node) -> str | None:
+    """The path of a node of the plan: of its latest visit, where it or a scope around it was visited repeatedly."""
+    if node.parent is None:
+        return ROOT
+    above = path_of(state, node.parent)
+    scope = state.nodes.get(above) if above is not None else None
+    return _child_path(state, scope, node) if isinstance(scope, ScopeState) else None
+
+
+def _child_path(state: Execution, scope: ScopeState, node: Node) -> str | None:
+    if scope.node.is_flow:
+        visit = scope.visits.get(node.id)
+        return None if visit is None else child_path(scope.path, node.id, visit=visit)
+    if node.repeat_until is None:
+        return child_path(scope.path, node.id)
+    visit = 1
+    while child_path(scope.path, node.id, visit=visit + 1) in state.nodes:
+        visit += 1
+    return child_path(scope.path, node.id, visit=visit)
+
+
+def _added_path(state: Execution, id: str) -> str | None:
+    """A child that a planner added is in no plan: look where it was opened."""
+    return next((path for path in state.nodes if path and step_id(path) == id), None)
+
+
+def result_of(event: e.Event) -> Raw | None:
+    """The result that an event brought, if it completed a step or an undo."""
+    if isinstance(event, e.AttemptSucceeded | e.ProbeAnswered | e.ReviewResolved):
+        return event.result
+    return event.payload if isinstance(event, e.WaitEnded) else None
+
+
+def result_seqs(state: Execution, path: str) -> int | list[int]:
+    """The numbers of the events that hold a step's result; of a fan-out one per clone. 0 where there is none."""
+    node = state.nodes.get(path)
+    if isinstance(node, FanState):
+        kept = (CLONE_SUCCEEDED, CLONE_UNDONE)
+        return [seq if mark in kept else 0 for mark, seq in zip(node.marks, node.done_seq, strict=True)]
+    clone = fan_of(path)
+    if clone is not None:
+        fan = state.nodes.get(clone[0])
+        if isinstance(fan, FanState) and clone[1] < fan.count and clone[1] not in fan.live:
+            return fan.done_seq[clone[1]] if fan.marks[clone[1]] in (CLONE_SUCCEEDED, CLONE_UNDONE) else 0
+    step = find_step(state, path)
+    return step.done_seq if step is not None and step.status == "succeeded" else 0
+
+
+def all_nodes(state: Execution) -> Iterator[Node]:
+    """Of the plan, and those that planners added."""
+    for node in state.plan.root.walk():
+        if node.parent is not None:
+            yield node
+        path = path_of(state, node) if node.is_scope else None
+        scope = state.nodes.get(path) if path is not None else None
+        if isinstance(scope, ScopeState):
+            for added in scope.children[len(node.children) :]:
+                yield from added.walk()
+
+
+def leaf_nodes(state: Execution) -> list[Node]:
+    """The steps of the plan, and those that planners added."""
+    return [node for node in all_nodes(state) if not node.is_scope]
+
+
+def labels_of(history: Sequence[e.Entry], state: Execution, fan_path: str) -> Sequence[str]:
+    """What the clones of a fan-out are called; empty where they are called by their index."""
+    for entry in reversed(history):
+        if isinstance(entry.event, e.Expanded) and entry.event.path == fan_path:
+            return labels_in(state, entry.event)
+    return ()
+
+
+def labels_in(state: Execution, event: e.Expanded) -> Sequence[str]:
+    """Of a fan-out over the execution's input, the labels came with the items."""
+    id = step_id(event.path)
+    if id not in state.each or state.input is None:
+        return event.labels
+    given = msgspec.json.decode(state.input, type=dict[str, Raw])[id]
+    return msgspec.json.decode(given, type=_Given).labels
+
+
+class _Given(msgspec.Struct):
+    labels: list[str] = []
+
+
+def shown_path(path: str, labels: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A path as people know it: clones by their labels, where they have any."""
+    clone = fan_of(path)
+    if clone is None or not labels or not labels.get(clone[0]):
+        return path
+    return f"{clone[0]}#{labels[clone[0]][clone[1]]}"
+
+
+def earliest(state: Execution, kinds: tuple[TimerKind, ...], path: str) -> int | None:
+    return min((due for kind in kinds if (due := state.timers.get((kind, path))) is not None), default=None)

@@ -1,0 +1,189 @@
+"""The shapes of what is shown, in the words of the HTTP surface."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, TypedDict
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Phase, Ref, step_id
+from tenuto.kernel.definition import JSON
+from tenuto.kernel.state import ExecutionStatus, StepStatus
+
+BlockedReason = Literal[
+    "approval",
+    "review",
+    "compensation_required",
+    "signal",
+    "timer",
+    "retry",
+    "callback",
+    "concurrency_key",
+    "limit",
+    "tenant_limit",
+    "slot",
+    "paused",
+    "no_worker",
+    "incompatible",
+    "worker_lost",
+]
+AttemptKind = Literal["forward", "compensation", "guard", "reconcile", "plan"]
+KINDS: dict[Phase, AttemptKind] = {
+    "forward": "forward",
+    "compensate": "compensation",
+    "guard": "guard",
+    "reconcile": "reconcile",
+    "plan": "plan",
+}
+
+
+class Waiting(NamedTuple):
+    """Why a granted attempt does not run: no slot, a limit, no handler here, a value that no longer decodes."""
+
+    reason: Literal["slot", "limit", "no_worker", "incompatible"]
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What a runtime does about the agenda: the attempts that run, and what the others wait for."""
+
+    running: Collection[Ref] = ()
+    waiting: Mapping[Ref, Waiting] = field(default_factory=dict)
+
+
+NOTHING_UNDER_WAY = Activity()
+
+
+class Blocked(TypedDict):
+    reason: BlockedReason
+    review_id: str | None
+    since: str | None
+    waiting_for: str | None
+    next_check: str | None
+    commands: list[str]
+
+
+class ErrorDocument(TypedDict):
+    error_class: str
+    code: str
+    summary: str
+    step_id: str
+
+
+class CloneCounts(TypedDict):
+    total: int
+    pending: int
+    running: int
+    succeeded: int
+    failed: int
+    skipped: int
+
+
+class StepDocument(TypedDict):
+    step_id: str
+    path: str
+    type: str
+    status: StepStatus
+    attempts: int
+    error: ErrorDocument | None
+    retry_at: str | None
+    review_id: str | None
+    compensation: str
+    clones: CloneCounts | None
+
+
+class ExecutionDocument(TypedDict):
+    execution_id: str
+    definition_id: str
+    definition_version: int
+    status: ExecutionStatus
+    phase: Literal["forward", "compensation", "finished"]
+    tenant_id: str
+    target_object_type: str | None
+    target_object_id: str | None
+    input: JSON
+    output: JSON
+    outcome: str
+    error: ErrorDocument | None
+    started_at: str
+    completed_at: str | None
+    correlation_id: str
+    idempotency_key: str | None
+    attempt_count: int
+    cancel_requested: bool
+    pause_reason: str | None
+    blocked: Blocked | None
+    steps: list[StepDocument]
+
+
+class AttemptRow(TypedDict):
+    step_execution_id: str
+    execution_id: str
+    step_id: str
+    path: str
+    kind: AttemptKind
+    status: StepStatus
+    attempt_number: int
+    generation: int
+    run: int
+    started_at: str | None
+    finished_at: str | None
+    worker: str
+    error_class: str | None
+    error_code: str | None
+    error_summary: str | None
+    retry_after_at: str | None
+    idempotency_key: str
+    result: JSON
+    logs_ref: str | None
+
+
+class ReviewRow(TypedDict):
+    id: str
+    kind: e.ReviewKind
+    execution_id: str
+    step_id: str
+    reason: str
+    permission: str
+    opened_at: str
+    due_at: str | None
+    state: Literal["open", "resolved"]
+
+
+class DeadLetterRow(TypedDict):
+    id: str
+    execution_id: str
+    step_id: str
+    error_class: str
+    error_summary: str
+    attempts: int
+    created_at: str
+    state: Literal["open", "resolved"]
+
+
+def rfc3339(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def time_text(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)
+
+
+def error_document(failure: e.Failure | None) -> ErrorDocument | None:
+    if failure is None:
+        return None
+    return {
+        "error_class": failure.error_class,
+        "code": failure.code,
+        "summary": failure.summary,
+        "step_id": step_id(failure.path) if failure.path else "",
+    }
+
+
+def decoded(payload: Raw | None) -> JSON:
+    value: JSON = None if payload is None else msgspec.json.decode(payload)
+    return value

