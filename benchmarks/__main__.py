@@ -1,19 +1,22 @@
 """Every measurement, one after another: `make bench`. With `--help` it says how to run a part of them."""
 
 import argparse
+import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import kernel_values, measure, processes
-from benchmarks.peers import SYSTEMS as PEERS
+from benchmarks import disk, kernel_values, measure, processes
+from benchmarks.peers import dbos, restate, temporal
 from benchmarks.program import Unavailable
-from benchmarks.results import Results
+from benchmarks.results import Metric, Results
 from benchmarks.system import System
 from benchmarks.systems import SYSTEMS
 from benchmarks.workload import FULL, QUICK, Effort, Workload
 from benchmarks.workloads import WORKLOADS
 
+PEERS: list[System] = [*restate.SYSTEMS, *temporal.SYSTEMS, *dbos.SYSTEMS]
 KERNEL_VALUES = "kernel-values"
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -22,12 +25,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse(argv)
     if not processes.AVAILABLE:
         sys.exit("The benchmarks read processor time and memory from /proc: run them on Linux.")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # servers are ended on the way out
     effort = QUICK if options.quick else FULL
     workloads = [workload for workload in WORKLOADS if not options.only or workload.name in options.only]
     systems = [*SYSTEMS, *(PEERS if options.peers else [])]
     results = Results(ours={system.name: system.ours for system in systems})
 
-    print(f"{measure.machine()}\n", flush=True)
+    describe_machine(results)
     missing = prepare([system for system in systems if any(workload.name in system.stages for workload in workloads)])
     for workload in workloads:
         run(workload, systems, missing, effort, results)
@@ -48,6 +52,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the figures are written as JSON")
     return parser.parse_args(argv)
+
+
+def describe_machine(results: Results) -> None:
+    with measure.window() as used:
+        calibration_s = measure.calibration_s()
+    results.add("machine", "this machine", {Metric("calibration", "s"): calibration_s}, used.foreign_cores)
+    temporary = Path(tempfile.gettempdir())
+    kind = disk.file_system(temporary)
+    print(f"{measure.machine()}, calibration {calibration_s:.3f} s, databases on {kind}.\n", flush=True)
+    if kind in disk.IN_MEMORY:
+        print(f"{temporary} is in memory: nothing is durable there. Set TMPDIR to a folder on a disk.\n", flush=True)
 
 
 def prepare(systems: Sequence[System]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The method: wait for a quiet machine, measure a window with the processor time that was used in it, repeat, take medians.
+"""The method: wait for a quiet machine, measure a window with the processor time used in it, repeat, take medians.
 
 A repetition during which other processes used less than `CLEAN_CORES` of the machine is *clean*. Medians are of clean
 repetitions; where none was clean they are of all, and marked. Time is reported and never asserted.
@@ -98,6 +98,6 @@ class Series:
 
 
 def machine() -> str:
-    """One line about where the figures are from."""
+    """Where the figures are from."""
     python = f"{platform.python_implementation()} {platform.python_version()}"
-    return f"{python}, {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs, calibration {calibration_s():.3f} s"
+    return f"{python}, {platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"

@@ -27,15 +27,13 @@ class Unavailable(Exception):
 class Process:
     """A child in a process group of its own. Its output is kept for the day it fails."""
 
-    def __init__(
-        self, command: list[str], *, stdin: int = subprocess.DEVNULL, piped: bool = False, **environment: str
-    ) -> None:
+    def __init__(self, command: list[str], *, piped: bool = False, **environment: str) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
         self.popen = subprocess.Popen(
             command,
             cwd=ROOT,
             env={**os.environ, **environment},
-            stdin=stdin,
+            stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
             stdout=subprocess.PIPE if piped else self._log,
             stderr=self._log,
             start_new_session=True,
@@ -73,7 +71,10 @@ class Process:
         self.has_ended(CLOSE_WITHIN_S)
         os.killpg(self.pid, signal.SIGKILL)  # whoever of the group is left
         self.popen.wait()
-        self._log.close()
+        for stream in (self.popen.stdin, self.popen.stdout, self._log):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
 
     def __enter__(self) -> Self:
         return self
@@ -86,7 +87,7 @@ class Program(Process):
     """A process that runs `runner.serve`."""
 
     def __init__(self, module: str, *arguments: str, python: str = sys.executable, **environment: str) -> None:
-        super().__init__([python, "-m", module, *arguments], stdin=subprocess.PIPE, piped=True, **environment)
+        super().__init__([python, "-m", module, *arguments], piped=True, **environment)
         try:
             self.hear(OPEN_WITHIN_S)
         except BaseException:
@@ -131,4 +132,3 @@ class Program(Process):
         if "failed" in answer:
             raise Unavailable(answer["failed"])
         return answer
-

@@ -99,7 +99,8 @@ class Results:
         return "\n".join(lines)
 
     def _lines(self, workload: str, metrics: list[Metric]) -> Iterator[str]:
-        yield f"| | {' | '.join(metric.title for metric in metrics)} | {metrics[0].name} ÷ ours | clean | foreign cores |"
+        titles = [*(metric.title for metric in metrics), f"{metrics[0].name} ÷ ours", "clean", "foreign cores"]
+        yield f"| | {' | '.join(titles)} |"
         yield "|---|" + "---:|" * (len(metrics) + 3)
         for system in self._systems(workload):
             found = [self._series.get((workload, system, metric)) for metric in metrics]
@@ -128,7 +129,8 @@ class Results:
         return list(dict.fromkeys(metric for its, _, metric in self._series if its == workload))
 
     def _systems(self, workload: str) -> list[str]:
-        return list(dict.fromkeys(system for its, system, _ in self._series if its == workload))
+        found = {system for its, system, _ in self._series if its == workload}
+        return [system for system in self.ours if system in found]
 
 
 def _cell(series: Series) -> str:

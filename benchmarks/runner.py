@@ -1,6 +1,6 @@
 """What runs inside a measured process: a `Runner` drives one system, and `serve` obeys the commands of `program.py`.
 
-The standard library alone, because peers run this in environments of their own. One line of JSON comes in and one goes out.
+The standard library alone, because peers run this in environments of their own. Commands and answers are lines of JSON.
 """
 
 import asyncio

@@ -1,7 +1,1 @@
-"""Other engines, each in an environment of its own."""
-
-from benchmarks.system import System
-
-from . import dbos
-
-SYSTEMS: list[System] = [*dbos.SYSTEMS]
+"""Other engines: how each is had and started, and in `*_program.py` what runs in an environment of its own."""

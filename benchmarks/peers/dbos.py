@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from benchmarks.disk import database_bytes, files_bytes
 from benchmarks.program import Program
 from benchmarks.system import Stage, System
-from benchmarks.systems.durable import database_bytes, files_bytes
 from benchmarks.targets import POSTGRES, SQLITE
 from tests.servers import postgres
 

@@ -65,8 +65,9 @@ class Dbos:
         await self._unfinished
 
     async def _until_none_is_pending(self) -> None:
-        while await DBOS.list_workflows_async(status=["PENDING", "ENQUEUED"], load_input=False, load_output=False):
-            await asyncio.sleep(LOOK_S)
+        pending = ["PENDING", "ENQUEUED"]
+        while await DBOS.list_workflows_async(status=pending, load_input=False, load_output=False):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)  # its own waiting asks once a second for each of them
         assert not await DBOS.list_workflows_async(status=["ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"])
 
 

@@ -1,4 +1,4 @@
-"""Tenuto, driven through its public API: `python -m benchmarks.programs.ours URL [--no-worker] [--timeouts] [--join]`."""
+"""Tenuto, driven through its public API: `python -m benchmarks.programs.ours --help`."""
 
 import argparse
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,19 +1,18 @@
 """Us on the databases: `synchronous=FULL` on SQLite, and a PostgreSQL server of our own with `fsync` on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psycopg
-
+from benchmarks.disk import database_bytes, files_bytes
 from benchmarks.program import Program
 from benchmarks.system import Stage, System
 from benchmarks.targets import POSTGRES, SQLITE
 from tests.servers import postgres
 
-OURS = partial(Program, "benchmarks.programs.ours")
+OURS = "benchmarks.programs.ours"
 IN_FLIGHT = 2_000
 
 
@@ -21,35 +20,29 @@ IN_FLIGHT = 2_000
 def sqlite(*, remote: bool = False, clients: int = 1) -> Iterator[Stage]:
     with TemporaryDirectory(prefix="tenuto-bench-") as directory:
         url = f"sqlite:///{directory}/bench.db"
-        with _stage(url, remote, clients, disk_bytes=lambda: files_bytes(Path(directory))) as stage:
-            yield stage
+        with stage(url, remote=remote, clients=clients, disk_bytes=lambda: files_bytes(Path(directory))) as ready:
+            yield ready
 
 
 @contextmanager
 def on_postgres(*, remote: bool = False, clients: int = 1) -> Iterator[Stage]:
     with postgres.running(durable=True) as server:
+        url = server.dsn()
         pid = server.process.pid
-        with _stage(server.dsn(), remote, clients, server=pid, disk_bytes=lambda: database_bytes(server.dsn())) as stage:
-            yield stage
+        with stage(url, remote=remote, clients=clients, server=pid, disk_bytes=lambda: database_bytes(url)) as ready:
+            yield ready
 
 
-def _stage(url: str, remote: bool, clients: int, **rest: object) -> Stage:
-    worker = partial(OURS, url, "--join")
-    if remote:
-        return Stage(partial(OURS, url, "--join", "--no-worker"), start_worker=worker, clients=clients, **rest)
-    return Stage(worker, clients=clients, **rest)
-
-
-def files_bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
-
-
-def database_bytes(dsn: str) -> int:
-    """Tables and indexes; the write-ahead log, which is used again and again, is not in it."""
-    with psycopg.connect(dsn) as connection:
-        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-    assert row is not None
-    return int(row[0])
+def stage(url: str, *, remote: bool, clients: int, disk_bytes: Callable[[], int], server: int | None = None) -> Stage:
+    """In one process, or (`remote`) with a client that only submits and a worker that does the work."""
+    both = partial(Program, OURS, url, "--join")
+    return Stage(
+        partial(Program, OURS, url, "--join", "--no-worker") if remote else both,
+        start_worker=both if remote else None,
+        clients=clients,
+        server=server,
+        disk_bytes=disk_bytes,
+    )
 
 
 SYSTEMS = [
@@ -58,14 +51,10 @@ SYSTEMS = [
         ours=name,
         in_flight=IN_FLIGHT,
         stages={
-            "W1": stage,
-            "W1-other-process": partial(stage, remote=True),
-            "W1-two-workers": partial(stage, clients=2),
-            "W2": stage,
-            "W3": stage,
-            "W4": stage,
-            "growth": stage,
+            **dict.fromkeys(("W1", "W2", "W3", "W4", "growth"), stand),
+            "W1-other-process": partial(stand, remote=True),
+            "W1-two-workers": partial(stand, clients=2),
         },
     )
-    for name, stage in ((SQLITE, sqlite), (POSTGRES, on_postgres))
+    for name, stand in ((SQLITE, sqlite), (POSTGRES, on_postgres))
 ]

@@ -16,9 +16,7 @@ def fan_out(stage: Stage, system: System, effort: Effort) -> Measured:
     stage.client.ask("fan_out", width=10, seconds=effort.warm_up_s, at_most=AT_MOST, within=WITHIN_S)
     wait_until_quiet(effort.patience_s)
     with window(stage.roles) as used:
-        answer = stage.client.ask(
-            "fan_out", width=WIDTH, seconds=effort.seconds, at_most=AT_MOST, within=WITHIN_S
-        )
+        answer = stage.client.ask("fan_out", width=WIDTH, seconds=effort.seconds, at_most=AT_MOST, within=WITHIN_S)
     figures = {
         Metric("time", "ms"): statistics.median(answer["each"]) * 1e3,
         Metric("cpu", "ms/execution"): sum(used.cpu.values()) / len(answer["each"]) * 1e3,

@@ -37,5 +37,5 @@ def growth(stage: Stage, system: System, effort: Effort) -> Measured:
     return Measured(figures, max(at_first.foreign_cores, at_last.foreign_cores))
 
 
-TITLE = "Growth: steps per second with 1,000,000 finished executions in the database, against an empty one"
+TITLE = "Growth: steps per second in a database full of finished executions, against an empty one"
 WORKLOADS = [Workload(name="growth", title=TITLE, measure=growth, at_most=1)]

@@ -31,9 +31,7 @@ def fan_out(stage: Stage, system: System, effort: Effort) -> Measured:
     stage.client.ask("fan_out", width=WIDTH, seconds=effort.warm_up_s, at_most=2, within=WITHIN_S)
     wait_until_quiet(effort.patience_s)
     with window() as used:
-        answer = stage.client.ask(
-            "fan_out", width=WIDTH, seconds=effort.seconds, at_most=FAN_OUTS, within=WITHIN_S
-        )
+        answer = stage.client.ask("fan_out", width=WIDTH, seconds=effort.seconds, at_most=FAN_OUTS, within=WITHIN_S)
     runs = len(answer["each"])
     figures = {
         Metric("time", "ms"): answer["seconds"] / runs * 1e3,

@@ -1,8 +1,8 @@
 """W4: many executions of 5 steps of 1 s each; at half of the steps the worker is killed, and another takes over.
 
-Steps leave a line in a file when they end. What is missing in the end was lost; what is there twice ran again, because it
-had ended but was not yet recorded when the worker died. All march in step, so the kill may fall into a burst of endings:
-read duplicates as a window, not as a rate.
+Steps leave a line in a file when they end. What is missing in the end was lost; what is there twice ran again, because
+it had ended but was not yet recorded when the worker died. All march in step, so the kill may fall into a burst of
+endings: read duplicates as a window, not as a rate.
 """
 
 import time
@@ -41,6 +41,7 @@ def takeover(stage: Stage, system: System, effort: Effort) -> Measured:
         Metric("first step after", "s"): min(later) - killed_at if later else 0.0,
         Metric("lost", "steps"): executions * STEPS - len(ran),
         Metric("run twice", "steps"): len(lines) - len(ran),
+        Metric("in flight", "executions"): executions,
     }
     return Measured(figures, used.foreign_cores)
 
@@ -53,5 +54,7 @@ def _wait_for_lines(log: Path, wanted: int) -> None:
         time.sleep(0.02)
 
 
-TITLE = f"W4: 500 executions with steps of {SLOW_STEP_S:.0f} s, the worker killed at half"
+TITLE = (
+    f"W4: executions in flight with {STEPS} steps of {SLOW_STEP_S:.0f} s, the worker killed at half, another takes over"
+)
 WORKLOADS = [Workload(name="W4", title=TITLE, measure=takeover)]

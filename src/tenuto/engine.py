@@ -33,7 +33,10 @@ from .outcome import Duration
 from .program import Handler
 from .results import SagaResult
 from .runtime import Clock, Environment, Filter, Page, Runtime, Submission
-from .runtimes.memory import ASYNC_SLOTS, THREADS, MemoryRuntime
+from .runtimes.durable import DatabaseClock, DurableRuntime
+from .runtimes.memory import MemoryRuntime
+from .runtimes.worker import ASYNC_SLOTS, THREADS
+from .storage import make_store
 from .values import encode
 from .view import DeadLetterRow, ReviewRow
 
@@ -45,7 +48,8 @@ DEFAULT_TENANT = "default"
 PAGE = 100
 BREATH = 100  # starts of a batch, after which others get a turn on the loop
 
-_LATER = ("sqlite", "postgresql", "postgres", "temporal", "http", "https")
+_DURABLE = ("sqlite", "postgresql", "postgres")
+_LATER = ("temporal", "http", "https")
 
 
 class StartOptions(TypedDict, total=False):
@@ -104,6 +108,8 @@ class Engine:
         )
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
+        if clock is None and self.url.partition(":")[0] in _DURABLE:
+            clock = DatabaseClock()
         return Environment(clock, build=build)
 
     async def __aenter__(self) -> Self:
@@ -416,8 +422,19 @@ def _runtime_for(
         return MemoryRuntime(
             environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads
         )
+    if scheme in _DURABLE:
+        return DurableRuntime(
+            environment,
+            make_store(url),
+            lambda definition: compile_document(definition, {}),
+            observers=observers,
+            worker=worker,
+            queues=queues,
+            slots=slots,
+            threads=threads,
+        )
     if scheme in _LATER:
-        raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use memory:// meanwhile")
+        raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
     raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or temporal://…")
 
 

@@ -1,8 +1,9 @@
 """Keeps secrets out of what is stored and shown: error texts of other people's libraries quote what they were given.
 
 What is masked: credentials after their names (`password=…`, `Authorization: …`, `user:secret@host`), tokens that say
-what they are (JWTs, API keys with known prefixes), long runs of hexadecimal or base64, e-mail addresses, and card numbers.
-A mask says what stood there. It is a net, not a proof: what must never be stored must not be put into an exception.
+what they are (JWTs, API keys with known prefixes), long runs of hexadecimal or base64, e-mail addresses, and card
+numbers. A mask says what stood there. It is a net, not a proof: what must never be stored must not be put into an
+exception.
 """
 
 import re
@@ -23,8 +24,15 @@ _JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 _PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _HEXADECIMAL = re.compile(r"\b(?:0x)?[0-9a-fA-F]{32,}\b")
-_BASE64 = re.compile(r"(?<![\w+/=-])(?=[\w+/-]*\d)(?=[\w+/-]*[A-Za-z])[A-Za-z0-9+/_-]{32,}={0,2}(?![\w+/-])")
+_BASE64 = re.compile(
+    r"(?<![\w+/=-])(?=[\w+/-]*\d)(?=[\w+/-]*[a-z])(?=[\w+/-]*[A-Z])[A-Za-z0-9+/_-]{32,}={0,2}(?![\w+/-])"
+)
 _CARD = re.compile(r"(?<![\w.-])(?:\d[ -]?){12,18}\d(?![\w-])")
+
+
+def summary(text: str) -> str:
+    """What is kept of a foreign text: redacted, and bounded. Of a very long one only the beginning is looked at."""
+    return bounded(redact(bounded(text, 4 * MAX_BYTES)))
 
 
 def redact(text: str) -> str:

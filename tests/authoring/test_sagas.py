@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 
 import pytest
 
@@ -174,6 +174,12 @@ def test_a_class_is_not_an_instance() -> None:
         compile_saga(BookTrip)
 
 
+@pytest.mark.parametrize("thing", [5, Trip("Oslo"), None])
+def test_what_is_no_saga(thing: object) -> None:
+    with pytest.raises(DefinitionError, match="is not a saga: decorate the class with @saga"):
+        compile_saga(thing)
+
+
 def test_a_class_without_steps() -> None:
     @saga("empty")
     class Empty: ...
@@ -223,6 +229,24 @@ def test_steps_of_base_classes_come_first_and_can_be_taken_out() -> None:
     program = compile_saga(Derived())
     assert [step.id for step in program.plan.definition.steps] == ["first", "last"]
     assert bytes(program.encode_input(Trip("Oslo"))) == b'{"city":"Oslo"}'
+
+
+class Agreeable:
+    """Has every attribute that it is asked for, as mocks do."""
+
+    def __getattr__(self, name: str) -> object:
+        return self
+
+
+def test_what_only_says_that_it_is_a_step_is_none() -> None:
+    @saga("s")
+    class Mocked:
+        client = Agreeable()
+
+        @step
+        def a(self) -> None: ...
+
+    assert [node.id for node in definition(Mocked()).steps] == ["a"]
 
 
 def test_static_and_class_methods() -> None:
@@ -398,6 +422,7 @@ Clash.__name__ = "ValueError"
         ({"when": "input."}, "when", "expression"),
         ({"foreach": "steps.x.result"}, "foreach", "unknown_step"),
         ({"foreach": ExpandEach([1])}, "foreach", "misplaced"),
+        ({"foreach": ExpandEach.from_step("x")}, "foreach", "unknown_step"),
         ({"suffix": "item"}, "suffix", "not_allowed"),
         ({"depends_on": ["x"]}, "depends_on", "unknown_step"),
         ({"depends_on": ["a"]}, "depends_on", "cycle"),
@@ -528,6 +553,15 @@ def test_the_output_must_be_what_the_saga_promises() -> None:
             return Flight("x")
 
     assert "step 'a' gives Flight, and the saga is declared to give Charge" in told(Wrong())
+
+
+def test_a_clone_is_no_output() -> None:
+    @saga("s", output="a#0")
+    class Wrong:
+        @step(foreach="input.list")
+        def a(self) -> None: ...
+
+    assert "a clone cannot be the output: name its step" in told(Wrong())
 
 
 def test_the_output_of_a_fan_out_is_a_list() -> None:
@@ -846,6 +880,11 @@ def test_a_fan_out_waits_for_what_it_goes_over() -> None:
     assert [node.depends_on for node in found.steps] == [(), ("people",), ("send",)]
 
 
+def test_the_path_of_items_begins_with_the_result() -> None:
+    with pytest.raises(DefinitionError, match="the path 'people' must begin with `result`"):
+        fan(Annotated[list[str], FromStep("send")], ExpandEach.from_step("people", "people"))
+
+
 def test_items_from_a_step_are_an_expression() -> None:
     each = ExpandEach.from_step("people", "result")
     found = fan(Annotated[list[str], FromStep("send")], each).plan.definition
@@ -901,6 +940,22 @@ def read(result: Any, wanted: Any) -> Program:
     return compile_saga(Reads())
 
 
+Id = NewType("Id", str)
+
+
+class Options(TypedDict):
+    depth: int
+
+
+class Pair(NamedTuple):
+    left: int
+
+
+@dataclass
+class Page(Generic[T]):
+    items: list[T]
+
+
 @dataclass
 class Ticket(Flight):
     seat: str = ""
@@ -913,6 +968,8 @@ class Ticket(Flight):
         (Any, Flight), (Flight, dict[str, Any]), (dict[str, Any], Flight), (Flight, list[Flight]), (int, float),
         (list[Ticket], list[Flight]), (Flight | Charge, Charge), (None, Flight | None), (list, list[int]),
         (Annotated[Flight, "x"], Flight), (tuple[int, str], list[Any]), (list[int], set[int]), (object, int),
+        (Literal["a"], str), (Id, str), (Options, dict[str, Any]), (Pair, Pair), (Page[int], Page[int]),
+        (Page[int], Page[str]),
     ],
 )  # fmt: skip
 def test_types_that_fit(result: Any, wanted: Any) -> None:
@@ -924,6 +981,7 @@ def test_types_that_fit(result: Any, wanted: Any) -> None:
     [
         (Flight, Charge), (Flight, Ticket), (str, int), (float, int), (bool, int), (list[Flight], Flight),
         (list[Flight], list[Charge]), (None, Flight), (dict[str, Any], int), (Flight, str), (Flight | Charge, int),
+        (Options, Flight), (Pair, str), (Id, int), (bytes, str),
     ],
 )  # fmt: skip
 def test_types_that_do_not(result: Any, wanted: Any) -> None:

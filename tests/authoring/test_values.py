@@ -223,7 +223,7 @@ def test_order_is_kept_and_text_is_compact() -> None:
 
 def test_what_is_written_is_raw() -> None:
     assert isinstance(encode(1), Raw)
-    assert bytes(encode(Raw(b'{"a":1}'))) == b'{"a":1}'
+    assert bytes(encode(Raw(b'{"a": 1}'))) == b'{"a":1}'
 
 
 def test_sets_have_one_order_in_every_process() -> None:
@@ -298,6 +298,9 @@ REFUSED: list[tuple[Any, str]] = [
     (iter([1]), "has no JSON form"),
     (1j, "result: a complex has no JSON form"),
     ([Stubborn()], "result[0]: Stubborn refuses to be written (PydanticSerializationError)"),
+    (Raw(b"{"), "result: it is said to be JSON, and is not"),
+    (Raw(b'["\\u0000"]'), "result[0]: text with a NUL character"),
+    (Raw(b'["' + b"x" * DEFAULT_LIMIT + b'"]'), "result: 262,148 bytes of JSON"),
     ("x" * DEFAULT_LIMIT, "result: 262,146 bytes of JSON, and at most 262,144 are kept"),
 ]
 
@@ -349,8 +352,7 @@ def test_the_limit_can_be_set_and_has_a_code() -> None:
     assert "reference" in (refused.value.hint or "")
 
 
-def test_an_encoder_is_made_once() -> None:
-    assert encoder(Point) is encoder(Point)
+def test_an_annotation_that_cannot_be_hashed_will_do() -> None:
     assert bytes(encoder(Annotated[int, []])(3)) == b"3"
 
 
@@ -368,7 +370,16 @@ class Checked(pydantic.BaseModel):
         return age
 
 
+@dataclass
+class Moody:
+    x: int
+
+    def __post_init__(self) -> None:
+        raise KeyError(SECRET)
+
+
 INCOMPATIBLE: list[tuple[Any, str, str]] = [
+    (Moody, '{"x":1}', "value: refused by the type's own checks (KeyError)"),
     (Point, '{"x":"hunter2"}', "value.x: Expected `int`, got `str`"),
     (Line, '{"name":"n","points":[{"x":1},{"y":2}]}', "value.points[1]: Object missing required field `x`"),
     (Colour, '"hunter2"', "value: not one of the values allowed"),

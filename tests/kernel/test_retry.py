@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tenuto.kernel.address import chance
 from tenuto.kernel.definition import ERROR_CLASSES, RETRIED_BY_DEFAULT, ErrorClass, RetryPolicy, Safety, Step
+from tenuto.kernel.facts import Failed
 from tenuto.kernel.retry import (
     EXCEPTIONS,
     MATRIX,
@@ -177,7 +178,7 @@ def test_4_5_a_failed_step_is_undone_only_if_it_may_have_left_something(
 
 
 def test_c1_the_matrix_has_every_class() -> None:
-    assert tuple(MATRIX) != () and set(MATRIX) == set(ERROR_CLASSES)
+    assert set(MATRIX) == set(ERROR_CLASSES)
     assert [name for name, rule in MATRIX.items() if not rule.retried] == ["NON_RETRYABLE", "COMPENSATION_REQUIRED"]
 
 
@@ -226,7 +227,6 @@ def test_c7_c21_each_class_has_its_own_start(error_class: ErrorClass, delays: li
     ("error_class", "cap"), [("TRANSIENT", 30_000), ("RATE_LIMITED", 300_000), ("DEPENDENCY_FAILED", 300_000)]
 )
 def test_c21_delays_are_capped(error_class: ErrorClass, cap: int) -> None:
-    assert delay_ms(CALM, error_class, 10, None) == cap or error_class != "TRANSIENT"
     assert delay_ms(CALM, error_class, 1_000_000, None) == cap
 
 
@@ -509,9 +509,7 @@ def test_a_guard_that_fails_is_asked_again_and_one_that_is_broken_is_not() -> No
     assert lines[3:] == ["granted + a:guard/2", "probed a:guard/2 unknown -> review", "review indeterminate a"]
 
 
-def run_failure(error_class: ErrorClass):  # type: ignore[no-untyped-def]
-    from tenuto.kernel.facts import Failed
-
+def run_failure(error_class: ErrorClass) -> Failed:
     return Failed(error_class=error_class, code="x", summary="y")
 
 

@@ -73,6 +73,7 @@ class Oracle:
 
     def __init__(self) -> None:
         self.begins: Counter[tuple[str, Phase]] = Counter()
+        self.refs: set[Ref] = set()
         self.applied: Counter[str] = Counter()
         self.results: dict[str, Raw] = {}
         self.keys: dict[str, tuple[str, Phase, int]] = {}
@@ -81,6 +82,7 @@ class Oracle:
         meaning = (ref.path, ref.phase, generation)
         require(self.keys.setdefault(key, meaning) == meaning, "a key has one meaning", f"{meaning} {self.keys[key]}")
         self.begins[ref.path, ref.phase] += 1
+        self.refs.add(ref)
         if unsafe and ref.phase == "forward":
             begun = self.begins[ref.path, ref.phase]
             require(begun <= 1 + clearances, "NOT_SAFE is not begun twice (oracle)", f"{ref}: {begun} begins")

@@ -3,21 +3,23 @@
 import json
 
 import msgspec
-from msgspec import Raw
 
-from tenuto.kernel import codec, effects
+from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
-from tenuto.kernel.address import Ref, clone_path
+from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.evolve import apply, apply_grant, find_step
+from tenuto.kernel.evolve import apply, apply_grant, evolve, find_step
 from tenuto.kernel.plan import Node, Plan
-from tenuto.kernel.state import EXECUTION_TRANSITIONS, STEP_TRANSITIONS, Execution, StepStatus
+from tenuto.kernel.state import EXECUTION_TRANSITIONS, STEP_TRANSITIONS, Execution, TimerKey
 
 from .laws import check_state, steps_of
-from .model import Model
-from .rules import check_charges, check_concurrency, check_event, check_grant, require
+from .model import Model, refs_of
+from .observe import Watcher
+from .rules import HONOURS_RETRY_AFTER, check_charges, check_concurrency, check_event, check_grant, require
+from .situations import Situations
 
+SHIFTED = ("deadline", "reconcile", "scope", "execution", "review", "pending")
 DERIVED = {"plan", "agenda", "timers", "timer_heap", "changed"}  # of the state: compared in another form, or not at all
 
 
@@ -55,8 +57,9 @@ def difference(ours: bytes, theirs: bytes) -> str:
 class Monitor:
     """Follows one execution. `rewind` when what was decided was not committed."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, situations: Situations) -> None:
         self.plan = plan
+        self.situations = situations
         self.shadow = Execution(plan)
         self.model = Model(plan)
         self.in_hand: set[Ref | str] = set()
@@ -65,16 +68,20 @@ class Monitor:
         self.shadow = Execution(self.plan)
         self.model = Model(self.plan)
         for entry in history:
-            self._follow(entry)
+            self._follow(entry, check=False)
         self.in_hand = set(self.shadow.agenda)
         self.shadow.changed.clear()
 
     def decided(self, fact: f.Fact, decision: Decision, state: Execution, now: int) -> None:
         if isinstance(decision.answer, f.Ignored | f.Refused):
             self._check_nothing_changed(fact, decision, now)
+        self._check_heard(fact, decision)
         self.model.touched = {}
+        watcher = Watcher(self.situations, self.model, self.shadow, now)
+        watcher.fact(fact, decision)
         for entry in decision.entries:
             self._check_entry(entry)
+            watcher.entry(entry)
             self._follow(codec.decode_entry(codec.encode_entry(entry)))
         self._check_agenda(state)
         if not decision.entries:
@@ -96,19 +103,69 @@ class Monitor:
         same = [entry.event for entry in timers] == [entry.event for entry in decision.entries]
         require(same, "what is refused changes nothing", f"{fact} gave {decision.entries}")
 
+    def _check_heard(self, fact: f.Fact, decision: Decision) -> None:
+        """What arrived in time counts, however late it is handled; what was accepted is used or kept."""
+        events = [entry.event for entry in decision.entries]
+        wake_at = self.shadow.wake_at
+        in_time = wake_at is None or wake_at > fact.at
+        match fact:
+            case f.Signal() if decision.answer == f.APPLIED:
+                kept = [signal.id for signal in self.shadow.signals.get(fact.name, ())]
+                used = any(isinstance(event, e.WaitEnded) and event.by == fact.id for event in events)
+                known = used or fact.id in kept or any(isinstance(event, e.SignalKept) for event in events)
+                require(known, "a signal is used or kept", fact)
+                require(used or not in_time or fact.name not in self.shadow.waits, "a signal wakes who waits", fact)
+            case f.Decide() if in_time and fact.review in self.shadow.reviews and self.shadow.finished is None:
+                heard = any(isinstance(event, e.ReviewResolved) and event.id == fact.review for event in events)
+                bad = isinstance(decision.answer, f.Refused) and decision.answer.code == "bad_resolution"
+                require(heard or bad, "a decision that came in time counts", fact)
+            case f.Decide() if self.shadow.pause is None:
+                due = self.shadow.timers.get(("review", fact.review or ""))
+                heard = any(
+                    isinstance(event, e.ReviewResolved) and event.id == fact.review and event.verdict != "close"
+                    for event in events
+                )
+                require(due is None or due > fact.at or not heard, "a decision that came too late does not count", fact)
+
+            case f.Reported() | f.Acked():
+                self._check_report(fact, decision.answer, events)
+
+    def _check_report(self, fact: f.Reported | f.Acked, answer: f.Answer, events: list[e.Event]) -> None:
+        shadow = self.shadow
+        if fact.lease is not None and fact.lease != lease_id(shadow.id, fact.ref):
+            require(answer == f.Ignored("stale_lease"), "only the holder of the lease is heard", fact)
+        elif isinstance(fact, f.Reported) and shadow.finished is None:
+            track = self.model.tracks.get(fact.ref.path)
+            tells = isinstance(fact.outcome, f.Succeeded)
+            if track is not None and track.late == fact.ref and tells and shadow.wake_at is None:
+                require(answer == f.APPLIED, "late truth applies", fact)
+            if isinstance(fact.outcome, f.Failed) and fact.outcome.error_class in HONOURS_RETRY_AFTER:
+                wanted = fact.outcome.retry_after_ms or 0
+                due = [event.retry_at for event in events if isinstance(event, e.AttemptFailed) and event.retry_at]
+                require(all(at >= fact.at + wanted for at in due), "Retry-After is honoured", fact)
+
     def _check_entry(self, entry: e.Entry) -> None:
         shadow = self.shadow
         require(entry.seq == shadow.seq + 1, "a history has no gaps", entry)
         require(entry.at >= shadow.at, "time never goes back", entry)
         require(entry.epoch >= shadow.epoch, "epochs never go back", entry)
 
-    def _follow(self, entry: e.Entry) -> None:
+    def _follow(self, entry: e.Entry, *, check: bool = True) -> None:
         """`evolve`, one change after another, so that each can be looked at."""
         shadow, model = self.shadow, self.model
+        if not check:
+            evolve(shadow, entry)
+            model.apply(entry)
+            for ref in (ref for grant in entry.grants for ref in refs_of(grant)):
+                model.grant(ref, entry)
+            return
         before = self._statuses()
+        timers = dict(shadow.timers)
         check_event(model, entry)
         shadow.seq, shadow.at, shadow.epoch = entry.seq, entry.at, entry.epoch
         apply(shadow, entry.event)
+        if isinstance(entry.event, e.Resumed):
+            self._check_shift(timers, entry)
         model.apply(entry)
         before = self._check_statuses(before, entry)
         if isinstance(entry.event, e.ScopeOpened):
@@ -121,6 +178,15 @@ class Monitor:
                     check_concurrency(model, ref.path)
             apply_grant(shadow, grant)
             before = self._check_statuses(before, entry)
+
+    def _check_shift(self, before: dict[TimerKey, int], entry: e.Entry) -> None:
+        """Deadlines shift by the length of the pause, and nothing else does."""
+        assert self.model.paused_at is not None
+        paused = entry.at - self.model.paused_at
+        for (kind, path), due in before.items():
+            if kind != "pause":
+                wanted = due + paused if kind in SHIFTED else due
+                require(self.shadow.timers.get((kind, path)) == wanted, "a pause shifts deadlines", f"{kind} {path!r}")
 
     def _statuses(self) -> dict[str, str]:
         statuses: dict[str, str] = {step.path: step.status for step in steps_of(self.shadow)}
@@ -171,19 +237,8 @@ class Monitor:
             if step is None:
                 continue
             kept = (step.number, step.tries, step.losses, step.generation, step.open and step.open.ref)
-            losses = track.losses + track.undo_losses
-            counted = (track.numbers["forward"], len(track.failures), losses, track.generation, track.open)
+            counted = (track.numbers["forward"], len(track.failures), track.losses, track.generation, track.open)
             require(kept == counted, "counters equal counts", f"{path}: kept {kept}, counted {counted}")
-            kept_undo = (step.undo_number, step.undo_tries)
-            counted_undo = (track.numbers["compensate"], track.undo_failures)
+            kept_undo = (step.undo_number, step.undo_tries, step.undo_losses)
+            counted_undo = (track.numbers["compensate"], track.undo_failures, track.undo_losses)
             require(kept_undo == counted_undo, "counters equal counts", f"{path}: {kept_undo}, not {counted_undo}")
-
-
-def refs_of(grant: e.Grant) -> list[Ref]:
-    if grant.first < 0:
-        return [Ref(grant.path, grant.phase, grant.number)]
-    clones = range(grant.first, grant.last + 1)
-    return [Ref(clone_path(grant.path, index), grant.phase, grant.number) for index in clones]
-
-
-__all__ = ["Monitor", "Raw", "StepStatus", "effects", "portrait", "refs_of"]

@@ -80,7 +80,7 @@ class Track:
     @property
     def to_undo(self) -> int:
         """The event after which this step has something to be undone, or 0."""
-        return (self.made_seq or self.half_seq) if self.node.compensable and not self.spared else 0
+        return max(self.made_seq, self.half_seq) if self.node.compensable and not self.spared else 0
 
 
 @dataclass(eq=False)
@@ -126,6 +126,8 @@ class Model:
         self.budget = plan.definition.policies.retry_budget
         self.touched: dict[str, Track] = {}
         self.clearances: Counter[str] = Counter()  # reasons why an unsafe effect may be made once more, by path
+        self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
+        self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
 
     # -- Looking up ----------------------------------------------------------------------------------------------------
 
@@ -217,6 +219,9 @@ class Model:
             case e.AttemptAbandoned():
                 for ref in event.refs:
                     self._end(ref)
+                    unsafe = ref.phase == "forward" and self.track(ref.path).node.step.safety == "NOT_SAFE_TO_RETRY"
+                    if unsafe and event.why == "terminated":
+                        self.cut_off.append(ref)
             case e.AttemptDispatched():
                 self.track(event.path).refusals = 0
             case e.DispatchFailed():
@@ -244,6 +249,7 @@ class Model:
             case e.Expanded():
                 self.frames[event.path] = Frame(event.path, self.node(event.path))
                 self.open(event.path)
+                self._reuse_clones(event)
             case e.NodesClosed():
                 self._close_nodes(event)
             case e.ScopeOpened():
@@ -268,12 +274,17 @@ class Model:
                 self.track(event.path).done = True
                 self.close(event.path, "succeeded")
 
+    def _reuse_clones(self, event: e.Expanded) -> None:
+        for index in range(event.count):
+            track = self.tracks.get(clone_path(event.path, index))
+            if track is not None and track.done:
+                track.spared = False
+
     def _frame(self, path: str) -> Frame:
         frame = Frame(path, self.node(path))
         old = self.frames.get(path)
-        if old is not None:  # a planner is asked anew, and its attempts are numbered on
+        if old is not None:  # what a planner added stays, and its attempts are numbered on
             frame.plan_number = old.plan_number
-            self.nodes.pop(path, None)
         return frame
 
     def grant(self, ref: Ref, entry: e.Entry) -> None:
@@ -354,6 +365,8 @@ class Model:
     def _undone(self, track: Track) -> None:
         track.undo = "done"
         track.undone_generation = track.generation
+        track.unsafe = False  # it is as if it had never been made: it may be made again, under a new key
+        self.clearances[track.path] += 1
         track.made_seq = track.half_seq = 0
         track.done = False
 
@@ -370,8 +383,7 @@ class Model:
             track.not_before = event.retry_at or 0
         elif event.phase == "forward":
             ref = Ref(event.path, event.phase, event.number)
-            if ref != track.late:  # a late answer: the attempt was counted when it timed out or was lost
-                track.failures.add(event.number)
+            track.failures.add(event.number)
             track.last = "timed_out" if timed_out else event.failure.error_class
             track.late = ref if timed_out or event.failure.error_class == "INDETERMINATE" else None
             if event.half_done:
@@ -453,6 +465,7 @@ class Model:
             track = self.tracks.get(path)
             if track is not None:
                 self._end_open(track)
+                track.spared = track.spared and event.status != "reused"
             status = {"reused": "succeeded", "marked": "succeeded", "failed_upstream": "skipped"}
             if path in self.frames:
                 self.frames[path].status = "closed"
@@ -491,6 +504,8 @@ class Model:
         frame.plan_losses = 0
         frame.closed, frame.active, frame.running = {}, {}, {}
         redo = dict(event.redo)
+        for path in redo:
+            self.track(path)
         for path, track in self.tracks.items():
             track.forget_round(keep=True)
             if path in redo:
@@ -504,6 +519,8 @@ class Model:
 
     def _open_review(self, event: e.ReviewOpened) -> None:
         self.reviews[event.id] = event
+        if event.kind == "indeterminate":
+            self.asked[event.path] = None
         if event.kind == "approval":
             self.open(event.path)
         elif event.kind == "compensation" and self.undo is not None:
@@ -534,6 +551,9 @@ class Model:
                 track.generation += event.again
             case "fail" | "undo" | "skip":
                 track.half_seq = 0
+                if event.resolution == "not_completed":
+                    track.unsafe = False
+                    self.clearances[review.path] += 1
                 if event.verdict == "undo":
                     track.half_made(seq)
                 self.close(review.path, "skipped" if event.verdict == "skip" else "failed")
@@ -547,6 +567,14 @@ class Model:
             track.spared = True
             track.half_seq = 0
         else:
+            track.undo_failures = track.undo_losses = 0
             track.undo_human += 1
             track.not_before = 0
         self.undo.open.pop(track.path, None)
+
+
+def refs_of(grant: e.Grant) -> list[Ref]:
+    if grant.first < 0:
+        return [Ref(grant.path, grant.phase, grant.number)]
+    clones = range(grant.first, grant.last + 1)
+    return [Ref(clone_path(grant.path, index), grant.phase, grant.number) for index in clones]

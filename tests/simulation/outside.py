@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.state import Execution
 
 from .effects import generation_of, node_of, timeout_of
@@ -20,6 +21,7 @@ class Manners:
     """How the outside of this seed behaves."""
 
     refuses: float
+    refusal: ErrorClass
     unconfirmed: float
     loses: float
     doubles: float
@@ -30,6 +32,7 @@ class Manners:
 def draw_manners(rng: Random) -> Manners:
     return Manners(
         refuses=rng.choice((0.0, 0.1, 0.4, 0.95)),
+        refusal=rng.choice(("TRANSIENT", "TRANSIENT", "DEPENDENCY_FAILED", "NON_RETRYABLE")),
         unconfirmed=rng.choice((0.0, 0.05, 0.2)),
         loses=rng.choice((0.0, 0.1, 0.3)),
         doubles=rng.choice((0.0, 0.2)),
@@ -62,8 +65,7 @@ class Outside:
         delay = self.rng.randint(0, 30)
         unsafe = self._is_unsafe(state, ref)
         if self._happens(self.manners.refuses):
-            error_class = self.rng.choice(("TRANSIENT", "DEPENDENCY_FAILED", "TRANSIENT", "NON_RETRYABLE"))
-            failure = f.Failed(error_class=error_class, code="nack")  # type: ignore[arg-type]
+            failure = f.Failed(error_class=self.manners.refusal, code="nack")
             self._later(delay, lambda: self._mail(f.DispatchRefused(at=self.world.clock(), ref=ref, failure=failure)))
             return
         if self._happens(self.manners.unconfirmed):

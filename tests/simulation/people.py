@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.kernel import facts as f
+from tenuto.kernel.address import PHASES, Ref, lease_id
 from tenuto.kernel.decide.people import RESOLUTIONS
 from tenuto.kernel.events import Resolution
 from tenuto.kernel.state import Execution, Review
@@ -32,7 +33,7 @@ class People:
         self.signals = 0
         self.sent: list[f.Signal] = []
         self.decided: list[f.Decide] = []
-        actions = ("pause", "resume", "cancel", "signal", "review", "retry", "repeat")
+        actions = ("pause", "resume", "cancel", "signal", "review", "retry", "repeat", "intrude")
         weights = {name: rng.choice((0, 1, 3)) for name in actions}
         weights["cancel"] = rng.choice((0, 0, 1))
         weights["resume"] = max(weights["pause"] * 2, weights["resume"])
@@ -67,6 +68,8 @@ class People:
                 self._retry(state)
             case "repeat":
                 self._repeat()
+            case "intrude":
+                self.world.mail(self._nonsense(state))
 
     def _command(self, fact: f.Fact) -> None:
         self.world.command(fact)
@@ -86,6 +89,32 @@ class People:
             self.world.sometimes("signal doubled", isinstance(fact, f.Signal))
             self.world.mail(msgspec.structs.replace(fact, at=self.world.clock()))
 
+    def _nonsense(self, state: Execution) -> f.Fact:
+        """A well-formed message about an attempt that was never granted."""
+        now = self.world.clock()
+        path = self.rng.choice(["nowhere", "nowhere#7", "", *(f"{path}#99" for path in state.nodes), *state.nodes])
+        phase = self.rng.choice(PHASES)
+        ref = Ref(path, phase, self.rng.choice((1, 77)))
+        if any(ref == known for known in state.agenda) or self.world.was_granted(ref):
+            ref = Ref(path, phase, 10_000)
+        self.world.sometimes("message about an attempt that never was")
+        failed = f.Failed(error_class="TRANSIENT", code="nonsense")
+        return self.rng.choice(
+            (
+                f.Reported(at=now, ref=ref, outcome=f.Succeeded()),
+                f.Reported(at=now, ref=ref, outcome=f.NotDone()),
+                f.Reported(at=now, ref=ref, outcome=failed, lease="forged"),
+                f.Acked(at=now, ref=ref, lease=lease_id(state.id, ref)),
+                f.Dispatched(at=now, ref=ref),
+                f.DispatchRefused(at=now, ref=ref, failure=failed),
+                f.Begun(at=now, ref=ref, worker="nobody"),
+                f.Returned(at=now, refs=(ref,)),
+                f.Decide(at=now, resolution="approved", path=path),
+                f.Admitted(at=now, key="another") if state.admitted else f.HoldRefused(at=now),
+                f.HoldGranted(at=now, amount=1) if not state.retry_hold else f.Tick(at=now),
+            )
+        )
+
     def _decide_something(self, state: Execution) -> None:
         reviews = list(state.reviews.values())
         if not reviews:
@@ -94,7 +123,7 @@ class People:
         resolution = self.rng.choice(ANY_RESOLUTION)
         if self.rng.random() < self.hasty:
             resolution = self.rng.choice(list(RESOLUTIONS[review.kind]))
-        self.decide(review, resolution, again=self.rng.random() < 0.2)
+        self.decide(review, resolution, again=self.rng.random() < 0.4)
 
     def decide(self, review: Review, resolution: Resolution, *, again: bool = False) -> None:
         by_path = review.kind == "approval" and self.rng.random() < 0.5

@@ -1,13 +1,40 @@
 """What may follow what in a history. Each rule looks at one entry, or one grant, against the books so far."""
 
+from typing import Literal, NamedTuple
+
 from tenuto.kernel import events as e
-from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of, step_id
-from tenuto.kernel.compensation import POLICIES
-from tenuto.kernel.definition import RetryPolicy, Step
-from tenuto.kernel.retry import MATRIX, MAX_LOSSES
+from tenuto.kernel.address import Ref, fan_of, parent_of, step_id
+from tenuto.kernel.definition import CompensationOrder, ErrorClass, RetryPolicy, Step
 
 from .model import AUTOMATIC, Model, Track
 from .trace import Violation
+
+MAX_LOSSES = 3
+MAX_DISPATCHES = 10
+
+
+class Policy(NamedTuple):
+    order: Literal["reverse", "layers", "all"]
+    on_failure: Literal["stop", "break_if_critical", "go_on"]
+    max_attempts: int
+
+
+# Written down once more, from the documents: a rule that reads the kernel's own table would believe whatever it says.
+POLICIES: dict[CompensationOrder, Policy] = {
+    "STRICT_SEQUENTIAL": Policy("reverse", "stop", 1),
+    "GROUPED_PARALLEL": Policy("layers", "stop", 1),
+    "RETRY_WITH_BACKOFF": Policy("reverse", "stop", 5),
+    "CIRCUIT_BREAKER": Policy("reverse", "break_if_critical", 1),
+    "BEST_EFFORT_PARALLEL": Policy("all", "go_on", 1),
+}
+DELAYS: dict[ErrorClass, tuple[int, int]] = {  # the first delay and the longest
+    "TRANSIENT": (100, 30_000),
+    "RETRYABLE": (100, 30_000),
+    "INDETERMINATE": (100, 30_000),
+    "RATE_LIMITED": (1_000, 300_000),
+    "DEPENDENCY_FAILED": (5_000, 300_000),
+}
+HONOURS_RETRY_AFTER: tuple[ErrorClass, ...] = ("RATE_LIMITED", "DEPENDENCY_FAILED")
 
 AFTER_THE_END = (e.RunOpened, e.HoldChanged, e.ReviewResolved)
 PROBES = ("guard", "reconcile")
@@ -85,7 +112,7 @@ def _check_forward(model: Model, track: Track, ref: Ref) -> None:
 def _check_repetition(track: Track, ref: Ref) -> None:
     step = track.node.step
     require(not track.unsafe or step.safety != "NOT_SAFE_TO_RETRY", "NOT_SAFE is not begun twice", ref)
-    require(track.refusals <= 10, "dispatches are bounded", ref)
+    require(track.refusals < MAX_DISPATCHES, "dispatches are bounded", ref)
     if not track.last or track.last == "undispatched":
         return
     allowed = step.retry_policy.max_attempts + track.human
@@ -257,6 +284,8 @@ def check_event(model: Model, entry: e.Entry) -> None:
         case e.ProbeAnswered():
             again = event.verdict == "retry"
             require(not again or event.answer == "not_done", "only a recorded `not done` permits a repetition", event)
+        case e.NodesClosed():
+            _check_awaited(model, event)
         case e.ScopeOpened():
             check_order(model, event.path)
         case e.ScopeRestarted():
@@ -291,10 +320,10 @@ def _check_failure(model: Model, at: int, event: e.AttemptFailed | e.AttemptTime
         require(event.retry_at >= at + least, "back-off is respected", f"{event}: at least {least}")
 
 
-def _least_delay(policy: RetryPolicy, error_class: str, tries: int) -> int:
-    rule = MATRIX[error_class]  # type: ignore[index]  # an event's class is one of the literals
-    initial = rule.initial_ms if policy.initial_delay_ms is None else policy.initial_delay_ms
-    most = rule.max_ms if policy.max_delay_ms is None else policy.max_delay_ms
+def _least_delay(policy: RetryPolicy, error_class: ErrorClass, tries: int) -> int:
+    first, longest = DELAYS[error_class]
+    initial = first if policy.initial_delay_ms is None else policy.initial_delay_ms
+    most = longest if policy.max_delay_ms is None else policy.max_delay_ms
     factor = 2 ** (tries - 1) if policy.backoff_strategy == "exponential" else 1
     return int(min(initial * factor, most) * (1 - policy.jitter))
 
@@ -311,6 +340,18 @@ def _check_loss(model: Model, loss: e.Loss) -> None:
         require(track.begun or not unsafe, "NOT_SAFE that never began is not lost", loss)
         require(loss.verdict != "retry" or track.node.step.safety == "SAFE_TO_RETRY", "only safe steps ...", loss)
         require(track.losses <= MAX_LOSSES, "losses are bounded", loss)
+
+
+def _check_awaited(model: Model, event: e.NodesClosed) -> None:
+    """What runs is awaited, whoever closes around it."""
+    tracks = [model.tracks[path] for path in event.paths if path in model.tracks]
+    running = [track for track in tracks if track.open is not None and not _never_begins(track)]
+    require(not running, "running attempts are awaited", event)
+
+
+def _never_begins(track: Track) -> bool:
+    """An attempt that must be recorded before it begins, and was not."""
+    return track.node.step.safety == "NOT_SAFE_TO_RETRY" and not track.node.outside and not track.begun
 
 
 def _check_restart(model: Model, event: e.ScopeRestarted) -> None:
@@ -357,7 +398,3 @@ def _check_finish(model: Model, event: e.ExecutionFinished) -> None:
 def check_charges(model: Model) -> None:
     require(0 <= model.charged <= model.hold or model.hold == 0, "never charged above the hold", model.charged)
     require(model.hold > 0 or model.charged == 0, "never charged above the hold", model.charged)
-
-
-def is_root(path: str) -> bool:
-    return path == ROOT

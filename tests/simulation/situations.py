@@ -53,6 +53,7 @@ SITUATIONS = (
     "callback doubled",
     "callback with a forged lease",
     "callback from an older attempt",
+    "message about an attempt that never was",
     "dispatch refused",
     "dispatch refused to its cap",
     "dispatch unconfirmed but delivered",

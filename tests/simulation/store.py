@@ -5,7 +5,7 @@ from typing import Literal
 
 from tenuto.kernel import codec
 from tenuto.kernel.events import Entry
-from tenuto.kernel.evolve import fold
+from tenuto.kernel.evolve import evolve, fold
 from tenuto.kernel.facts import Fact
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
@@ -31,10 +31,14 @@ class Store:
     snapshot: tuple[int, bytes] | None = None
     mailbox: list[Envelope] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.committed = Execution(self.plan)  # for looking at: whoever decides loads a state of their own
+
     def append(self, entries: list[Entry], consumed: list[Envelope]) -> None:
         for entry in entries:
             assert entry.seq == len(self.history) + 1, "the primary key (execution, seq) refuses this"
             self.history.append(codec.encode_entry(entry))
+            evolve(self.committed, codec.decode_entry(self.history[-1]))
         for envelope in consumed:
             if envelope in self.mailbox:
                 self.mailbox.remove(envelope)

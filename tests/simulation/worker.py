@@ -12,12 +12,12 @@ from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.decide.attempts import needs_begin
+from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.state import Execution
 
 from .effects import Call, generation_of, node_of, timeout_of
-from .invariants import refs_of
+from .model import refs_of
 from .store import Envelope
 
 if TYPE_CHECKING:
@@ -108,8 +108,15 @@ class Worker:
                 self.after(world.latency(), self.read_back)
             case "failed":
                 world.sometimes("commit failed")
-                world.sometimes("commit failed with facts decided on top of it", bool(self.unsent))
-                self.start_over()
+                self.after(world.latency(), self.refused)
+
+    def refused(self) -> None:
+        """The store said no: nothing of the batch is there."""
+        if self.world.store.epoch != self.epoch:
+            self.fenced()
+            return
+        self.world.sometimes("commit failed with facts decided on top of it", bool(self.unsent))
+        self.start_over()
 
     def read_back(self) -> None:
         """After an unknown outcome: never assume, look."""

@@ -8,6 +8,7 @@ Everything is drawn from the seed, in one thread, so a seed is a run.
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from typing import Literal
 
@@ -23,8 +24,8 @@ from tenuto.kernel.effects import DispatchAttempt, RequestAdmission, RequestHold
 from tenuto.kernel.state import Execution
 
 from .effects import Call, Handlers, Oracle, draw_habits, node_of
-from .invariants import Monitor, portrait, refs_of
-from .observe import observe
+from .invariants import Monitor, portrait
+from .model import refs_of
 from .outside import Outside, draw_manners
 from .people import People
 from .programs import draw_program
@@ -118,7 +119,7 @@ class World:
         self.queue: list[tuple[int, int, Callable[[], None]]] = []
         self.planned = 0
         self.store = Store(self.program.plan)
-        self.monitor = Monitor(self.program.plan)
+        self.monitor = Monitor(self.program.plan, self.situations)
         self.oracle = Oracle()
         self.handlers = Handlers(self.rng, draw_habits(self.rng), self.oracle, self.program.planned)
         self.faults = Faults(self, draw_rates(self.rng))
@@ -185,6 +186,7 @@ class World:
     def check_quiet(self) -> None:
         """Nothing is under way any more: it ended, or somebody is asked for something."""
         state = self.seen()
+        self._check_doubts()
         require(not self.store.mailbox, "mail is consumed", self.store.mailbox)
         folded = self.store.load(from_snapshot=False)
         require(portrait(folded) == portrait(state), "state = fold(history)", "at quiescence")
@@ -193,6 +195,13 @@ class World:
         asks = [review for review in state.reviews.values() if review.kind != "dead_letter"]
         surfaced = state.pause is not None or asks or state.waits
         require(surfaced, "every execution ends or is surfaced", f"{state.status}, agenda {list(state.agenda)}")
+
+    def _check_doubts(self) -> None:
+        """Whoever terminates is told which unsafe effects may have been under way (K-5)."""
+        model = self.monitor.model
+        for ref in model.cut_off:
+            begun = ref in self.oracle.refs
+            require(not begun or ref.path in model.asked, "what was cut off unsafely is asked about", ref)
 
     # -- Starting ------------------------------------------------------------------------------------------------------
 
@@ -230,9 +239,7 @@ class World:
 
     def seen(self) -> Execution:
         """The state as somebody outside may know it: of the owner, or as it was recorded."""
-        if self.owner is not None:
-            return self.owner.state
-        return self.store.load(from_snapshot=False)
+        return self.owner.state if self.owner is not None else self.store.committed
 
     def load(self) -> Execution:
         use = self.rng.random() < self.faults.rates.snapshot and self.store.snapshot is not None
@@ -241,17 +248,22 @@ class World:
 
     def rewound(self, state: Execution) -> None:
         """What was decided and not committed never was."""
-        self.monitor.rewind(self.store.read())
+        self.forget_undecided()
         state.changed.clear()
         require(
             portrait(state) == portrait(self.monitor.shadow), "state = fold(history)", "after loading from the store"
         )
 
+    def forget_undecided(self) -> None:
+        if self.monitor.shadow.seq != len(self.store.history):
+            self.monitor.rewind(self.store.read())
+        self.monitor.in_hand = set(self.monitor.shadow.agenda)
+
     def poke(self) -> None:
         """Somebody looks for executions that nobody owns and that have something to do."""
         if self.owner is not None or self.claim_at is not None:
             return
-        state = self.store.load(from_snapshot=False)
+        state = self.store.committed
         delay: int | None = None
         if self.store.mailbox or any(isinstance(effect, RunAttempt) for effect in state.agenda.values()):
             delay = self.rng.randint(0, 300)
@@ -296,7 +308,7 @@ class World:
     def _abandoned(self) -> None:
         """Its lease runs out, then somebody takes over. What it had not committed is forgotten at once."""
         self.owner = None
-        self.monitor.rewind(self.store.read())
+        self.forget_undecided()
         self.claim_at = self.time + self.rng.randint(0, LEASE_MS)
         self.after(self.claim_at - self.time, self.claim)
 
@@ -354,7 +366,7 @@ class World:
         if self.faults.commit(receiver) == "ok":
             self.append(entries, [envelope])
         else:
-            self.monitor.rewind(self.store.read())
+            self.forget_undecided()
             self.after(50, lambda: self.deliver(envelope))
         self.poke()
 
@@ -365,7 +377,6 @@ class World:
         for entry in decision.entries:
             grants = " ".join(f"+{'/'.join(map(str, ref))}" for grant in entry.grants for ref in refs_of(grant))
             self.note(f"    {entry.seq} {_short(entry.event)} {grants}")
-        observe(self.situations, self.monitor, fact, decision, now)
         self.monitor.decided(fact, decision, state, now)
 
     def append(self, entries: list[e.Entry], consumed: list[Envelope]) -> None:
@@ -373,7 +384,7 @@ class World:
         self.store.append(entries, consumed)
         if not entries:
             return
-        state = self.store.load(from_snapshot=False)
+        state = self.store.committed
         if self.rng.random() < self.faults.rates.snapshot / 4:
             self.store.snapshot = (state.seq, codec.encode_snapshot(state))
         for key, effect in state.agenda.items():
@@ -398,6 +409,11 @@ class World:
     def acknowledged(self, worker: Worker, items: list[Item]) -> None:
         if worker.state.finished is not None and not worker.unsent and not worker.calls:
             worker.release()
+
+    def was_granted(self, ref: Ref) -> bool:
+        """Whether there was such an attempt: of one that there was, anybody may hold an answer."""
+        track = self.monitor.model.tracks.get(ref.path)
+        return track is not None and ref.number <= track.numbers[ref.phase]
 
     def begins(self, state: Execution, ref: Ref, key: str, generation: int) -> None:
         node = node_of(state, ref.path)
@@ -433,12 +449,14 @@ class World:
             self.watch_clock(worker)
 
 
+@lru_cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    fields = msgspec.structs.fields(kind)
+    return tuple((field.name, field.default) for field in fields if field.name not in ("at", "execution"))
+
+
 def _short(value: msgspec.Struct) -> str:
     """One line, without what is at its default: payloads have no `repr` that is the same in every process."""
-    given = {
-        field.name: value_of
-        for field in msgspec.structs.fields(value)
-        if (value_of := getattr(value, field.name)) != field.default and field.name not in ("at", "execution")
-    }
+    given = {name: given for name, default in _fields(type(value)) if (given := getattr(value, name)) != default}
     text = f"{type(value).__name__} {msgspec.json.encode(given, enc_hook=repr).decode()}"
     return text if len(text) < 300 else f"{text[:298]}…"

@@ -12,6 +12,7 @@ from jsonschema_rs import ValidationErrorKind as Kind
 from tenuto.errors import DefinitionError, Problem
 from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Step, from_document
+from tenuto.kernel.validation.steps import HANDLED
 
 from .schema import definition_schema as definition_schema
 from .schema import document_validator, pointer, schema_problem
@@ -20,7 +21,6 @@ from .translate import attempt_timeout
 Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
 
 MAX_BYTES = 4 * 1024 * 1024
-HANDLED = ("task", "external_call", "notify")
 
 
 def read_document(source: Source) -> Definition:

@@ -114,7 +114,7 @@ def _steps_of(cls: type) -> dict[str, object]:
     found: dict[str, object] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
-            if isinstance(value, Declared) or hasattr(value, STEP):
+            if isinstance(value, Declared) or isinstance(getattr(value, STEP, None), StepSettings):
                 found[name] = value
             elif name in found and not callable(value) and not isinstance(value, staticmethod | classmethod):
                 del found[name]

@@ -8,6 +8,10 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from tenuto.values.hooks import name_of as describe
+
+__all__ = ["accepts_none", "describe", "elements", "fits", "is_unknown", "members", "same"]
+
 NoneType = type(None)
 _ARRAYS = (list, tuple, set, frozenset, collections.abc.Collection)
 _MAPS = (dict, collections.abc.Mapping)
@@ -67,12 +71,6 @@ def elements(annotation: Any) -> Any:
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
         return Any
     return arguments[0] if arguments else Any
-
-
-def describe(annotation: Any) -> str:
-    if isinstance(annotation, type) and not get_args(annotation):
-        return annotation.__qualname__
-    return str(annotation).replace("typing.", "")
 
 
 def _one_fits(source: Any, target: Any) -> bool:

@@ -1,5 +1,6 @@
 """The way in for the engine: whatever was written, in whichever way, becomes a `Program` or a `DefinitionError`."""
 
+import inspect
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TypeGuard
@@ -125,8 +126,8 @@ def _id_of(ref: StepRef) -> str:
 
 def handlers_in(module: ModuleType) -> dict[str, Function]:
     """The functions of a module that `@handler("name")` gave names to."""
-    found = [(name, value) for value in vars(module).values() for name in getattr(value, HANDLER_NAMES, ())]
-    return {name: function for name, function in found if callable(function)}
+    functions = [value for value in vars(module).values() if inspect.isroutine(value)]
+    return {name: function for function in functions for name in getattr(function, HANDLER_NAMES, ())}
 
 
 def handlers_running(program: Program, function: Function) -> tuple[str, ...]:

@@ -192,6 +192,8 @@ class Translator:
             self.refuse("foreach", "misplaced", text)
             return None
         ref, path = given.source
+        if not re.match(r"result\b", path):
+            self.refuse("foreach", "bad_path", f'the path {path!r} must begin with `result`, as in "result.people"')
         id = structure.id_of(ref, f"{self.where}, foreach")
         return None if id is None else f"{step_expression(id)}.{path}"
 

@@ -15,8 +15,8 @@ from .address import Ref
 from .definition import JSON
 from .effects import DispatchAttempt, Effect, EffectKey, RequestAdmission, RequestHold, RunAttempt
 from .events import Entry, Failure
-from .facts import Answer, Fact
 from .evolve import ADMISSION, HOLD, restore_node, set_timer
+from .facts import Answer, Fact
 from .plan import Node, Plan
 from .state import (
     CancelState,
@@ -118,6 +118,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     waits: dict[str, dict[str, None]]
     marks: dict[str, str]
     nodes: dict[str, StepState | FanState | ScopeState]
+    last_done: int
     latest: dict[str, str]
     compensable: dict[str, int]
     undo: UndoState | None
@@ -126,43 +127,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     timers: list[tuple[TimerKind, str, int]]
 
 
-_SAME = [
-    "id",
-    "tenant",
-    "rules",
-    "seq",
-    "at",
-    "epoch",
-    "run",
-    "finished",
-    "outcome",
-    "failure",
-    "correlation_id",
-    "priority",
-    "input",
-    "by_step",
-    "each",
-    "variables",
-    "payloads",
-    "concurrency_key",
-    "admitted",
-    "cancel",
-    "pause",
-    "hold",
-    "charged",
-    "refunded",
-    "retry_hold",
-    "budget_left",
-    "replans",
-    "waits",
-    "marks",
-    "nodes",
-    "latest",
-    "compensable",
-    "undo",
-    "reviews",
-    "moving",
-]
+# What a snapshot holds as the state does; the others have another shape there.
+_OTHERS = ("format", "error_times", "ok_times", "signals", "timers")
+_SAME = tuple(name for name in Snapshot.__struct_fields__ if name not in _OTHERS)
 
 
 def encode_snapshot(state: Execution) -> bytes:

@@ -5,10 +5,11 @@ writes every default out, so that a definition has exactly one text and one cont
 """
 
 import hashlib
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 if TYPE_CHECKING:
     JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
@@ -64,6 +65,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     jitter: float = 0.1
     timeout_ms: int = 30 * SECOND
     retry_on_classes: tuple[ErrorClass, ...] = RETRIED_BY_DEFAULT
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "jitter", float(self.jitter))  # 0 and 0.0 are one text
 
 
 class Branch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,6 +159,9 @@ class Escalation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     error_rate: float = 0.5
     min_sample: int = 10
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "error_rate", float(self.error_rate))
+
 
 class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_ms: int | None = None
@@ -220,6 +227,29 @@ def content_hash(definition: Definition) -> str:
 def to_document(definition: Definition) -> JSON:
     document: JSON = msgspec.json.decode(canonical(definition))
     return document
+
+
+def differences(old: JSON, new: JSON) -> list[str]:
+    """Where two documents differ, as pointers that name steps by their ids. All steps, if only their order differs."""
+    return _differences(old, new, "") or ["/steps"]
+
+
+def _differences(old: JSON, new: JSON, at: str) -> list[str]:
+    before, after = _parts(old), _parts(new)
+    if before is None or after is None:
+        return [] if old == new else [at]
+    names = {**before, **after}
+    return [found for name in names for found in _differences(before.get(name), after.get(name), f"{at}/{name}")]
+
+
+def _parts(document: JSON) -> dict[str, JSON] | None:
+    if isinstance(document, list):
+        return {str(part["step_id"] if _is_node(part) else index): part for index, part in enumerate(document)}
+    return document if isinstance(document, dict) else None
+
+
+def _is_node(document: JSON) -> TypeGuard[dict[str, JSON]]:
+    return isinstance(document, dict) and "step_id" in document
 
 
 def from_document(document: dict[str, JSON]) -> Definition:

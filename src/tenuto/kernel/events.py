@@ -89,6 +89,8 @@ class RunOpened(Recorded, frozen=True, array_like=True, tag="run"):
     pending_until: int | None = None
     admitted: bool = True
     hold: int = 0
+    from_step: str | None = None
+    again: bool = False
 
 
 class ExecutionFinished(Recorded, frozen=True, array_like=True, tag="finished"):
@@ -99,6 +101,7 @@ class ExecutionFinished(Recorded, frozen=True, array_like=True, tag="finished"):
     charged: int = 0
     refunded: int = 0
     retry_hold: int = 0
+    output_seq: int = 0  # where the output is, when it is the last step's result
 
 
 class Paused(Recorded, frozen=True, array_like=True, tag="paused"):

@@ -132,6 +132,13 @@ class Taken(Reading, frozen=True, kw_only=True, tag=True):
     lease_ms: int = 15_000
 
 
+class Lost(Reading, frozen=True, kw_only=True, tag=True):
+    """The worker of a queue that had these attempts is gone."""
+
+    refs: tuple[Ref, ...]
+    lease_ms: int = 15_000
+
+
 class Returned(Reading, frozen=True, kw_only=True, tag=True):
     """A worker leaves in good order and never began these attempts."""
 
@@ -204,6 +211,7 @@ Fact: TypeAlias = (
     | DispatchRefused
     | Acked
     | Taken
+    | Lost
     | Returned
     | Tick
     | Signal

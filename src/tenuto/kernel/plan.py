@@ -105,7 +105,17 @@ class Node:
 class Plan:
     """A definition, validated and compiled. `watched` are the steps whose results an expression of the plan reads."""
 
-    __slots__ = ("concurrency_key", "definition", "has_queues", "hash", "output", "reads_input", "root", "watched", "watches_all")
+    __slots__ = (
+        "concurrency_key",
+        "definition",
+        "has_queues",
+        "hash",
+        "output",
+        "reads_input",
+        "root",
+        "watched",
+        "watches_all",
+    )
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition

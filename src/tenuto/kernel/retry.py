@@ -5,9 +5,10 @@ The documentation page "Retries" and its tests are made from `MATRIX`, `EXCEPTIO
 
 from typing import Literal, NamedTuple
 
-from .address import chance
+from .address import Ref, chance
 from .definition import ErrorClass, RetryPolicy, Step
 from .events import Verdict
+from .plan import Node
 
 MAX_LOSSES = 3
 MAX_DISPATCHES = 10
@@ -126,9 +127,14 @@ def _may_retry(step: Step, error_class: ErrorClass, tries: int) -> bool:
     return allowed and MATRIX[error_class].retried and tries < policy.max_attempts
 
 
-def may_try_again(step: Step, tries: int) -> bool:
+def may_try_again(step: Step, tries: int, losses: int = 0) -> bool:
     """Whether a recorded "not done" leaves an attempt to make."""
-    return tries < step.retry_policy.max_attempts
+    return tries < step.retry_policy.max_attempts and losses <= MAX_LOSSES
+
+
+def needs_begin(node: Node, ref: Ref) -> bool:
+    """Whether a worker must record `AttemptBegun` before it calls the handler of this attempt."""
+    return ref.phase == "forward" and not node.is_scope and node.step.safety == "NOT_SAFE_TO_RETRY"
 
 
 def judge_undo(error_class: ErrorClass, tries: int, losses: int, max_attempts: int, *, lost: bool) -> Verdict:

@@ -110,6 +110,7 @@ class StepState(Struct, tag="step"):
     open: OpenAttempt | None = None
     number: int = 0
     tries: int = 0
+    tried: int = 0  # the last attempt that was counted as a try
     losses: int = 0
     refused_dispatches: int = 0
     generation: int = 1
@@ -131,6 +132,7 @@ class StepState(Struct, tag="step"):
     undo: UndoStatus = "none"
     undo_number: int = 0
     undo_tries: int = 0
+    undo_losses: int = 0
     undo_seq: int = 0
     undo_failure: Failure | None = None
 
@@ -197,6 +199,7 @@ class ScopeState(Struct, tag="scope"):
     # A flow has one child at a time: where it began, what was last closed, the edge that was chosen for it.
     start: str | None = None
     current: str | None = None
+    last_failed: str | None = None
     taken: str | None = None
     visits: dict[str, int] = {}
     # Children that a planner added, as documents, and how often it was asked.
@@ -275,6 +278,7 @@ class Execution:
         "hold",
         "id",
         "input",
+        "last_done",
         "latest",
         "marks",
         "moving",
@@ -336,6 +340,7 @@ class Execution:
         self.waits: dict[str, dict[str, None]] = {}
         self.marks: dict[str, str] = {}
         self.nodes: dict[str, NodeState] = {}
+        self.last_done = 0  # the event that holds the last result
         self.latest: dict[str, str] = {}  # of the steps that expressions read: where each was last closed
         self.compensable: dict[str, int] = {}  # completed steps that can be undone, in the order they completed
         self.undo: UndoState | None = None

@@ -21,6 +21,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.decide import decide
 from tenuto.kernel.decide.attempts import holder_of
+from tenuto.kernel.definition import JSON, differences, to_document
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ExecutionStarted
 from tenuto.kernel.state import Execution
@@ -51,12 +52,14 @@ class Record:
     """One execution, and what this process has under way for it. To its attempts it is the `Host`."""
 
     __slots__ = (
+        "epoch",
         "flaw",
         "held",
         "history",
         "idempotency_key",
         "is_active",
         "jobs",
+        "owned",
         "parked",
         "payloads",
         "performer",
@@ -79,6 +82,8 @@ class Record:
         self.history: list[Entry] = []
         self.payloads: Payloads
         self.rank = NORMAL
+        self.epoch = 1
+        self.owned = True  # this process has the right to go on with it
         self.is_active = True  # it counts for its concurrency key
         self.unkept = 0  # decisions whose record is not kept yet
         self.jobs: dict[Ref, Job] = {}
@@ -238,7 +243,7 @@ class Worker(ABC):
             self._performers[program.name, program.version] = Performer(program, self._handlers)
             return
         if known.program.plan.hash != program.plan.hash:
-            raise changed_plan(program)
+            raise changed_plan(program, to_document(known.program.plan.definition))
         known.replace(program)
         self._unpark()
 
@@ -283,7 +288,7 @@ class Worker(ABC):
         """Decides. What follows, follows when that is kept. `rank` is where its attempts stand in the queues."""
         state = record.state
         try:
-            decision = decide(state, fact, self._now())
+            decision = decide(state, fact, self._now(), record.epoch)
         except Exception as error:
             self._break(record, error)
             raise
@@ -375,9 +380,15 @@ class Worker(ABC):
         if role.handler is None or not self._works:
             self._park(record, ref, Waiting("no_worker", role.handler_name or ""))
             return
+        lane = self._lane(role)
+        waits = lane.waiting or role.limits or role.begins or record.zombies or self._closing
+        if not waits and lane.running < lane.size:
+            lane.running += 1  # the way most attempts go: there is nothing to wait for
+            self._run(record, ref, role)
+            return
         ticket = Ticket(record, ref, role)
         record.tickets[ref] = ticket
-        self._lane(role).enter(record, self._rank(record, ref.phase, rank), role.limits, ticket)
+        lane.enter(record, self._rank(record, ref.phase, rank), role.limits, ticket)
 
     def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
         """Whether this process runs the attempt of a queue by itself."""
@@ -465,13 +476,12 @@ class Worker(ABC):
     def _apply_ending(self, record: Record, job: Job, ending: Ending) -> None:
         attempt = job.attempt
         ref, role = attempt.ref, attempt.role
-        match ending:
-            case None:
-                return
-            case Parked(why):
-                if ref in record.state.agenda:
-                    self._park(record, ref, Waiting("incompatible", why))
-                return
+        if ending is None:
+            return
+        if isinstance(ending, Parked):
+            if ref in record.state.agenda:
+                self._park(record, ref, Waiting("incompatible", ending.why))
+            return
         if role.dispatches:
             self._apply_dispatch(record, ref, ending)
             return
@@ -644,10 +654,12 @@ def _time_out(waiter: "asyncio.Future[Reading]", execution_id: str) -> None:
         waiter.set_exception(ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless."))
 
 
-def changed_plan(program: Program) -> DefinitionError:
-    text = "its plan is not the one that is known under this version: give it a new version"
+def changed_plan(program: Program, known: JSON) -> DefinitionError:
+    """`known` is the document that is kept under this version."""
+    text = "it is not what is known under this version: give the definition a new version"
+    places = differences(known, to_document(program.plan.definition))
     return DefinitionError(
         f"Definition {program.name!r}, version {program.version}, was changed.",
-        problems=[Problem(f"{program.name}@{program.version}", "changed_plan", text)],
+        problems=[Problem(place, "changed_plan", text) for place in places],
         code="definition_changed",
     )

@@ -38,7 +38,7 @@ COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
 MIGRATION_LOCK = 7_311_004_225
-WORK_CHANNEL = "tenuto_work"
+_CLAIMANT = "EXISTS (SELECT 1 FROM sessions WHERE id = $1 AND ended_at IS NULL)"
 
 _COMMIT = f"""
 WITH lease AS ({LIVE}),
@@ -72,9 +72,10 @@ freed AS (
 written AS (
     INSERT INTO events (execution, seq, count, body)
     SELECT a.execution, a.seq, a.count, a.body
-    FROM lease, unnest($35::text[], $36::bigint[], $37::int[], $38::bytea[], $39::bool[])
-        AS a (execution, seq, count, body, is_start)
-    WHERE NOT a.is_start OR a.execution IN (SELECT id FROM new)
+    FROM lease, unnest($35::text[], $36::bigint[], $37::int[], $38::bytea[], $39::text[])
+        AS a (execution, seq, count, body, needs)
+    WHERE CASE a.needs WHEN 'start' THEN a.execution IN (SELECT id FROM new)
+        WHEN 'move' THEN a.execution IN (SELECT id FROM moved) ELSE true END
 )
 SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
     ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved"""
@@ -169,12 +170,13 @@ class PostgresStore:
         started = {start.id for start in starts}
         moves = [p for p in batch.standings.values() if p.id not in started and p.id not in refused]
         appends = [a for a in batch.appends if a.execution not in refused]
+        needs = {**dict.fromkeys(started, "start"), **{move.id: "move" for move in moves}}
         row = await self._committer.fetchrow(
             _COMMIT,
             session,
             *_columns([_execution(start, batch.standings[start.id]) for start in starts], 23),
             *_columns([_move(standing) for standing in moves], 10),
-            *_columns([(a.execution, a.seq, a.count, a.body, a.execution in started) for a in appends], 5),
+            *_columns([(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], 5),
             limited,
         )
         assert row is not None
@@ -347,7 +349,7 @@ class PostgresStore:
 
     async def _claim(self, session: str, where: str, plans: Sequence[str], limit: int) -> list[Claim]:
         rows = await self._pool.fetch(
-            f"WITH free AS (SELECT id FROM executions WHERE {where} ORDER BY priority DESC, wake_at LIMIT $3 "
+            f"WITH free AS (SELECT id FROM executions WHERE {where} AND {_CLAIMANT} ORDER BY priority DESC, wake_at LIMIT $3 "
             "FOR UPDATE SKIP LOCKED) "
             "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL FROM free WHERE e.id = free.id "
             "RETURNING e.id, e.epoch, e.definition, e.version",
@@ -359,7 +361,7 @@ class PostgresStore:
         async with translated():
             row = await self._pool.fetchrow(
                 "UPDATE executions SET owner = $1, epoch = epoch + 1, wake_at = NULL WHERE id = $2 AND (owner IS NULL "
-                "OR owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL)) "
+                f"OR owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL)) AND {_CLAIMANT} "
                 "RETURNING id, epoch, definition, version",
                 session, execution,
             )  # fmt: skip

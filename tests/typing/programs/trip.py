@@ -68,4 +68,4 @@ async def main() -> None:
         handle = await engine.start(BookTrip, Trip("Oslo", 90_00), idempotency_key="trip-42")
         assert_type(handle, Handle[Charge])
         assert_type(await handle.output(), Charge)
-        await engine.execute(BookTrip, "Oslo")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        await engine.execute(BookTrip, "Oslo")  # type: ignore[misc]  # pyright: ignore[reportCallIssue, reportArgumentType]

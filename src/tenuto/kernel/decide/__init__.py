@@ -27,9 +27,14 @@ class Decision(Struct, frozen=True):
     answer: f.Answer
 
 
-def decide(state: Execution, fact: f.Fact, now: int) -> Decision:
-    """Decides one fact. `state` is changed; if the entries cannot be committed it must be thrown away."""
+def decide(state: Execution, fact: f.Fact, now: int, epoch: int | None = None) -> Decision:
+    """Decides one fact. `state` is changed; if the entries cannot be committed it must be thrown away.
+
+    `epoch` is that of the owner who decides; left out, it is the one of the last entry.
+    """
     turn = Turn(state, now)
+    if epoch is not None:
+        turn.epoch = epoch
     if isinstance(fact, f.Taken):  # whatever is granted in this turn, by timers too, is granted to the new owner
         turn.epoch = max(fact.epoch, state.epoch)
     elif isinstance(fact, f.Start) and fact.owned:  # epoch 0 is nobody's: what was granted under it cannot be lost
@@ -56,6 +61,7 @@ _DECIDE: dict[type, Callable[..., f.Answer]] = {  # type: ignore[explicit-any]  
     f.DispatchRefused: attempts.dispatch_refused,
     f.Acked: attempts.acked,
     f.Taken: attempts.taken,
+    f.Lost: attempts.lost,
     f.Returned: attempts.returned,
     f.Tick: _tick,
     f.Signal: people.signaled,

@@ -32,7 +32,7 @@ from tenuto.kernel.events import (
 from tenuto.kernel.evolve import scope_at
 from tenuto.kernel.expression import evaluate_bool, evaluate_key, evaluate_list
 from tenuto.kernel.plan import Node
-from tenuto.kernel.retry import MATRIX
+from tenuto.kernel.retry import MATRIX, needs_begin
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, NodeState, ScopeState, StepState
 
 from .ending import advance_undo, end
@@ -320,7 +320,8 @@ def restart_point(state: Execution, path: str, at: str | None = None) -> tuple[s
     if at is not None:
         begin = next((path for path in reversed(reached) if step_id(path) == at), None)
     else:
-        begin = next(path for path in reached if path == scope.current or _is_unmade(state, state.nodes[path]))
+        failed = scope.last_failed or scope.current
+        begin = next(path for path in reached if path == failed or _is_unmade(state, state.nodes[path]))
     before = reached if begin is None else reached[: reached.index(begin)]
     visits = {segment.id: segment.visit or 1 for segment in (segments(path)[-1] for path in before)}
     return at if begin is None else step_id(begin), visits
@@ -499,7 +500,7 @@ def close_scope(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: F
 def _stop_child(turn: Turn, path: str) -> None:
     node = turn.state.nodes[path]
     if isinstance(node, ScopeState):
-        if node.status == "open":
+        if node.status == "open" or node.outcome == "retry":
             close_scope(turn, node, "canceled", None)
         _settle(turn, node)
     elif isinstance(node, FanState):
@@ -511,12 +512,17 @@ def _stop_child(turn: Turn, path: str) -> None:
 
 def _stop_clones(turn: Turn, fan: FanState) -> None:
     for step in list(fan.live.values()):
-        if step.status in ("retrying", "awaiting_approval") and not _must_be_awaited(step):
+        if step.status in ("running", "retrying", "awaiting_approval") and not _must_be_awaited(step):
             cancel_step(turn, step)
 
 
 def _must_be_awaited(step: StepState) -> bool:
-    """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited."""
+    """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited.
+
+    Nor is an attempt that must be recorded before it begins, and was not: it never will.
+    """
+    if step.open is not None and not step.node.outside and needs_begin(step.node, step.open.ref):
+        return step.open.begun_at > 0
     return step.open is not None or (step.status in ("retrying", "awaiting_approval") and _is_unknown(step))
 
 
@@ -549,7 +555,9 @@ def _settle(turn: Turn, scope: ScopeState) -> bool:
             return False
         if outcome == "succeeded" and scope.status == "open" and not _is_over(turn, scope):
             if scope.status == "open":
-                scope = _next_visit(turn, scope)
+                if not _repeat(turn, scope):
+                    return True
+                scope = scope_at(state, _next_visit(scope))
                 _start_children(turn, scope)
             continue
         if scope.path != ROOT:
@@ -582,6 +590,8 @@ def _outcome(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failure
         assert scope.outcome is not None
         if scope.outcome == "retry" and state.cancel is not None:
             return "canceled", None
+        if scope.outcome == "retry" and (state.budget_left <= 0 or _parent_is_closing(state, scope)):
+            return "failed", scope.failure
         return scope.outcome, scope.failure
     if scope.node.is_flow:
         if _flow_target(state, scope) == SUCCEED:
@@ -602,6 +612,10 @@ def _outcome(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failure
     return "skipped", None
 
 
+def _parent_is_closing(state: Execution, scope: ScopeState) -> bool:
+    return scope.path != ROOT and scope_of(state, scope.path).status != "open"
+
+
 def _tried_in_vain(state: Execution, scope: ScopeState) -> bool:
     """Whether a step in this scope that is not safe to retry was tried and not completed: a round would retry it."""
     for path in scope.touched:
@@ -611,9 +625,15 @@ def _tried_in_vain(state: Execution, scope: ScopeState) -> bool:
                 return True
         elif node.node.step.safety == "NOT_SAFE_TO_RETRY":
             steps = node.live.values() if isinstance(node, FanState) else (node,)
-            if any(not step.done and step.tries + step.losses > 0 for step in steps):
+            if any(_may_have_begun(step) for step in steps):
                 return True
     return False
+
+
+def _may_have_begun(step: StepState) -> bool:
+    """Of a step that is not safe to retry: whether an attempt of this round, of which nothing came, may have begun."""
+    gave_up = step.number > 0 and step.status in ("failed", "timed_out", "skipped")
+    return not step.done and (step.tries + step.losses > 0 or gave_up)
 
 
 def _restart(turn: Turn, scope: ScopeState) -> None:
@@ -645,14 +665,21 @@ def _is_over(turn: Turn, scope: ScopeState) -> bool:
     return False
 
 
-def _next_visit(turn: Turn, scope: ScopeState) -> ScopeState:
-    state = turn.state
+def _next_visit(scope: ScopeState) -> str:
     visit = (segments(scope.path)[-1].visit or 1) + 1
-    path = child_path(parent_of(scope.path), scope.node.id, visit=visit)
+    return child_path(parent_of(scope.path), scope.node.id, visit=visit)
+
+
+def _repeat(turn: Turn, scope: ScopeState) -> bool:
+    """Opens the next visit. False if an earlier run completed it: then its result is taken, and the repetition over."""
+    path = _next_visit(scope)
     timeout = scope.node.scope.timeout_ms
     turn.emit(ScopeRepeated(scope.path))
+    if _is_kept(turn.state, path):
+        turn.emit(NodesClosed((path,), "reused"))
+        return False
     turn.emit(ScopeOpened(path, None if timeout is None else turn.now + timeout))
-    return scope_at(state, path)
+    return True
 
 
 def _close(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:

@@ -2,9 +2,12 @@
 
 from typing import Literal
 
+from msgspec import ValidationError
+
+from tenuto.errors import ExpressionError
 from tenuto.kernel.address import Ref, fan_of, lease_id, review_id
 from tenuto.kernel.compensation import rollback, undo_policy
-from tenuto.kernel.definition import RetryPolicy
+from tenuto.kernel.definition import Definition, RetryPolicy, node_from_document
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import (
     AttemptAbandoned,
@@ -40,6 +43,7 @@ from tenuto.kernel.facts import (
     Done,
     Failed,
     Ignored,
+    Lost,
     NotDone,
     Outcome,
     Pending,
@@ -59,9 +63,11 @@ from tenuto.kernel.retry import (
     judge,
     judge_undo,
     may_try_again,
+    needs_begin,
     uncapped_delay_ms,
 )
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
+from tenuto.kernel.validation import problems
 
 from .advance import advance, close_scope, disposition, fail_child, fail_clone, fail_scope, settle_fan
 from .ending import advance_undo, open_undo_failure, undo_max_attempts
@@ -185,7 +191,7 @@ def succeed(turn: Turn, step: StepState, fact: Reported) -> None:
             outcome.result,
             charge,
             node.step.set_variable,
-            _mark(state, node),
+            mark_of(state, node),
             fact.build,
         )
     )
@@ -194,8 +200,14 @@ def succeed(turn: Turn, step: StepState, fact: Reported) -> None:
     go_on(turn, step)
 
 
-def _mark(state: Execution, node: Node) -> str | None:
-    return None if node.key is None else str(node.key.render(evaluation_scope(state, node.key)))
+def mark_of(state: Execution, node: Node) -> str | None:
+    """The key that a completed step leaves, so that another with the same one is passed over in this run."""
+    if node.key is None:
+        return None
+    try:
+        return str(node.key.render(evaluation_scope(state, node.key)))
+    except ExpressionError:
+        return None  # it could be made when the step began: what it reads was changed by others since
 
 
 def _charge(state: Execution, usage: int) -> tuple[int, bool]:
@@ -207,8 +219,10 @@ def _charge(state: Execution, usage: int) -> tuple[int, bool]:
 def _stop_for_credits(turn: Turn, path: str) -> None:
     """Nothing more can be paid for, whatever edges and failure modes there are."""
     failure = Failure("NON_RETRYABLE", "credits_exhausted", "the run used more than was reserved for it", path)
-    if turn.state.root.status == "open":
-        close_scope(turn, turn.state.root, "failed", failure)
+    root = turn.state.root
+    if root.status == "open":
+        close_scope(turn, root, "failed", failure)
+        advance(turn, root)
 
 
 def go_on(turn: Turn, step: StepState) -> None:
@@ -225,7 +239,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
     ref = fact.ref
     spec = step.node.step
     failure = Failure(outcome.error_class, outcome.code, outcome.summary, ref.path)
-    tries = step.tries + (ref != step.late)  # a late answer: this attempt was counted when it timed out or was lost
+    tries = step.tries + (ref.number > step.tried)  # an attempt that timed out, and answers late, is counted already
     charge, exhausted = _charge(state, outcome.usage)
     judgement = judge(
         spec,
@@ -415,10 +429,10 @@ def _probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
     match fact.outcome:
         case Done():
-            result, mark = fact.outcome.result, _mark(state, step.node)
+            result, mark = fact.outcome.result, mark_of(state, step.node)
             answer("done", "succeed", result=result, variable=spec.set_variable, key=mark)
             go_on(turn, step)
-        case NotDone() if may_repeat(state, step) and may_try_again(spec, step.tries):
+        case NotDone() if may_repeat(state, step) and may_try_again(spec, step.tries, step.losses):
             answer("not_done", "retry")
             try_again(turn, step)
         case NotDone():
@@ -490,7 +504,7 @@ def _undo_reported(turn: Turn, step: StepState, fact: Reported) -> None:
         failure = Failure("TRANSIENT", "attempt_timeout", "no answer from the handler in time", path)
         retry_after = None
     tries = step.undo_tries + 1
-    verdict = judge_undo(failure.error_class, tries, step.losses, undo_max_attempts(state, step), lost=False)
+    verdict = judge_undo(failure.error_class, tries, step.undo_losses, undo_max_attempts(state, step), lost=False)
     retry_at = None
     if verdict == "retry":
         policy = undo_policy(step.node.step, rollback(state).max_attempts)
@@ -507,9 +521,13 @@ def _undo_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
 
 def _plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
-    path, phase, number = fact.ref
+    path, _, number = fact.ref
     state = turn.state
     if isinstance(fact.outcome, Planned):
+        wrong = _why_unfit(scope, fact.outcome)
+        if wrong:
+            _plan_failed(turn, scope, fact, Failure("RETRYABLE", "bad_plan", wrong, path))
+            return
         spec = scope.node.scope
         superseded = tuple(p for p in scope.touched if p not in scope.superseded and _has_failed(state, p))
         room = spec.max_children - (len(scope.children) - len(scope.superseded) - len(superseded))
@@ -528,6 +546,22 @@ def _plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
     else:
         failure = Failure("TRANSIENT", "attempt_timeout", "no answer from the planner in time", path)
     _plan_failed(turn, scope, fact, failure)
+
+
+def _why_unfit(scope: ScopeState, planned: Planned) -> str:
+    """What keeps a planner's answer from being run: it is checked like any author's work."""
+    try:
+        children = tuple(node_from_document(document) for document in planned.children)
+    except ValidationError as error:
+        return f"not a list of steps: {error}"
+    known = [child.id for child in children if child.id in scope.by_id]
+    if known:
+        return f"ids that are taken: {', '.join(known)}"
+    if not children:
+        return ""
+    spec = scope.node.scope
+    found = problems(Definition(name="plan", mode=spec.mode, scheduling=spec.scheduling, steps=children))
+    return "; ".join(f"{problem.path}: {problem.message}" for problem in found[:3])
 
 
 def _plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure) -> None:
@@ -632,12 +666,12 @@ def _after_refusal(
 
 def acked(turn: Turn, fact: Acked) -> Answer:
     state = turn.state
-    step = find_step(state, fact.ref.path)
+    step = holder_of(state, fact.ref)
     if fact.lease != lease_id(state.id, fact.ref):
         return Ignored("stale_lease")
     if state.finished is not None:
         return Ignored("terminal")
-    if step is None:
+    if not isinstance(step, StepState):
         return Ignored("unknown")
     if step.open is None or step.open.ref != fact.ref:
         return Ignored(_staleness(step, fact.ref))
@@ -655,45 +689,63 @@ def acked(turn: Turn, fact: Acked) -> Answer:
 def taken(turn: Turn, fact: Taken) -> Answer:
     """A new owner: what the old one had in hand is lost, or, if it never began, simply runs."""
     state = turn.state
-    losses: list[Loss] = []
+    losses: list[Ref] = []
     again: list[Ref] = []
     for holder in _local_attempts(state, fact.epoch):
         open = holder.open
         assert open is not None
-        if not open.begun_at and (open.epoch == 0 or _needs_begin(holder, open.ref)):
-            again.append(open.ref)
-        else:
-            losses.append(_loss(turn, holder, open.ref, fact.lease_ms))
-    if losses:
-        turn.emit(AttemptLost(tuple(losses)))
-    elif state.finished is None and (("pending", "") in state.timers or state.epoch == 0):
+        never_begun = not open.begun_at and (open.epoch == 0 or needs_begin(holder.node, open.ref))
+        (again if never_begun else losses).append(open.ref)
+    unknown_owner = ("pending", "") in state.timers or state.epoch == 0
+    if not losses and not again and state.finished is None and unknown_owner:
         turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
     for ref in again:
         turn.grant(*ref)
-    for loss in losses:
-        _after_loss(turn, loss)
+    _lose(turn, losses, fact.lease_ms)
     return APPLIED
 
 
+def lost(turn: Turn, fact: Lost) -> Answer:
+    """Attempts that were handed to a queue, and whose worker is gone. What it never took stays where it is."""
+    losses = [ref for ref in fact.refs if _open_holder(turn.state, ref) is not None]
+    if not losses:
+        return Ignored("stale_attempt")
+    _lose(turn, losses, fact.lease_ms)
+    return APPLIED
+
+
+def _open_holder(state: Execution, ref: Ref) -> StepState | ScopeState | None:
+    holder = holder_of(state, ref)
+    return holder if holder is not None and holder.open is not None and holder.open.ref == ref else None
+
+
+def _lose(turn: Turn, refs: list[Ref], lease_ms: int) -> None:
+    """Those that will be asked again are one event. The others follow one by one: each may close what the next is in."""
+    judged = [_loss(turn, holder, ref, lease_ms) for ref in refs if (holder := _open_holder(turn.state, ref))]
+    repeated = tuple(loss for loss in judged if loss.verdict in ("retry", "probe"))
+    if repeated:
+        turn.emit(AttemptLost(repeated))
+    for ref in refs:
+        holder = _open_holder(turn.state, ref)
+        if holder is not None:
+            loss = _loss(turn, holder, ref, lease_ms)
+            turn.emit(AttemptLost((loss,)))
+            _after_loss(turn, loss)
+    for loss in repeated:
+        _after_loss(turn, loss)
+
+
 def _local_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
-    holders: list[StepState | ScopeState] = []
+    holders: list[tuple[Ref, StepState | ScopeState]] = []
     for effect in state.agenda.values():
         if isinstance(effect, RunAttempt):
             holder = holder_of(state, effect.ref)
             assert holder is not None
             assert holder.open is not None
             if holder.open.epoch < epoch:
-                holders.append(holder)
-    return holders
-
-
-def _needs_begin(holder: StepState | ScopeState, ref: Ref) -> bool:
-    return needs_begin(holder.node, ref)
-
-
-def needs_begin(node: Node, ref: Ref) -> bool:
-    """Whether a worker must record `AttemptBegun` before it calls the handler of this attempt."""
-    return ref.phase == "forward" and not node.is_scope and node.step.safety == "NOT_SAFE_TO_RETRY"
+                holders.append((effect.ref, holder))
+    # Sorted: a state that was loaded has its agenda in another order than one that grew, and must decide the same.
+    return [holder for _, holder in sorted(holders, key=lambda found: found[0])]
 
 
 def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -> Loss:
@@ -704,7 +756,7 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
     if ref.phase in ("guard", "reconcile"):
         return Loss(*ref, "probe", turn.now)
     if ref.phase == "compensate":
-        verdict = judge_undo("TRANSIENT", holder.undo_tries, holder.losses + 1, 1, lost=True)
+        verdict = judge_undo("TRANSIENT", holder.undo_tries, holder.undo_losses + 1, 1, lost=True)
         return Loss(*ref, verdict, turn.now if verdict == "retry" else None)
     spec = holder.node.step
     repeat = may_repeat(state, holder)

@@ -111,6 +111,8 @@ def resume(turn: Turn, fact: Resume) -> Answer:
         return _over(state)
     if state.pause is None:
         return APPLIED
+    for review in [r for r in state.reviews.values() if r.kind == "escalation"]:
+        turn.emit(ReviewResolved(review.id, "completed", "close", reason="resumed"))
     turn.emit(Resumed(turn.now - state.pause.since))
     advance_all(turn)
     return APPLIED
@@ -123,14 +125,20 @@ def _over(state: Execution) -> Refused:
 # Cancel -------------------------------------------------------------------------------------------------------------
 
 
+_FORCE: dict[CancelMode, int] = {"drain": 0, "compensate": 1, "terminate": 2}
+
+
 def cancel(turn: Turn, fact: Cancel) -> Answer:
     state = turn.state
     if state.finished == "canceled":
         return APPLIED
     if state.finished is not None:
+        if state.retry_hold:  # the run that would have followed does not
+            turn.emit(HoldChanged(state.run, 0, refused=True))
+            return APPLIED
         return _over(state)
     mode: CancelMode = fact.mode or state.plan.definition.policies.cancel
-    if state.cancel is not None and (mode == state.cancel.mode or mode != "terminate"):
+    if state.cancel is not None and _FORCE[mode] <= _FORCE[state.cancel.mode]:
         return APPLIED
     request_cancel(turn, mode, fact.reason)
     return APPLIED
@@ -235,6 +243,7 @@ def _open_run(
     admitted: bool,
     owned: bool,
     hold: int,
+    again: bool = False,
 ) -> None:
     state = turn.state
     policies = state.plan.definition.policies
@@ -251,6 +260,8 @@ def _open_run(
             None if policies.pending_timeout_ms is None or owned else turn.now + policies.pending_timeout_ms,
             admitted,
             hold,
+            start,
+            again,
         )
     )
     advance(turn, state.root)

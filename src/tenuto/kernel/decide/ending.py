@@ -7,6 +7,7 @@ from msgspec import Raw
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import fan_of, review_id
 from tenuto.kernel.compensation import rollback, undo_groups, undo_policy
+from tenuto.kernel.definition import FAN_OUT_CONCURRENCY
 from tenuto.kernel.events import (
     NULL,
     CompensationStarted,
@@ -84,15 +85,16 @@ def finish(
         turn.emit(ReviewOpened(id, "dead_letter", path, reason, failure=failure, attempts=attempts))
     refunded = state.hold - state.charged
     outcome = _outcome(state) if status == "succeeded" else ""
-    turn.emit(ExecutionFinished(status, outcome, output, failure, state.charged, refunded, retry_hold))
+    output_seq = state.last_done if status == "succeeded" and state.plan.output is None else 0
+    turn.emit(ExecutionFinished(status, outcome, output, failure, state.charged, refunded, retry_hold, output_seq))
 
 
 def _outcome(state: Execution) -> str:
     """`skipped` when nothing was left to do, `partial` when something failed and was passed over."""
     root = state.root
-    if root.node.is_flow or not root.skipped:
+    if root.node.is_flow:
         return ""
-    if root.succeeded == 0:
+    if root.succeeded == 0 and root.skipped:
         return "skipped"
     return "partial" if any(_was_passed_over(state, path) for path in root.touched) else ""
 
@@ -100,7 +102,7 @@ def _outcome(state: Execution) -> str:
 def _was_passed_over(state: Execution, path: str) -> bool:
     node = state.nodes[path]
     if isinstance(node, FanState):
-        return node.skipped > 0 and node.failure is not None
+        return any(step.failure is not None for step in node.live.values())
     return node.failure is not None
 
 
@@ -113,7 +115,7 @@ def advance_undo(turn: Turn) -> None:
     undo = state.undo
     if undo is None or state.pause is not None or state.finished is not None:
         return
-    limit = state.plan.root.limit
+    limit = state.plan.root.limit or FAN_OUT_CONCURRENCY
     while undo.group < len(undo.groups):
         if undo.stopped is not None:
             return

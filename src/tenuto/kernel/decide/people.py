@@ -2,13 +2,23 @@
 
 from typing import Literal, NamedTuple
 
-from tenuto.kernel.events import NULL, AttemptAbandoned, Failure, Resolution, ReviewResolved, SignalKept, WaitEnded
+from tenuto.kernel.events import (
+    NULL,
+    AttemptAbandoned,
+    Failure,
+    Resolution,
+    Resumed,
+    ReviewResolved,
+    SignalKept,
+    WaitEnded,
+)
 from tenuto.kernel.evolve import find_step, step_at
 from tenuto.kernel.facts import APPLIED, Answer, Decide, Refused, Signal
 from tenuto.kernel.retry import may_try_again
 from tenuto.kernel.state import Execution, Review, StepState
 
-from .attempts import fail_step, go_on, step_disposition, try_again
+from .advance import advance_all
+from .attempts import fail_step, go_on, mark_of, step_disposition, try_again
 from .ending import advance_undo, finish
 from .turn import Turn, encode, may_repeat
 
@@ -96,6 +106,9 @@ def decided(turn: Turn, fact: Decide) -> Answer:
         return Refused("bad_resolution", f"a review of kind {review.kind} cannot be resolved as {resolution}", allowed)
     if meaning.forward == "close" or state.finished is not None:
         turn.emit(ReviewResolved(review.id, resolution, "close", fact.reason, fact.result))
+        if review.kind == "escalation" and resolution != "dismiss" and state.pause is not None:
+            turn.emit(Resumed(turn.now - state.pause.since))
+            advance_all(turn)
         return APPLIED
     step = step_at(state, review.path)
     if step.undo in ("awaiting_approval", "failed"):
@@ -120,8 +133,10 @@ def _decide_forward(
         failure = step.failure or Failure("NON_RETRYABLE", resolution, fact.reason or resolution, step.path)
     if review.kind == "approval" and effect == "succeed":
         result = encode({"approved": True, "by": fact.actor, "comment": fact.reason}) if result == NULL else result
-    variable = step.node.step.set_variable if effect == "succeed" else None
-    turn.emit(ReviewResolved(review.id, resolution, effect, fact.reason, result, failure, fact.again, variable))
+    variable, mark = None, None
+    if effect == "succeed":
+        variable, mark = step.node.step.set_variable, mark_of(state, step.node)
+    turn.emit(ReviewResolved(review.id, resolution, effect, fact.reason, result, failure, fact.again, variable, mark))
     match effect:
         case "succeed" | "skip":
             go_on(turn, step)

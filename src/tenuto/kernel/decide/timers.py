@@ -15,6 +15,7 @@ def fire_due(turn: Turn, until: int) -> None:
     state = turn.state
     while (due := _next_due(state, until)) is not None:
         kind, path = due
+        turn.cause = f"timer:{kind}"
         _fire(turn, kind, path)
         assert state.timers.get(due, until + 1) > until or _is_held(state, kind), f"timer {due} did not act"
 
@@ -99,8 +100,8 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
     failure = Failure("INDETERMINATE" if unknown else "TRANSIENT", code, summary, step.path)
     if step.open is not None:
         turn.emit(AttemptAbandoned((step.open.ref,), "expired"))
-    if unknown:
-        if step.review is not None:
+    if unknown or (step.review is not None and state.reviews[step.review].kind != "approval"):
+        if step.review is not None:  # a person is asked already, and is not hurried
             turn.emit(StepExpired(step.path, "review", failure))
             return
         turn.emit(StepExpired(step.path, "review", failure))
@@ -118,7 +119,7 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
 
 
 def _abandon_all(turn: Turn) -> None:
-    refs = tuple(key for key in turn.state.agenda if isinstance(key, Ref))
+    refs = tuple(sorted(key for key in turn.state.agenda if isinstance(key, Ref)))
     if refs:
         turn.emit(AttemptAbandoned(refs, "expired"))
     for path, _, _ in refs:

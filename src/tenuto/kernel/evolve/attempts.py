@@ -177,7 +177,9 @@ def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut)
     ref = Ref(event.path, event.phase, event.number)
     end_attempt(state, step)
     if event.phase == "forward":
-        step.tries += ref != step.late  # each attempt is counted once
+        if event.number > step.tried:  # each attempt is counted once
+            step.tries += 1
+            step.tried = event.number
         if event.half_done:
             step.half_done = state.seq
         if isinstance(event, e.AttemptTimedOut) or event.failure.error_class == "INDETERMINATE":
@@ -213,7 +215,7 @@ def attempt_lost(state: Execution, event: e.AttemptLost) -> None:
             if loss.half_done:
                 step.half_done = state.seq
         elif loss.phase == "compensate":
-            step.losses += 1
+            step.undo_losses += 1
         after_failure(state, step, loss.phase, failure, loss.verdict, loss.retry_at)
 
 

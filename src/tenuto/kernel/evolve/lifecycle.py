@@ -6,7 +6,7 @@ from tenuto.kernel.effects import RequestAdmission, RequestHold
 from tenuto.kernel.state import SHIFTED_BY_PAUSE, CancelState, Execution, PauseState
 
 from .nodes import open_scope
-from .parts import ADMISSION, HOLD, clear_timer, fan_at, set_timer, step_at
+from .parts import ADMISSION, HOLD, clear_timer, drop_marks, fan_at, set_timer, step_at
 from .structure import repeat_clone, reset_children
 from .undo import mark_ancestors_undone
 
@@ -70,6 +70,7 @@ def run_opened(state: Execution, event: e.RunOpened) -> None:
 
 def redo(state: Execution, path: str, generation: int) -> None:
     """This effect is to be made again, under a new key if the generation rose."""
+    drop_marks(state, path)
     clone = fan_of(path)
     if clone is not None:
         fan = fan_at(state, clone[0])
@@ -108,6 +109,9 @@ def paused(state: Execution, event: e.Paused) -> None:
 
 
 def resumed(state: Execution, event: e.Resumed) -> None:
+    if state.pause is not None and state.pause.reason == "escalated":
+        state.error_times.clear()  # a person has looked: what was counted so far is forgiven
+        state.ok_times.clear()
     state.pause = None
     clear_timer(state, "pause", "")
     for key, due in list(state.timers.items()):

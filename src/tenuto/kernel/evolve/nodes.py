@@ -149,7 +149,7 @@ def unqueue(scope: ScopeState, index: int) -> None:
 def complete(state: Execution, step: StepState, result: Raw, variable: str | None, key: str | None) -> None:
     """A step's effect is known to have been made: its result is that of this event."""
     step.done = True
-    step.done_seq = state.seq
+    step.done_seq = state.last_done = state.seq
     step.half_done = 0
     step.late = None
     step.unknown_since = 0
@@ -180,6 +180,7 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
         close_clone(state, fan_at(state, clone[0]), clone[1], step)
         return
     scope = scope_at(state, parent_of(path))
+    unqueue(scope, step.node.index)
     optional = step.node.step.failure_mode == "continue"
     failed_skip = status == "skipped" and step.failure is not None and not optional
     leave_scope(state, scope, step.node, path, status, poison=poison or failed_skip)
@@ -197,6 +198,8 @@ def note_compensable(state: Execution, step: StepState) -> None:
 def close_clone(state: Execution, fan: FanState, index: int, step: StepState) -> None:
     fan.remaining -= 1
     fan.active -= 1
+    if index in fan.queue:
+        fan.queue.remove(index)
     match step.status:
         case "succeeded":
             fan.succeeded += 1
@@ -250,6 +253,8 @@ def leave_scope(
             scope_at(state, parent_of(scope.path)).inner_failed += 1
     if scope.node.is_flow:
         scope.current = path
+        if status in ("failed", "timed_out"):
+            scope.last_failed = path
         return
     scope.remaining -= 1
     if status == "succeeded":

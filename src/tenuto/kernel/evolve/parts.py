@@ -108,6 +108,12 @@ def clear_timer(state: Execution, kind: TimerKind, path: str) -> None:
         state.timers.pop((kind, path), None)
 
 
+def drop_marks(state: Execution, path: str) -> None:
+    """What this step made is undone or to be made again: a step with the same key is not done any more."""
+    for key in [key for key, marked in state.marks.items() if marked == path]:
+        del state.marks[key]
+
+
 def leave_pending(state: Execution) -> None:
     if state.timers:
         state.timers.pop(("pending", ""), None)

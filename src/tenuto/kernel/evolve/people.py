@@ -108,5 +108,6 @@ def resolve_undo(state: Execution, step: StepState, event: e.ReviewResolved) -> 
         close_undo(state, step, "skipped")
     else:
         set_undo(step, "retrying")  # at once, or on resume
+        step.undo_tries = step.undo_losses = 0
         set_moving(state, step, True)
         set_timer(state, "retry", step.path, state.at)

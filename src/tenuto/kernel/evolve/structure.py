@@ -68,7 +68,8 @@ def step_expired(state: Execution, event: e.StepExpired) -> None:
 def step_refused(state: Execution, event: e.StepRefused) -> None:
     scope, node = locate(state, event.path)
     status: StepStatus = "skipped" if event.verdict == "skip" else "failed"
-    poison = event.verdict == "skip" and scope.node.scope.failure_mode == "continue"
+    optional = not node.is_scope and node.step.failure_mode == "continue"
+    poison = event.verdict == "skip" and not optional
     if node.is_scope:
         close_scope(state, open_scope(state, scope, node, event.path), status, event.failure, poison=poison)
     elif node.is_fan or node.id in state.each:
@@ -118,6 +119,7 @@ def expanded(state: Execution, event: e.Expanded) -> None:
     fan.marks = fan.marks[:size] + bytearray(event.count - size)
     fan.done_seq = fan.done_seq[:size] + array("I", bytes(4 * (event.count - size)))
     fan.count = event.count
+    fan.spared.clear()  # what is taken from the record counts as made in this run
     fan.remaining = event.count - len(kept)
     fan.succeeded = len(kept)
     fan.skipped = fan.cursor = fan.active = 0
@@ -296,7 +298,7 @@ def repeats_nothing(node: Node) -> bool:
 def reset_step(step: StepState, *, keep: bool) -> None:
     if step.status != "pending":
         set_status(step, "pending")
-    step.tries = step.losses = step.refused_dispatches = step.undo_tries = 0
+    step.tries = step.losses = step.refused_dispatches = step.undo_tries = step.undo_losses = 0
     step.opened_at = 0
     step.failure = None
     step.late = None

@@ -5,7 +5,7 @@ from tenuto.kernel.address import fan_of, parent_of
 from tenuto.kernel.state import CLONE_UNDONE, Execution, StepState, UndoState, UndoStatus
 
 from .nodes import fold_clone
-from .parts import clear_timer, fan_at, scope_at, set_moving, set_undo, step_at
+from .parts import clear_timer, drop_marks, fan_at, scope_at, set_moving, set_undo, step_at
 
 
 def compensation_started(state: Execution, event: e.CompensationStarted) -> None:
@@ -55,6 +55,7 @@ def forget_undone(state: Execution, step: StepState, *, undone: bool) -> None:
     step.half_done = 0
     if undone:
         step.done = False
+        drop_marks(state, step.path)
     clone = fan_of(step.path)
     if clone is None:
         state.compensable.pop(step.path, None)

@@ -82,7 +82,8 @@ class Committer:
             return
         self.commits += 1
         self.writes += len(writes)
-        self._on_time(committed.now)
+        if committed.now:
+            self._on_time(committed.now)
         for write in writes:
             fate: Fate = "fenced" if committed.fenced else committed.refused.get(write.execution, "committed")
             write.settle(fate)
@@ -108,10 +109,15 @@ class Committer:
                 break
 
     async def _is_written(self, batch: Batch) -> Committed | None:
-        """Whether a commit whose outcome is unknown was applied: all of a batch is, or nothing."""
-        for append in batch.appends:
-            return Committed(0) if await self._store.has(append.execution, append.seq) else None
-        return None  # without appends a batch only repeats what it says
+        """What a commit whose outcome is unknown has written, or None if it was not applied.
+
+        Either all of a batch is there, or nothing; what alone is missing was refused.
+        """
+        missing = [a.execution for a in batch.appends if not await self._store.has(a.execution, a.seq)]
+        if len(missing) == len(batch.appends):
+            return None  # a batch without appends only repeats what it says
+        starts = {start.id for start in batch.starts}
+        return Committed(0, refused={id: "duplicate_key" if id in starts else "not_owner" for id in missing})
 
     async def _halve(self, writes: list[Write]) -> None:
         executions = list(dict.fromkeys(write.execution for write in writes))

@@ -101,6 +101,7 @@ class DurableRuntime(Worker):
         self._poll = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._reading_mail: dict[str, None] = {}
+        self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
         self._statuses: dict[str, str] = {}
         self._reopening: asyncio.Task[None] | None = None
@@ -187,6 +188,8 @@ class DurableRuntime(Worker):
         moved = self._statuses.get(state.id) != status or state.cancel is not None
         self._statuses[state.id] = status
         where = standing(state, entries, release=release) if moved or start is not None or release else None
+        if where is not None:
+            record.owned = not where.release
         self._committer.add(
             Write(
                 execution=state.id,
@@ -244,8 +247,10 @@ class DurableRuntime(Worker):
         state = record.state
         if record.unkept or not record.is_idle or self._records.get(state.id) is not record:
             return
+        if state.id in self._fresh:
+            return
         if state.finished is not None:
-            del self._records[state.id]
+            self._release(record)
             return
         waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
         if waits_long and not record.parked and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
@@ -258,7 +263,7 @@ class DurableRuntime(Worker):
         del self._records[state.id]
         self._statuses.pop(state.id, None)
         record.wake_at = None
-        if state.finished is None:
+        if record.owned:
             self._write(record, [], [], f.APPLIED, lambda fate: None, release=True)
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
@@ -291,7 +296,7 @@ class DurableRuntime(Worker):
         stored = await self._store.save_definition(row)
         if stored.hash != program.plan.hash:
             self._performers.pop(at, None)
-            raise changed_plan(program)
+            raise changed_plan(program, msgspec.json.decode(stored.document))
         self._stored[at] = stored.hash
 
     async def program(self, name: str, version: int | None) -> Program:
@@ -358,7 +363,7 @@ class DurableRuntime(Worker):
             created_at=fact.at,
             owner=self._session.id if owned else None,
         )
-        decision = decide(record.state, fact, fact.at)
+        decision = decide(record.state, fact, fact.at, record.epoch)
         changed, record.state.changed = record.state.changed, []
         record.note(decision.entries)
         if owned:
@@ -490,23 +495,24 @@ class DurableRuntime(Worker):
         record.note(entries)
         record.is_active = record.state.finished is None
         record.state.changed.clear()
+        record.epoch = claim.epoch
         self._statuses[claim.id] = record.state.status
         self._records[claim.id] = record
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
-        self.apply(record, fact, RESUME, lambda _: self._take_up_all(record))
-        record.state.epoch = claim.epoch
-
-    def _take_up_all(self, record: Record) -> None:
-        """Nothing of its agenda is under way here yet: all of it is taken up."""
-        self._follow(record, list(record.state.agenda), RESUME)
-        self._let_go_if_idle(record)
+        self._fresh[claim.id] = None
+        self.apply(record, fact, RESUME, lambda _: self._follow(record, list(record.state.agenda), RESUME))
 
     async def _read_mail(self) -> None:
+        fresh = list(self._fresh)
         for mail in await self._store.mail(self._session.id):
             record = self._records.get(mail.execution)
             if record is not None and mail.id not in self._reading_mail:
                 self._reading_mail[mail.id] = None
                 self._read(record, mail)
+        for id in fresh:
+            self._fresh.pop(id, None)
+            if (record := self._records.get(id)) is not None:
+                self._let_go_if_idle(record)
 
     def _read(self, record: Record, mail: Mail) -> None:
         fact = msgspec.structs.replace(decode_fact(mail.body), at=mail.received_at, cause=mail.id)

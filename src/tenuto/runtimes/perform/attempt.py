@@ -13,12 +13,14 @@ from tenuto.context import Beat, SagaContext
 from tenuto.errors import NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
-from tenuto.kernel.decide.attempts import holder_of, needs_begin
+from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import JSON, RetryPolicy, Scope, Step
 from tenuto.kernel.events import Entry, ExecutionStarted, Expanded, Failure
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.expression import Template, compile_template
 from tenuto.kernel.plan import Node
+from tenuto.kernel.retry import needs_begin
+from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
 from tenuto.program import Handler, Program
 from tenuto.values import encode

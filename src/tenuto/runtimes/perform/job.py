@@ -28,7 +28,19 @@ class Job:
     `ended` says whether the handler's code has come to its end; until then it holds its slot.
     """
 
-    __slots__ = ("_clock", "_entered", "_report", "_task", "_timer", "attempt", "ended", "loop", "stopped", "timed_out")
+    __slots__ = (
+        "_abandoned",
+        "_clock",
+        "_entered",
+        "_report",
+        "_task",
+        "_timer",
+        "attempt",
+        "ended",
+        "loop",
+        "stopped",
+        "timed_out",
+    )
 
     def __init__(self, attempt: Attempt, clock: Clock, report: "Callable[[Job, Ending], None]") -> None:
         self.attempt = attempt
@@ -41,6 +53,7 @@ class Job:
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._entered = False
+        self._abandoned = False
 
     # For async handlers
 
@@ -57,11 +70,11 @@ class Job:
                 ending = None
             else:
                 called: Any = handler.invoke(attempt)
-                value = await _watched(called, self._watch)
+                value = await _watched(called, self)
                 ending = succeeded(handler, role.phase, value, role.schema)
-        except GeneratorExit:  # the loop is gone, and with it whoever would listen
-            raise
         except BaseException as error:
+            if self._abandoned:
+                raise
             # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
             silent = self.stopped or self.timed_out
             ending = None if silent else failed(error, role.step, attempt.performer.classify)
@@ -72,7 +85,7 @@ class Job:
     def run_in_thread(self, loop: asyncio.AbstractEventLoop, threads: "Threads") -> None:
         self.loop = loop
         self._entered = True
-        self._watch()
+        self.watch()
         threads.run(copy_context().run, self._perform_in_thread)
 
     def _perform_in_thread(self) -> None:
@@ -109,7 +122,10 @@ class Job:
         self.stopped = self.attempt.stopped = True
         self._unwatch()
 
-    def _watch(self) -> None:
+    def abandon(self) -> None:
+        self._abandoned = True
+
+    def watch(self) -> None:
         self._timer = self._clock.call_later(self.attempt.role.timeout_ms, self._time_out)
 
     def _unwatch(self) -> None:
@@ -134,18 +150,19 @@ class Job:
 
 
 @make_awaitable
-def _watched(called: Coroutine[Any, Any, Any], on_suspend: Callable[[], None]) -> Generator[Any, Any, Any]:
-    """Awaits a coroutine, and calls `on_suspend` when it first suspends: many handlers never do, and need no timer."""
+def _watched(called: Coroutine[Any, Any, Any], job: Job) -> Generator[Any, Any, Any]:
+    """Awaits a coroutine, and watches the time from when it first suspends: many handlers never do."""
     send = called.send
     try:
         awaited = send(None)
     except StopIteration as stop:
         return stop.value
-    on_suspend()
+    job.watch()
     while True:
         try:
             sent = yield awaited
-        except GeneratorExit:
+        except GeneratorExit:  # the loop is gone, and with it whoever would listen
+            job.abandon()
             called.close()
             raise
         except BaseException as error:

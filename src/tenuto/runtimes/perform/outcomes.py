@@ -17,7 +17,7 @@ from tenuto.kernel.definition import ERROR_CLASSES, JSON, ErrorClass, Scope, Ste
 from tenuto.kernel.events import NULL
 from tenuto.kernel.retry import classify
 from tenuto.program import Handler
-from tenuto.redaction import bounded, redact
+from tenuto.redaction import bounded, summary
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -153,12 +153,12 @@ def _declared(error: StepError) -> f.Failed:
 
 def _classified(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed:
     name = type(error).__name__
-    summary = bounded(f"{name}: {redact(_text(error))}".rstrip(": "))
+    told = summary(f"{name}: {_text(error)}".rstrip(": "))
     if not isinstance(error, Exception | asyncio.CancelledError):  # SystemExit and its like end a handler, not a worker
-        return f.Failed(error_class="NON_RETRYABLE", code=name, summary=summary)
+        return f.Failed(error_class="NON_RETRYABLE", code=name, summary=told)
     classes = type(error).__mro__
     ancestry = tuple(part for cls in classes for part in (f"{cls.__module__}.{cls.__qualname__}", cls.__name__))
-    return f.Failed(error_class=classify(ancestry, step, dict(defaults)), code=name, summary=summary)
+    return f.Failed(error_class=classify(ancestry, step, dict(defaults)), code=name, summary=told)
 
 
 def _text(error: BaseException) -> str:

@@ -1,0 +1,51 @@
+"""What msgspec does not know, and the encoders that know it."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, get_args, get_origin
+
+import msgspec
+
+MAX_DEPTH: Final = 100
+CLASSES: Final = "a dataclass, a msgspec Struct, a pydantic model or an attrs class"
+
+
+def enc_hook(value: Any) -> object:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(type(value), "model_dump"):
+        # What `model_validate_json` reads back: aliases as they are read, and no computed fields.
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+    raise NotImplementedError
+
+
+AS_IS = msgspec.json.Encoder(enc_hook=enc_hook)
+# Two processes walk one set in two orders, and the same input must have the same digest in both.
+BY_ORDER = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic")
+BY_KEY = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
+PACKED = msgspec.msgpack.Encoder(enc_hook=enc_hook)
+
+
+def field_names(annotation: Any) -> list[str] | None:
+    cls = get_origin(annotation) or annotation
+    if not isinstance(cls, type):
+        return None
+    if issubclass(cls, msgspec.Struct):
+        return list(cls.__struct_fields__)
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    if hasattr(cls, "__attrs_attrs__"):
+        return [field.name for field in cls.__attrs_attrs__]
+    return None
+
+
+def name_of(annotation: Any) -> str:
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__qualname__
+    return str(annotation).replace("typing.", "")

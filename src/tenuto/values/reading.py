@@ -1,0 +1,184 @@
+"""From canonical JSON to the annotated type."""
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.errors import PayloadError
+
+from .hooks import AS_IS, BY_KEY, field_names, name_of
+
+Decode = Callable[[Raw | None], object]
+
+
+def decoder(annotation: Any = Any, *, where: str = "value") -> Decode:
+    """Reads canonical JSON as the annotated type: `PayloadError` with code `incompatible` where it no longer fits."""
+    try:
+        return _decoder(annotation, where)
+    except TypeError as error:
+        raise PayloadError(f"{where}: {refusal(annotation, error)}") from None
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _decoder(annotation: Any, where: str) -> Decode:
+    read = _reader(annotation)
+
+    def decode(raw: Raw | None) -> object:
+        if raw is None:
+            return None
+        try:
+            return read(raw)
+        except Exception as error:  # of msgspec, or of whatever the type does when it is made
+            place, why = _explain(error)
+            raise PayloadError(f"{where}{place}: {why}", code="incompatible") from None
+
+    return decode
+
+
+def _reader(annotation: Any) -> Callable[[Raw | bytes], object]:
+    read_model: Callable[[bytes], object] | None = getattr(annotation, "model_validate_json", None)
+    if read_model is not None and isinstance(annotation, type):
+        return lambda raw: read_model(bytes(raw))
+    return msgspec.json.Decoder(readable(annotation), dec_hook=_dec_hook).decode
+
+
+def readable(annotation: Any) -> Any:
+    """The annotation as msgspec takes it: what it refuses is replaced by a stand-in that reads it in our way."""
+    if annotation is object:
+        return Any
+    if annotation in (typing.NoReturn, typing.Never):
+        return None
+    try:
+        msgspec.json.Decoder(annotation, dec_hook=_dec_hook)
+    except TypeError:
+        return _rewritten(annotation)
+    return annotation
+
+
+def _rewritten(annotation: Any) -> Any:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return _stand_in(Variants(arguments))
+    if origin is Annotated:
+        return readable(arguments[0])
+    if origin is not None and arguments and not dataclasses.is_dataclass(origin):
+        return origin[tuple(a if a is Ellipsis else readable(a) for a in arguments)]
+    if isinstance(annotation, type) and not issubclass(annotation, msgspec.Struct) and field_names(annotation):
+        return _stand_in(Fields(annotation))
+    return annotation
+
+
+class StandInType(type):
+    """Of a class that stands for another type. msgspec asks whether what our hook gave is of the class: it is."""
+
+    read: Callable[[object], object]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+def _stand_in(read: "Variants | Fields") -> StandInType:
+    return StandInType(read.name, (), {"read": staticmethod(read)})
+
+
+class Variants:
+    """A union that msgspec cannot tell apart by shape alone: several classes, or a model beside something else.
+
+    The value was written from one of the members, so reading it as that member and writing it again gives the same
+    text. The first member of which that holds is the one; failing that (a field was added since), the first that fits.
+    """
+
+    def __init__(self, members: tuple[Any, ...]) -> None:
+        self.name = " | ".join(name_of(member) for member in members)
+        self.members = members
+        self.readers = [_reader(member) for member in members]
+
+    def __call__(self, value: object) -> object:
+        raw = AS_IS.encode(value)
+        fitting = [found for read in self.readers if (found := self._try(read, raw)) is not _NOTHING]
+        if not fitting:
+            raise ValueError(f"Expected `{self.name}`")
+        return next((found for found in fitting if BY_KEY.encode(found) == BY_KEY.encode(value)), fitting[0])
+
+    @staticmethod
+    def _try(read: Callable[[bytes], object], raw: bytes) -> object:
+        try:
+            return read(raw)
+        except (ValueError, TypeError):
+            return _NOTHING
+
+
+_NOTHING = object()
+
+
+class Fields:
+    """A dataclass or attrs class that has such a union in a field: read field by field, and made by calling it."""
+
+    def __init__(self, cls: Any) -> None:
+        self.name = cls.__qualname__
+        self.cls = cls
+        hints = typing.get_type_hints(cls, include_extras=True)
+        self.readers = {name: (keyword, _reader(hints[name])) for name, keyword in _keywords(cls)}
+
+    def __call__(self, value: object) -> object:
+        if not isinstance(value, dict):
+            raise ValueError(f"Expected `object`, got `{type(value).__name__}`")
+        given = [(keyword, read, value[name]) for name, (keyword, read) in self.readers.items() if name in value]
+        return self.cls(**{keyword: read(AS_IS.encode(part)) for keyword, read, part in given})
+
+
+def _keywords(cls: Any) -> list[tuple[str, str]]:
+    """The fields that a call of the class takes, each with the keyword it takes it by."""
+    if hasattr(cls, "__attrs_attrs__"):
+        return [(field.name, field.alias) for field in cls.__attrs_attrs__ if field.init]
+    return [(field.name, field.name) for field in dataclasses.fields(cls) if field.init]
+
+
+def _dec_hook(cls: Any, value: Any) -> Any:
+    if isinstance(cls, StandInType):
+        return cls.read(value)
+    if cls is object:
+        return value
+    if hasattr(cls, "model_validate_json"):
+        # By way of text: only then does a strict model take a string for a date.
+        return cls.model_validate_json(msgspec.json.encode(value))
+    if isinstance(cls, type) and any(issubclass(cls, base) and isinstance(value, base) for base in (str, int, float)):
+        return cls(value)
+    raise TypeError(f"Expected `{name_of(cls)}`")
+
+
+_PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>[^`]*)`)?", re.DOTALL)
+
+
+def _explain(error: Exception) -> tuple[str, str]:
+    """Where it does not fit and why, in words that do not show the value."""
+    match = _PLACE.fullmatch(str(error))
+    place = (match["place"] if match else None) or ""
+    cause = error.__cause__ if isinstance(error, msgspec.DecodeError) else error
+    if cause is None:
+        why = match["why"] if match else ""
+        return place, "not one of the values allowed" if why.startswith("Invalid enum value") else why
+    if hasattr(cause, "errors"):
+        return _explain_model(place, cause)
+    if str(cause).startswith("Expected `"):
+        return place, str(cause)
+    return place, f"refused by the type's own checks ({type(cause).__name__})"
+
+
+def _explain_model(place: str, error: Any) -> tuple[str, str]:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    inner = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    # The author of a validator may have put the value into its message.
+    told = first["msg"] if first["type"] not in ("value_error", "assertion_error") else "refused by a validator"
+    return place + inner, told
+
+
+def refusal(annotation: Any, error: Exception) -> str:
+    return f"{name_of(annotation)} cannot be read back from JSON: {error}"

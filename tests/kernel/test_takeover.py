@@ -1,0 +1,308 @@
+"""Taking over (B9, C10, K-4): what a lost worker had in hand, by the step's safety and by whether it had begun."""
+
+import pytest
+
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref
+
+from .build import guarded, step, unsafe
+from .driver import given
+
+
+def test_b9_a_safe_attempt_is_made_again_at_once_and_costs_no_try() -> None:
+    run = given(step("a", tries=1))
+    run.start()
+    run.tick_to(50)
+    run.crash()
+    run.succeed("a")
+    run.expect("""
+        started + a/1
+        lost a/1 -> retry@50 + a/2
+        ok a/2
+        finished succeeded
+    """)
+    assert (run.step("a").tries, run.step("a").losses) == (0, 1)
+
+
+def test_losses_are_bounded_so_that_input_that_kills_workers_ends() -> None:
+    run = given(step("a", undo=True, partial_effect=True))
+    run.start()
+    for _ in range(4):
+        run.crash()
+    run.undo("a")
+    run.expect("""
+        started + a/1
+        lost a/1 -> retry@0 + a/2
+        lost a/2 -> retry@0 + a/3
+        lost a/3 -> retry@0 + a/4
+        lost a/4 -> fail half-done
+        closing . failed worker_lost
+        undo because failed: a + a:undo/1
+        ok a:undo/1
+        review dead_letter a (worker_lost)
+        finished failed worker_lost
+    """)
+
+
+def test_c9_a_guarded_attempt_is_asked_after() -> None:
+    run = given(guarded("a"))
+    run.start()
+    run.crash()
+    run.done("a")
+    run.expect("""
+        started + a/1
+        lost a/1 -> probe@0 + a:guard/1
+        probed a:guard/1 done -> succeed
+        finished succeeded
+    """)
+
+
+def test_a_probe_that_was_lost_is_asked_again() -> None:
+    run = given(guarded("a"))
+    run.start()
+    run.time_out("a")
+    run.skip_lines()
+    run.crash()
+    run.expect("lost a:guard/1 -> probe@0 + a:guard/2")
+
+
+def test_k4_an_unsafe_attempt_that_never_began_simply_runs() -> None:
+    run = given(unsafe("pay"))
+    run.start()
+    run.crash()
+    run.begin("pay")
+    run.succeed("pay")
+    run.expect("""
+        started + pay/1
+        granted + pay/1
+        begun pay/1
+        ok pay/1
+        finished succeeded
+    """)
+
+
+def test_c10_an_unsafe_attempt_that_began_is_not_repeated_but_asked_about() -> None:
+    run = given(unsafe("pay"))
+    run.start()
+    run.begin("pay")
+    run.crash()
+    run.expect("""
+        started + pay/1
+        begun pay/1
+        lost pay/1 -> review
+        review indeterminate pay
+    """)
+    assert run.status == "waiting_approval"
+
+
+def test_c11_a_lost_effect_is_not_looked_for_before_its_time_and_one_lease_are_over() -> None:
+    run = given(unsafe("pay", reconcile=True, timeout=10_000))
+    run.start()
+    run.tick_to(2_000)
+    run.begin("pay")
+    run.tick_to(3_000)
+    run.crash(lease_ms=15_000)
+    assert run.wake_at == 2_000 + 10_000 + 15_000
+    run.tick()
+    run.expect("""
+        started + pay/1
+        begun pay/1
+        lost pay/1 -> probe@27000
+        granted + pay:reconcile/1
+    """)
+
+
+def test_c11_unless_that_time_is_over_already() -> None:
+    run = given(unsafe("pay", reconcile=True, timeout=10_000))
+    run.start()
+    run.begin("pay")
+    run.tick_to(60_000)
+    run.crash()
+    assert run.open() == ["pay:reconcile/1"]
+
+
+def test_b9_a_worker_that_leaves_in_good_order_costs_nothing() -> None:
+    run = given(step("a"), unsafe("b"), guarded("c"), mode="parallel")
+    run.start()
+    run.give_back("a", "b", "c")
+    run.crash()
+    run.expect("""
+        started + a/1 b/1 c/1
+        returned a/1 b/1 c/1
+        granted + a/1 b/1 c/1
+    """)
+    assert [run.step(path).losses for path in "abc"] == [0, 0, 0]
+
+
+def test_what_is_given_back_must_be_open() -> None:
+    run = given(step("a"))
+    run.start()
+    assert run.tell(f.Returned(at=run.now, refs=(Ref("a", "forward", 7),))) == f.Ignored("stale_attempt")
+    assert run.tell(f.Returned(at=run.now, refs=())) == f.Ignored("stale_attempt")
+    assert run.tell(f.Returned(at=run.now, refs=(Ref("x", "forward", 1), Ref("a", "forward", 1)))) == f.APPLIED
+
+
+def test_a_plan_is_given_back_and_lost_like_a_step() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.tell(f.Returned(at=run.now, refs=(Ref("", "plan", 1),)))
+    run.crash()
+    run.crash()
+    run.planned(step("a"))
+    run.expect("""
+        started + .:plan/1
+        returned .:plan/1
+        granted + .:plan/1
+        lost .:plan/1 -> retry@0 + .:plan/2
+        added .:plan/2 1 + a/1
+    """)
+
+
+def test_a_planner_that_kills_workers_ends() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    for _ in range(4):
+        run.crash()
+    assert run.lines()[-4:] == [
+        "lost .:plan/4 -> fail",
+        "closing . failed worker_lost",
+        "review dead_letter . (worker_lost)",
+        "finished failed worker_lost",
+    ]
+
+
+def test_a_lost_plan_of_a_cancelled_execution_is_not_made_again() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.cancel("drain")
+    run.crash()
+    assert run.status == "canceled"
+
+
+def test_an_unowned_start_is_nobodys_loss() -> None:
+    run = given(step("a"), unsafe("b"), mode="parallel")
+    run.start(owned=False)
+    run.crash()
+    run.expect("""
+        started + a/1 b/1
+        granted + a/1 b/1
+    """)
+    assert run.history[0].epoch == 0
+    assert run.history[-1].epoch == 1
+
+
+def test_an_owned_start_is_its_starters_loss() -> None:
+    run = given(step("a"), unsafe("b"), mode="parallel")
+    run.start()
+    run.begin("b")
+    assert run.history[0].epoch == 1
+    run.skip_lines()
+    run.crash()
+    run.expect("""
+        lost a/1 -> retry@0, b/1 -> review
+        review indeterminate b + a/2
+    """)
+
+
+def test_begun_is_recorded_once_and_only_for_the_open_attempt() -> None:
+    run = given(unsafe("pay"), step("z"))
+    run.start()
+    run.begin("pay")
+    assert run.begin("pay") == f.Ignored("duplicate")
+    run.succeed("pay")
+    begun = f.Begun(at=run.now, ref=Ref("pay", "forward", 1), worker="w")
+    assert run.tell(begun) == f.Ignored("stale_attempt")
+
+
+def test_a_plan_needs_no_word_that_it_has_begun() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    assert run.tell(f.Begun(at=run.now, ref=Ref("", "plan", 1), worker="w")) == f.APPLIED
+    assert len(run.history) == 1
+
+
+def test_a_lost_attempt_frees_its_slot_while_it_is_found_out() -> None:
+    run = given(unsafe("pay", reconcile=True), step("b"), mode="parallel", max_concurrency=1)
+    run.start()
+    run.begin("pay")
+    run.crash()
+    assert run.open() == ["b/1"]
+
+
+def test_a_takeover_while_paused_loses_but_starts_nothing() -> None:
+    run = given(step("a"))
+    run.start()
+    run.pause()
+    run.crash()
+    assert run.open() == []
+    run.resume()
+    assert run.open() == ["a/2"]
+
+
+def test_timers_that_came_due_are_fired_for_the_new_owner() -> None:
+    run = given(step("a"))
+    run.start()
+    run.fail("a", "TRANSIENT")
+    run.now += 1_000
+    run.crash()
+    run.skip_lines()
+    run.crash()
+    run.expect("lost a/2 -> retry@1000 + a/3")
+
+
+# -- Pending -----------------------------------------------------------------------------------------------------------
+
+
+def test_b13_what_no_worker_takes_in_time_fails() -> None:
+    run = given(step("a"), step("n", foreach="[1]"), step("b"), mode="parallel", pending_timeout_ms=1_000)
+    run.start(owned=False)
+    run.tick()
+    run.expect("""
+        started pending@1000 + a/1
+        expanded n 1 + n#0/1 b/1
+        abandoned a/1 b/1 n#0/1 (expired)
+        expired a pending_timeout -> fail
+        expired b pending_timeout -> fail
+        expired n#0 pending_timeout -> fail
+        closing . timed_out pending_timeout
+        scope n canceled
+        review dead_letter . (pending_timeout)
+        finished failed pending_timeout
+    """)
+
+
+def test_b13_a_plan_that_no_worker_takes_fails_too() -> None:
+    run = given(planner="p", mode="parallel", pending_timeout_ms=1_000)
+    run.start(owned=False)
+    run.tick()
+    assert run.status == "failed"
+
+
+def test_b13_nothing_in_hand_is_no_excuse() -> None:
+    from .build import approval
+
+    run = given(approval("ok"), pending_timeout_ms=1_000)
+    run.start(owned=False)
+    run.tick()
+    assert run.status == "failed"
+
+
+@pytest.mark.parametrize("how", ["taken", "begun", "reported", "failed", "dispatched"])
+def test_b13_a_sign_of_life_ends_the_wait(how: str) -> None:
+    run = given(step("a", queue="q") if how == "dispatched" else step("a"), pending_timeout_ms=1_000)
+    run.start(owned=False)
+    assert run.wake_at == 1_000
+    {
+        "taken": run.crash,
+        "begun": lambda: run.begin("a"),
+        "reported": lambda: run.succeed("a"),
+        "failed": lambda: run.fail("a", "TRANSIENT"),
+        "dispatched": lambda: run.dispatch("a"),
+    }[how]()
+    assert ("pending", "") not in run.state.timers
+
+
+def test_b13_an_owned_start_waits_for_nobody() -> None:
+    run = given(step("a"), pending_timeout_ms=1_000)
+    run.start()
+    assert run.wake_at is None

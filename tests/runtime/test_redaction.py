@@ -1,0 +1,65 @@
+"""What must not be stored is masked, and what people need to read is left."""
+
+import pytest
+
+from tenuto.redaction import MAX_BYTES, bounded, redact
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("Authorization: Bearer abc.def-123", "abc.def-123"),
+        ("authorization=Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
+        ("{'Authorization': 'Bearer s3cr3t-value'}", "s3cr3t-value"),
+        ("header was Bearer tok_9f8e7d6c", "tok_9f8e7d6c"),
+        ("password=hunter2 was refused", "hunter2"),
+        ('{"password": "hunter2"}', "hunter2"),
+        ("DB_PASSWORD=hunter2", "hunter2"),
+        ("api_key: k-12", "k-12"),
+        ("client_secret='x y z'", "x y z"),
+        ("postgresql://app:hunter2@db/orders", "hunter2"),
+        ("Set-Cookie: sid=31d4d96e407aad42; Path=/", "31d4d96e407aad42"),
+        ("token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc_-9", "eyJzdWIiOiIxIn0"),
+        ("key sk_live_4eC39HqLyjWDarjtT1", "sk_live_4eC39HqLyjWDarjtT1"),
+        ("digest 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"),
+        ("blob QWxhZGRpbjpvcGVuIHNlc2FtZTEyMzQ1Njc4OTA=", "QWxhZGRpbjpvcGVuIHNlc2FtZTEyMzQ1Njc4OTA"),
+        ("user ann.lee+x@example.co.uk unknown", "ann.lee"),
+        ("card 4111 1111 1111 1111 declined", "1111 1111"),
+        ("card 4111111111111111", "4111111111111111"),
+    ],
+)
+def test_secrets_are_masked(text: str, secret: str) -> None:
+    assert secret not in redact(text)
+    assert "[" in redact(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "connection to 10.0.0.7:5432 refused after 3 attempts",
+        "order 1234567890123456 not found",  # sixteen digits, but no card number
+        "basic plan, token expired, bearer of bad news",
+        "invalid literal for int() with base 10: 'x'",
+        "KeyError: 'customer_id'",
+        "no such file: /var/lib/tenuto/orders/2026-11-15.json",
+    ],
+)
+def test_what_is_no_secret_is_left(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_texts_are_bounded_in_bytes() -> None:
+    assert bounded("a" * 10_000).endswith(" […]")
+    assert len(bounded("ä€😀" * 10_000).encode()) <= MAX_BYTES
+    assert bounded("short") == "short"
+
+
+def test_what_no_database_takes_is_left_out() -> None:
+    assert bounded("a\0b") == "ab"
+    assert bounded("a\ud800b").encode()
+
+
+@pytest.mark.parametrize("hostile", ["=" * 50_000, "a" * 50_000, "1 " * 30_000, "@." * 30_000, "password" * 10_000])
+def test_hostile_texts_do_not_take_long(hostile: str) -> None:
+    redact(bounded(hostile))
