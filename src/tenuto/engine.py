@@ -20,7 +20,7 @@ from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
-from .handle import Batch, Handle, Link, Scope
+from .handle import Batch, Handle, Link, Scope, check_word
 from .kernel import facts as f
 from .kernel.address import fingerprint
 from .kernel.definition import ErrorClass, Priority, to_document
@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 DEFAULT_TENANT = "default"
 PAGE = 100
+SHORTEST_LEASE_MS = 1_000
 BREATH = 100  # starts of a batch, after which others get a turn on the loop
 
 _DURABLE = ("sqlite", "postgresql", "postgres")
@@ -74,7 +75,10 @@ class DefinitionDocument(TypedDict):
 
 
 class Engine:
-    """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process."""
+    """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process.
+
+    On a database, `lease` is how long a process may be silent before others take its executions over.
+    """
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class Engine:
         events: Iterable[SagaEvents] = (),
         clock: Clock | None = None,
         shutdown_grace: Duration = "10s",
+        lease: Duration = "15s",
         slots: int = ASYNC_SLOTS,
         threads: int = THREADS,
         build: str = "",
@@ -105,6 +110,7 @@ class Engine:
             queues=queues,
             slots=slots,
             threads=threads,
+            lease_ms=milliseconds(lease),
         )
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
@@ -368,17 +374,21 @@ class Engine:
         if not execution_id:
             raise NotFound(f"There is no review {review_id!r}.")
         link = self._link
-        review = (await link.read(execution_id)).state.reviews.get(review_id)
+        reading = await link.read(execution_id)
+        review = reading.state.reviews.get(review_id)
         if review is not None and review.kind == "dead_letter" and resolution == "retry":
             await self.get(execution_id).retry(reason=reason, again=again)
             return
+        given = NULL if result is None else encode(result, where="result")
+        if review is not None:
+            check_word(reading, review, resolution, given)
         fact = f.Decide(
             at=link.now,
             actor=self._scope.actor,
             resolution=resolution,
             review=review_id,
             reason=reason,
-            result=NULL if result is None else encode(result, where="result"),
+            result=given,
             again=again,
         )
         await link.command(execution_id, fact)
@@ -416,7 +426,10 @@ def _runtime_for(
     queues: Sequence[str],
     slots: int,
     threads: int,
+    lease_ms: int,
 ) -> Runtime:
+    if lease_ms < SHORTEST_LEASE_MS:
+        raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
     scheme = url.partition(":")[0]
     if scheme == "memory":
         return MemoryRuntime(
@@ -432,6 +445,7 @@ def _runtime_for(
             queues=queues,
             slots=slots,
             threads=threads,
+            lease_ms=lease_ms,
         )
     if scheme in _LATER:
         raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
@@ -451,7 +465,9 @@ def _only_names_handlers(given: object) -> bool:
 
 
 def _headers(given: Mapping[str, str] | None) -> dict[str, str]:
-    headers = dict(given or {})
+    if not given:
+        return {}
+    headers = dict(given)
     if not all(isinstance(part, str) for pair in headers.items() for part in pair):
         raise InvalidInput.at("/headers", "type", "names and values of headers are text")
     return headers

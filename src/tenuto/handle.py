@@ -3,17 +3,20 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+from msgspec import Raw
+
 from .authoring.durations import milliseconds
 from .authoring.markers import StepRef
 from .context import step_name
-from .errors import InvalidTransition, NotFound, ResultTimeout, StepError
+from .errors import InvalidInput, InvalidTransition, NotFound, PayloadError, ResultTimeout, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
 from .kernel.definition import CancelMode, ErrorClass, Step
 from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
-from .kernel.state import Execution
+from .kernel.state import Execution, Review
 from .outcome import Duration
+from .program import Program
 from .redaction import bounded
 from .results import Progress, SagaResult
 from .runtime import Environment, Filter, Reading, Runtime, Until
@@ -97,13 +100,13 @@ class Handle(Generic[O_co]):
     async def status(self) -> ExecutionDocument:
         """Where it stands, and why it is blocked if it is: the fields of `GET /v1/executions/{id}`."""
         reading = await self._link.read(self.id)
-        history = reading.history[: reading.length]
-        return execution_document(reading.state, history, reading.activity, idempotency_key=reading.idempotency_key)
+        key = reading.idempotency_key
+        return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
 
     async def history(self) -> list[AttemptRow]:
         """All attempts so far."""
         reading = await self._link.read(self.id)
-        return attempt_rows(reading.state, reading.history[: reading.length])
+        return attempt_rows(reading.state, reading.history)
 
     # Telling
 
@@ -133,6 +136,7 @@ class Handle(Generic[O_co]):
         """A message for a step that waits for it, now or later. The same `id` twice is one message."""
         link = self._link
         raw = encode(payload, where=f"signal {name!r}")
+        check_signal((await link.read(self.id)).program, name, raw)
         id = id or link.environment.new_id()
         await self._command(f.Signal(at=link.now, actor=self._actor, name=name, id=id, payload=raw))
 
@@ -179,14 +183,18 @@ class Handle(Generic[O_co]):
 
     async def _decide(self, step: StepRef, resolution: Resolution, comment: str, data: object) -> None:
         link = self._link
-        state = (await link.read(self.id)).state
+        reading = await link.read(self.id)
+        path = _path_under_review(reading.state, step_text(step))
         result = NULL if data is None else encode(data, where="data")
+        review = next((review for review in reading.state.reviews.values() if review.path == path), None)
+        if review is not None:
+            check_word(reading, review, resolution, result)
         await self._command(
             f.Decide(
                 at=link.now,
                 actor=self._actor,
                 resolution=resolution,
-                path=_path_under_review(state, step_text(step)),
+                path=path,
                 reason=comment,
                 result=result,
             )
@@ -199,6 +207,39 @@ class Handle(Generic[O_co]):
         if path is None:
             raise NotFound(f"Execution {self.id} has no step {name!r}.")
         return Ref(path, "forward", attempt)
+
+
+# What people and strangers bring becomes a step's result: it is read as that before it is taken.
+
+
+def check_signal(program: Program, name: str, payload: Raw) -> None:
+    for node in program.plan.root.walk():
+        if not node.is_scope and isinstance(node.step.with_, dict) and node.step.with_.get("signal") == name:
+            _check_result(program, node.id, payload, "/payload")
+
+
+def check_word(reading: Reading, review: Review, resolution: Resolution, result: Raw) -> None:
+    id = step_id(review.path)
+    step = find_step(reading.state, review.path)
+    if step is None or step.undo in ("awaiting_approval", "failed"):
+        return
+    if review.kind == "approval" and resolution in ("approved", "completed"):
+        given = _JUST_APPROVED if result == NULL else result
+        _check_result(reading.program, id, given, "/data")
+    elif resolution == "completed" and review.kind in ("compensation", "indeterminate"):
+        _check_result(reading.program, id, result, "/result")
+
+
+_JUST_APPROVED = encode({"approved": True, "by": None, "comment": ""})
+
+
+def _check_result(program: Program, step: str, value: Raw, where: str) -> None:
+    decode = program.decode_result.get(step)
+    try:
+        if decode is not None:
+            decode(value)
+    except PayloadError as error:
+        raise InvalidInput.at(where, "type", error.message) from None
 
 
 def _path_under_review(state: Execution, name: str) -> str:

@@ -115,6 +115,8 @@ class Announcer:
                 self._succeeded(reading, context, event.path, event.result, event.number, entry.at - event.started_at)
             case e.WaitEnded() as event:
                 self._succeeded(reading, context, event.path, event.payload, 1, 0)
+            case e.ReviewResolved() as event:
+                self._resolved(reading, context, event, entry.at)
             case e.AttemptFailed() | e.AttemptTimedOut() as event:
                 self._failed(context, event)
             case e.AttemptLost(losses=losses):
@@ -139,6 +141,19 @@ class Announcer:
     ) -> None:
         value = _decoded(reading.program.decode_result, path, result)
         self._tell("on_step_success", context, _name(path), value, attempts, latency_ms)
+
+    def _resolved(self, reading: Reading, context: EventContext, event: e.ReviewResolved, at: int) -> None:
+        """A person's word settled a step. A review is named by the event that opened it."""
+        opened = reading.history[int(event.id.rpartition(".")[2]) - 1]
+        assert isinstance(opened.event, e.ReviewOpened)
+        path = opened.event.path
+        if event.verdict == "succeed":
+            self._succeeded(reading, context, path, event.result, opened.event.attempts or 1, at - opened.at)
+        elif event.verdict in ("fail", "undo", "skip") and event.failure is not None:
+            failure = event.failure
+            self._tell(
+                "on_step_failed", context, _name(path), failure.summary, failure.error_class, opened.event.attempts
+            )
 
     def _failed(self, context: EventContext, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
         failure, name = event.failure, _name(event.path)

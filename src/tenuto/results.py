@@ -155,7 +155,7 @@ class StepResult:
             return None
         ends = (e.AttemptFailed, e.AttemptTimedOut)
         path = self._path
-        for entry in reversed(self._reading.history[: self._reading.length]):
+        for entry in reversed(self._reading.history):
             event = entry.event
             if isinstance(event, ends) and event.path == path and event.phase == "forward":
                 return entry
@@ -190,7 +190,7 @@ class _CloneResult(StepResult):
         found = super()._undo_seq()
         if found or self._fan.marks[self._index] != CLONE_UNDONE:
             return found
-        for entry in reversed(self._reading.history[: self._reading.length]):
+        for entry in reversed(self._reading.history):
             event = entry.event
             if isinstance(event, e.AttemptSucceeded) and event.phase == "compensate" and event.path == self._path:
                 return entry.seq
@@ -363,9 +363,9 @@ class SagaResult(Generic[O_co]):
         )
 
     def _why_not(self) -> str:
-        text = f"Execution {self.execution_id} of {self.saga!r} is {self.status}"
+        text = f"Execution {self.execution_id} of {self.saga!r} {_STANDING[self.status]}"
         if self.blocked is not None:
-            waiting_for = f" for {self.blocked['waiting_for']}" if self.blocked["waiting_for"] else ""
+            waiting_for = f" for {self.blocked['waiting_for']!r}" if self.blocked["waiting_for"] else ""
             return f"{text}: it waits{waiting_for} ({self.blocked['reason']})."
         error = self.error
         if error is None:
@@ -429,6 +429,16 @@ class SagaResult(Generic[O_co]):
 
     def __repr__(self) -> str:
         return f"<SagaResult {self.saga} {self.execution_id} {self.status}>"
+
+
+_STANDING: dict[ExecutionStatus, str] = {
+    "running": "is running",
+    "waiting_approval": "cannot go on without a person",
+    "paused": "is paused",
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "canceled": "was canceled",
+}
 
 
 def _last_result(result: SagaResult[Any]) -> Any:

@@ -117,10 +117,10 @@ class Submitted(NamedTuple):
 class Reading:
     """One execution as it stood when it was read: its history up to then, and the state that it folds to.
 
-    The history only grows, so a reading is a length of it. If the state has gone on since, the old one is folded again.
+    A history only grows, so a reading is a length of it. If the state has gone on since, the old one is folded again.
     """
 
-    __slots__ = ("_state", "activity", "history", "idempotency_key", "length", "program")
+    __slots__ = ("_history", "_state", "activity", "idempotency_key", "length", "program")
 
     def __init__(
         self,
@@ -132,21 +132,27 @@ class Reading:
         activity: Activity = NOTHING_UNDER_WAY,
     ) -> None:
         self.program = program
-        self.history = history
         self.length = len(history)
         self.idempotency_key = idempotency_key
         self.activity = activity
+        self._history = history
         self._state = state
+
+    @property
+    def history(self) -> Sequence[Entry]:
+        if len(self._history) != self.length:
+            self._history = self._history[: self.length]
+        return self._history
 
     @property
     def state(self) -> Execution:
         if self._state.seq != self.length:
-            self._state = fold(Execution(self.program.plan), list(self.history[: self.length]))
+            self._state = fold(Execution(self.program.plan), list(self.history))
         return self._state
 
     @property
     def started(self) -> ExecutionStarted:
-        event = self.history[0].event
+        event = self._history[0].event
         assert isinstance(event, ExecutionStarted)
         return event
 

@@ -199,7 +199,7 @@ class Harness(Engine):
             if crash != "before":
                 value = await (_act(script.popleft(), call) if script else _call(handler, call))
             if crash is not None:
-                self._memory.lose_worker(state.id)
+                self._memory.lose_worker(state.id, ref)
                 await asyncio.get_running_loop().create_future()  # from here on this task is a dead worker's
             return value
 
@@ -223,8 +223,8 @@ def _places_in(program: Program, step: StepRef) -> list[_Place]:
         running = {name for name, handler in program.handlers.items() if _function_name(handler) == step}
     else:
         running = set(handlers_running(program, step))
-    uses = [(node.id, phase, handler_name(node.spec, phase)) for node in nodes for phase in _PHASES]
-    return [_Place(program.name, id, phase) for id, phase, name in uses if name in running]
+    places = [(node, phase) for node in nodes for phase in _PHASES]
+    return [_Place(program.name, node.id, phase) for node, phase in places if handler_name(node.spec, phase) in running]
 
 
 def _function_name(handler: Handler) -> str | None:

@@ -147,7 +147,7 @@ ROUND_TRIPS: list[tuple[Any, Any]] = [
     (dict[int, str], {1: "x"}),
     (tuple[int, str], (1, "x")),
     (tuple[int, ...], (1, 2, 3)),
-    (set[str], {"a", "b"}),
+    (set[int], {1, 2}),
     (frozenset[int], frozenset({1})),
     (Literal["a", "b"], "a"),
     (Colour, Colour.RED),

@@ -359,32 +359,31 @@ async def test_a_sink_that_never_answers_does_not_keep_the_engine_open() -> None
 
 
 async def test_a_skipped_repetition_is_told() -> None:
-    class Skips(SagaEvents):
-        skipped: list[str] = []
+    skipped: list[str] = []
 
+    class Skips(SagaEvents):
         def on_step_skipped_idempotent(self, ctx: EventContext, step_id: str) -> None:
-            self.skipped.append(step_id)
+            skipped.append(step_id)
 
     async def work() -> None: ...
 
-    sink = Skips()
     saga = SagaBuilder("s").step("a", work, idempotency_key="k").step("b", work, idempotency_key="k", depends_on=["a"])
-    async with Engine(events=[sink]) as engine:
+    async with Engine(events=[Skips()]) as engine:
         engine.register(saga)
         result = await engine.execute("s")
         assert result.succeeded
-    assert sink.skipped == ["b"]
+    assert skipped == ["b"]
 
 
 async def test_the_breaker_is_told_of() -> None:
-    class Breaker(SagaEvents):
-        heard: list[Any] = []
+    heard: list[Any] = []
 
+    class Breaker(SagaEvents):
         def on_circuit_open(self, ctx: EventContext, step_id: str, skipped: Any) -> None:
-            self.heard.append((step_id, list(skipped)))
+            heard.append((step_id, list(skipped)))
 
         def on_compensation_failed(self, ctx: EventContext, step_id: str, error: str) -> None:
-            self.heard.append((step_id, error))
+            heard.append((step_id, error))
 
     async def work() -> None: ...
     async def undo() -> None: ...
@@ -400,12 +399,11 @@ async def test_the_breaker_is_told_of() -> None:
         .step("b", work, compensate=bad_undo, compensation_critical=True, depends_on=["a"])
         .step("c", refuse, depends_on=["b"])
     )
-    sink = Breaker()
-    async with Harness(saga, events=[sink]) as t:
+    async with Harness(saga, events=[Breaker()]) as t:
         result = await t.execute("s")
         assert result.status == "waiting_approval"
         assert result.steps["b"].compensation_error == "stuck"
-    assert sink.heard == [("b", "stuck"), ("b", ["a"])]
+    assert heard == [("b", "stuck"), ("b", ["a"])]
 
 
 async def test_clones_have_names() -> None:

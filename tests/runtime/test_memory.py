@@ -339,6 +339,19 @@ async def test_concurrency_is_shared_by_all_executions() -> None:
     assert gate.most == 2
 
 
+async def test_a_limit_is_shared_by_threads_and_tasks() -> None:
+    gate = ThreadGate()
+    async with Engine() as engine:
+        engine.register(one("thread", lambda: gate(), limits=["db"]), one("task", _quick, limits=["db"]))
+        await engine.limit("db", concurrency=1)
+        first = await engine.start("thread")
+        await gate.entered.wait()
+        second = await engine.start("task")
+        gate.released.set()
+        assert (await first.result()).succeeded
+        assert (await second.result()).succeeded
+
+
 async def test_a_limit_can_be_raised_while_others_wait() -> None:
     gate = Gate()
     async with Engine() as engine:

@@ -121,7 +121,7 @@ async def test_an_approval_says_who_is_asked_and_how_to_answer() -> None:
 
 
 async def test_a_retry_says_when() -> None:
-    async with Harness(SagaBuilder("s").step("a", work, retry=Retry(initial="10m", jitter=0))) as t:
+    async with Harness(SagaBuilder("s").step("a", work, retry=Retry(initial="10m", maximum="1h", jitter=0))) as t:
         t.script("a", TransientError("x"))
         handle = await t.start("s")
         await t.advance("1m")
@@ -153,8 +153,8 @@ async def test_compensation_required_is_told_from_other_reviews() -> None:
 async def test_a_lost_worker_is_named_until_its_step_is_looked_for() -> None:
     async def find() -> Any: ...
 
-    unsafe = {"safety": "not_safe_to_retry", "reconcile": find, "compensation_policy": "manual"}
-    async with Harness(SagaBuilder("s").step("a", work, **unsafe)) as t:
+    saga = SagaBuilder("s").step("a", work, safety="not_safe_to_retry", reconcile=find, compensation_policy="manual")
+    async with Harness(saga) as t:
         t.crash("a", when="after")
         handle = await t.start("s")
         await t.advance("1s")

@@ -38,6 +38,7 @@ class Habits:
     """How handlers of this seed behave: shares of their calls."""
 
     fails: float
+    undo_fails: float
     hangs: float
     late: float
     slow: float
@@ -48,6 +49,7 @@ def draw_habits(rng: Random) -> Habits:
     classes = tuple(name for name in FAILURES if rng.random() < 0.5) or ("TRANSIENT",)
     return Habits(
         fails=rng.choice((0.0, 0.1, 0.3, 0.6)),
+        undo_fails=rng.choice((0.0, 0.2, 0.7)),
         hangs=rng.choice((0.0, 0.05, 0.2)),
         late=rng.choice((0.0, 0.5, 1.0)),
         slow=rng.choice((0.1, 0.5)),
@@ -110,7 +112,7 @@ class Handlers:
                 return self._probe(state, ref, key)
             case "plan":
                 return self._plan(ref, key)
-        outcome = self._outcome()
+        outcome = self._outcome(self.habits.undo_fails if ref.phase == "compensate" else self.habits.fails)
         succeeded = isinstance(outcome, f.Succeeded)
         vague = isinstance(outcome, f.Failed) and outcome.error_class in ("INDETERMINATE", "COMPENSATION_REQUIRED")
         applies = succeeded or (vague and self.rng.random() < 0.5)
@@ -127,9 +129,9 @@ class Handlers:
             return self.rng.randint(100, 2_500)
         return self.rng.randint(0, 40)
 
-    def _outcome(self) -> f.Outcome:
+    def _outcome(self, fails: float) -> f.Outcome:
         usage = self.rng.choice((0, 1, 4, 15))
-        if self.rng.random() >= self._share(self.habits.fails):
+        if self.rng.random() >= self._share(fails):
             return f.Succeeded(result=self._result(), usage=usage)
         error_class = self.rng.choice(self.habits.classes)
         return f.Failed(

@@ -7,9 +7,9 @@ import msgspec
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
-from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.address import Ref, lease_id, parent_of
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.evolve import apply, apply_grant, evolve, find_step
+from tenuto.kernel.evolve import apply, apply_grant, evolve, find_step, scope_at
 from tenuto.kernel.plan import Node, Plan
 from tenuto.kernel.state import EXECUTION_TRANSITIONS, STEP_TRANSITIONS, Execution, TimerKey
 
@@ -77,6 +77,7 @@ class Monitor:
             self._check_nothing_changed(fact, decision, now)
         self._check_heard(fact, decision)
         self.model.touched = {}
+        self.model.arriving = fact.id if isinstance(fact, f.Signal) else ""
         watcher = Watcher(self.situations, self.model, self.shadow, now)
         watcher.fact(fact, decision)
         for entry in decision.entries:
@@ -128,9 +129,9 @@ class Monitor:
                 require(due is None or due > fact.at or not heard, "a decision that came too late does not count", fact)
 
             case f.Reported() | f.Acked():
-                self._check_report(fact, decision.answer, events)
+                self._check_report(fact, decision.answer, decision.entries)
 
-    def _check_report(self, fact: f.Reported | f.Acked, answer: f.Answer, events: list[e.Event]) -> None:
+    def _check_report(self, fact: f.Reported | f.Acked, answer: f.Answer, entries: list[e.Entry]) -> None:
         shadow = self.shadow
         if fact.lease is not None and fact.lease != lease_id(shadow.id, fact.ref):
             require(answer == f.Ignored("stale_lease"), "only the holder of the lease is heard", fact)
@@ -141,8 +142,9 @@ class Monitor:
                 require(answer == f.APPLIED, "late truth applies", fact)
             if isinstance(fact.outcome, f.Failed) and fact.outcome.error_class in HONOURS_RETRY_AFTER:
                 wanted = fact.outcome.retry_after_ms or 0
-                due = [event.retry_at for event in events if isinstance(event, e.AttemptFailed) and event.retry_at]
-                require(all(at >= fact.at + wanted for at in due), "Retry-After is honoured", fact)
+                failed = [entry for entry in entries if isinstance(entry.event, e.AttemptFailed)]
+                due = [(entry.at, entry.event.retry_at) for entry in failed if entry.event.retry_at]  # type: ignore[union-attr]
+                require(all(retry_at >= at + wanted for at, retry_at in due), "Retry-After is honoured", fact)
 
     def _check_entry(self, entry: e.Entry) -> None:
         shadow = self.shadow
@@ -234,8 +236,8 @@ class Monitor:
         """The kernel's counters of attempts are those of the history."""
         for path, track in self.model.touched.items():
             step = find_step(state, path)
-            if step is None:
-                continue
+            if step is None or path in scope_at(state, parent_of(path)).superseded:
+                continue  # a clone that is closed keeps no counters, a step that was replaced needs none
             kept = (step.number, step.tries, step.losses, step.generation, step.open and step.open.ref)
             counted = (track.numbers["forward"], len(track.failures), track.losses, track.generation, track.open)
             require(kept == counted, "counters equal counts", f"{path}: kept {kept}, counted {counted}")

@@ -128,6 +128,8 @@ class Model:
         self.clearances: Counter[str] = Counter()  # reasons why an unsafe effect may be made once more, by path
         self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
         self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
+        self.kept: list[str] = []  # signals that wait for somebody who waits for them
+        self.arriving = ""  # the signal that is being decided
 
     # -- Looking up ----------------------------------------------------------------------------------------------------
 
@@ -249,7 +251,6 @@ class Model:
             case e.Expanded():
                 self.frames[event.path] = Frame(event.path, self.node(event.path))
                 self.open(event.path)
-                self._reuse_clones(event)
             case e.NodesClosed():
                 self._close_nodes(event)
             case e.ScopeOpened():
@@ -270,15 +271,13 @@ class Model:
                 self._restart(event)
             case e.WaitOpened():
                 self.open(event.path)
+            case e.SignalKept():
+                self.kept.append(event.id)
             case e.WaitEnded():
+                if event.by in self.kept:
+                    self.kept.remove(event.by)
                 self.track(event.path).done = True
                 self.close(event.path, "succeeded")
-
-    def _reuse_clones(self, event: e.Expanded) -> None:
-        for index in range(event.count):
-            track = self.tracks.get(clone_path(event.path, index))
-            if track is not None and track.done:
-                track.spared = False
 
     def _frame(self, path: str) -> Frame:
         frame = Frame(path, self.node(path))
@@ -465,7 +464,6 @@ class Model:
             track = self.tracks.get(path)
             if track is not None:
                 self._end_open(track)
-                track.spared = track.spared and event.status != "reused"
             status = {"reused": "succeeded", "marked": "succeeded", "failed_upstream": "skipped"}
             if path in self.frames:
                 self.frames[path].status = "closed"

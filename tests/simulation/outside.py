@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .world import World
 
 
+NEVER_TAKES = 1.0  # a bus that refuses for ever, in the quiet phase too: its attempts end by their cap
+
+
 @dataclass(frozen=True)
 class Manners:
     """How the outside of this seed behaves."""
@@ -31,7 +34,7 @@ class Manners:
 
 def draw_manners(rng: Random) -> Manners:
     return Manners(
-        refuses=rng.choice((0.0, 0.1, 0.4, 0.95)),
+        refuses=rng.choice((0.0, 0.0, 0.1, 0.4, 0.4, NEVER_TAKES)),
         refusal=rng.choice(("TRANSIENT", "TRANSIENT", "DEPENDENCY_FAILED", "NON_RETRYABLE")),
         unconfirmed=rng.choice((0.0, 0.05, 0.2)),
         loses=rng.choice((0.0, 0.1, 0.3)),
@@ -64,7 +67,7 @@ class Outside:
         self.published[ref] = None
         delay = self.rng.randint(0, 30)
         unsafe = self._is_unsafe(state, ref)
-        if self._happens(self.manners.refuses):
+        if self._happens(self.manners.refuses) or self.manners.refuses == NEVER_TAKES:
             failure = f.Failed(error_class=self.manners.refusal, code="nack")
             self._later(delay, lambda: self._mail(f.DispatchRefused(at=self.world.clock(), ref=ref, failure=failure)))
             return

@@ -123,7 +123,13 @@ class People:
         resolution = self.rng.choice(ANY_RESOLUTION)
         if self.rng.random() < self.hasty:
             resolution = self.rng.choice(list(RESOLUTIONS[review.kind]))
-        self.decide(review, resolution, again=self.rng.random() < 0.4)
+        again = self.rng.random() < 0.4
+        due = state.timers.get(("review", review.id))
+        if due is not None and self.rng.random() < 0.6:  # at the last moment, or just after it
+            delay = due - self.world.clock() + self.rng.choice((-20, -1, 0, 1))
+            self.world.after(delay, lambda: self.decide(review, resolution, again=again))
+        else:
+            self.decide(review, resolution, again=again)
 
     def decide(self, review: Review, resolution: Resolution, *, again: bool = False) -> None:
         by_path = review.kind == "approval" and self.rng.random() < 0.5

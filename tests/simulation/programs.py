@@ -7,13 +7,14 @@ unusual proportions. A uniform mix would hide whatever needs much of one thing a
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from tenuto.kernel.definition import (
     JSON,
     Branch,
+    CompensationOrder,
     Definition,
     Escalation,
     Node,
@@ -176,15 +177,7 @@ class Builder:
             timeout_ms=self.pick((3_000, 10_000, 60_000)) if self.has("execution_deadline", 0.8) else None,
             pending_timeout_ms=self.pick((500, 5_000)) if self.has("unowned", 0.6) else None,
             pause_limit_ms=self.pick((500, 3_000, 20_000)) if self.has("pause_limit", 0.8) else None,
-            compensation=self.pick(
-                (
-                    "STRICT_SEQUENTIAL",
-                    "GROUPED_PARALLEL",
-                    "RETRY_WITH_BACKOFF",
-                    "CIRCUIT_BREAKER",
-                    "BEST_EFFORT_PARALLEL",
-                )
-            ),
+            compensation=self.compensation(),
             cancel=self.pick(("drain", "terminate", "compensate")),
             max_concurrency=self.concurrency(),
             failure_mode="retry" if rounds else self.pick(("fail_fast", self.lenient())),
@@ -197,6 +190,11 @@ class Builder:
             max_replans=self.pick((0, 1, 2)),
             escalation=self.escalation(),
         )
+
+    def compensation(self) -> CompensationOrder:
+        if self.has("critical", 0.5):
+            return "CIRCUIT_BREAKER"
+        return self.pick(get_args(CompensationOrder))
 
     def escalation(self) -> Escalation | None:
         if not self.has("escalation", 0.8):
@@ -313,7 +311,7 @@ class Builder:
             compensation_max_attempts=self.pick((None, None, 1, 2, 3)) if compensated else None,
             compensation_backoff_ms=self.pick((None, 20, 200)) if compensated else None,
             compensation_timeout_ms=self.pick((None, 500)) if compensated else None,
-            compensation_critical=compensated and self.has("critical", 0.5),
+            compensation_critical=compensated and self.has("critical", 0.7),
             partial_effect=self.has("partial", 0.4),
             reusable=self.rng.random() < 0.15,
             completion="callback" if callback else "handler",

@@ -284,6 +284,9 @@ def check_event(model: Model, entry: e.Entry) -> None:
         case e.ProbeAnswered():
             again = event.verdict == "retry"
             require(not again or event.answer == "not_done", "only a recorded `not done` permits a repetition", event)
+        case e.WaitEnded():
+            known = event.by in ("timer", model.arriving, *model.kept)
+            require(known, "a kept signal is used once", event)
         case e.NodesClosed():
             _check_awaited(model, event)
         case e.ScopeOpened():
@@ -339,7 +342,7 @@ def _check_loss(model: Model, loss: e.Loss) -> None:
         unsafe = track.node.step.safety == "NOT_SAFE_TO_RETRY"
         require(track.begun or not unsafe, "NOT_SAFE that never began is not lost", loss)
         require(loss.verdict != "retry" or track.node.step.safety == "SAFE_TO_RETRY", "only safe steps ...", loss)
-        require(track.losses <= MAX_LOSSES, "losses are bounded", loss)
+        require(track.losses <= MAX_LOSSES + track.human, "losses are bounded", loss)
 
 
 def _check_awaited(model: Model, event: e.NodesClosed) -> None:

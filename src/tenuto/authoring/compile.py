@@ -25,7 +25,7 @@ from .functions import StepFunctions, read_functions
 from .gather import Material, Piece
 from .inputs import InputEncoder
 from .markers import ExpandEach, FromCompensationError, FromCompensationResult, FromStep, StepRef
-from .matching import describe, fits
+from .matching import describe, fits, is_unknown, members
 from .problems import Problems
 from .reading import Offer, why_unfit
 from .settings import ApprovalSettings, GroupSettings, SignalSettings, StepSettings, WaitSettings
@@ -314,7 +314,8 @@ def _handlers(draft: _Draft) -> Iterator[Handler]:
         ]
         for field, kind, signature in signatures:
             if signature is not None:
-                yield make_handler(names[field], kind, signature, f"step {id!r}", _name_of(draft.structure))
+                gives = functions.result if kind == "probe" else signature.result
+                yield make_handler(names[field], kind, signature, gives, f"step {id!r}", _name_of(draft.structure))
 
 
 def _name_of(structure: Structure) -> Callable[[StepRef], str]:
@@ -327,8 +328,9 @@ def _name_of(structure: Structure) -> Callable[[StepRef], str]:
 
 
 def make_handler(
-    name: str, kind: HandlerKind, signature: Signature, where: str, name_of: Callable[[StepRef], str]
+    name: str, kind: HandlerKind, signature: Signature, gives: Any, where: str, name_of: Callable[[StepRef], str]
 ) -> Handler:
+    """`gives` is the type of the result: of a probe, that of the step it asks about."""
     needs, invoke = bind(signature, where, name_of)
     return Handler(
         name=name,
@@ -336,16 +338,29 @@ def make_handler(
         is_async=signature.is_async,
         needs=needs,
         invoke=invoke,
-        encode=_result_encoder(None if kind == "probe" else signature.result, where),
+        encode=_result_encoder(gives, f"result of {where}"),
     )
 
 
 def _result_encoder(annotation: Any, where: str) -> Callable[[object], Raw | None]:
-    to_json = encoder(None if annotation is Any else annotation, where=f"result of {where}")
+    """Writes a result, and sees to it that it can be read as what it is declared to be: later would be too late."""
+    unknown = annotation is Any or any(is_unknown(part) for part in members(annotation))
+    exact = type(None) if annotation is None else annotation
+    to_json = encoder(None if unknown else annotation, where=where)
+    read = decoder(annotation, where=where)
 
     def encode(value: object) -> Raw | None:
         if isinstance(value, Done):  # a probe's answer: what it found is the step's result
             value = value.result
-        return None if value is None else to_json(value)
+        raw = None if value is None else to_json(value)
+        if not unknown and type(value) is not exact:
+            try:
+                read(_NULL if raw is None else raw)
+            except PayloadError as error:
+                raise PayloadError(error.message, code="invalid_output") from None
+        return raw
 
     return encode
+
+
+_NULL = Raw(b"null")

@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import TypeGuard
+from typing import Any, TypeGuard, get_origin
 
 from tenuto.context import step_name
 from tenuto.kernel.definition import Definition, Step
 from tenuto.kernel.plan import Plan
+from tenuto.outcome import Done, NotDone, Pending, Unknown
 from tenuto.program import Handler, Program
 from tenuto.values import decoder
 
@@ -18,6 +19,7 @@ from .document import check_definition
 from .gather import Extra, add_extras, declarations, functions_of, gather, saga_name
 from .inputs import InputEncoder
 from .markers import StepRef
+from .matching import members
 from .problems import Problems
 from .settings import HANDLER_NAMES, SAGA
 from .signature import Function, check_result, read_signature, settle
@@ -117,7 +119,12 @@ def bind_handler(name: str, function: Function) -> Handler:
     signature = settle(read_signature(function, {}, where, problems), "handler", where, problems)
     check_result(signature.result, where, problems)
     problems.raise_any(f"Handler {name!r}")
-    return make_handler(name, "step", signature, where, _id_of)
+    gives = Any if _answers_as_probe(signature.result) else signature.result
+    return make_handler(name, "step", signature, gives, where, _id_of)
+
+
+def _answers_as_probe(annotation: object) -> bool:
+    return any((get_origin(part) or part) in (Done, NotDone, Pending, Unknown) for part in members(annotation))
 
 
 def _id_of(ref: StepRef) -> str:

@@ -54,6 +54,8 @@ def clone_path(fan_path: str, index: int) -> str:
 
 def fan_of(path: str) -> tuple[str, int] | None:
     """The fan-out and the index that a clone's path names, or None when the path is no clone's."""
+    if "#" not in path:
+        return None
     hash_at = path.rfind("#")
     if hash_at <= path.rfind("/"):
         return None
@@ -80,7 +82,8 @@ def segments(path: str) -> tuple[Segment, ...]:
 
 def step_id(path: str) -> str:
     """The author's id of the node at this path, without its indexes."""
-    return parse_segment(path.rpartition("/")[2]).id
+    last = path[path.rfind("/") + 1 :]
+    return parse_segment(last).id if "@" in last or "#" in last else last
 
 
 def fingerprint(*fields: str) -> str:

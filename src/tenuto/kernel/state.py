@@ -121,6 +121,7 @@ class StepState(Struct, tag="step"):
     done_seq: int = 0
     done: bool = False
     half_done: int = 0  # the event after which it may have been made in part
+    spared: bool = False  # a person said to leave what it made as it is
     failure: Failure | None = None
     review: str | None = None
     in_slot: bool = False

@@ -16,9 +16,9 @@ import msgspec
 
 from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, NotSupported
 from tenuto.kernel import facts as f
-from tenuto.kernel.address import Ref
+from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.decide import decide
-from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
+from tenuto.kernel.effects import DispatchAttempt, EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.program import Program
 from tenuto.runtime import (
@@ -35,7 +35,7 @@ from tenuto.runtime import (
 )
 from tenuto.view import DeadLetterRow, ReviewRow, dead_letter_rows, review_rows
 
-from .perform import Performer
+from .perform import Performer, Role
 from .slots import RESUME
 from .worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, has_come
 
@@ -113,7 +113,7 @@ class MemoryRuntime(Worker):
         record = Record(self, self._performer(program.name, program.version), key)
         admitted = self._join_line(record, submission)
         id = self.environment.new_id()
-        self.apply(record, self._start_fact(id, submission, admitted=admitted))
+        self.apply(record, self._start_fact(id, submission, admitted=admitted, owned=self._works))
         self._records[id] = record
         self._in_order.append(record)
         if key is not None:
@@ -170,6 +170,13 @@ class MemoryRuntime(Worker):
     ) -> None:
         act()
 
+    def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
+        """A queue that this process serves is served here and now."""
+        if not super()._dispatch_to_queue(record, ref, role):
+            return False
+        self._dispatched(record, ref)
+        return ref in record.state.agenda
+
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         self._later(partial(self._grant_hold, record, effect.amount))  # nobody keeps accounts here
 
@@ -209,7 +216,7 @@ class MemoryRuntime(Worker):
 
     def _retry(self, record: Record, fact: f.Retry) -> f.Answer:
         if record.state.finished == "failed":
-            fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None))
+            fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None), owned=self._works)
             record.is_active = True
         answer = self.apply(record, fact, RESUME)
         if isinstance(answer, f.Refused):
@@ -300,10 +307,13 @@ class MemoryRuntime(Worker):
         self._awaited = {record: None for record in self._awaited if any(not w.done() for _, w in record.waiters)}
         return bool(self._awaited)
 
-    def lose_worker(self, execution_id: str) -> None:
-        """As if the process that ran this execution had died, and another had taken it over."""
+    def lose_worker(self, execution_id: str, running: Ref) -> None:
+        """As if the process that ran this attempt had died, and another had taken its execution over."""
         record = self._records[execution_id]
         state = record.state
+        if isinstance(state.agenda.get(running), DispatchAttempt):  # of a queue: its lease runs out, and that is all
+            self._lose_task(record, running)
+            return
         local = [key for key, effect in state.agenda.items() if isinstance(key, Ref) and type(effect) is RunAttempt]
         for ref in local:
             record.tickets.pop(ref, None)
@@ -316,6 +326,13 @@ class MemoryRuntime(Worker):
         # What had not begun is granted as it was, and so is on the agenda without having changed.
         again = [ref for ref in local if ref in state.agenda and ref not in record.tickets and ref not in record.jobs]
         self._take_up_again(record, again)
+
+    def _lose_task(self, record: Record, ref: Ref) -> None:
+        job = record.jobs.pop(ref, None)
+        if job is not None:
+            job.stop()
+        lease = lease_id(record.state.id, ref)
+        self.apply(record, f.Reported(at=self._now(), ref=ref, outcome=f.TimedOut(), lease=lease))
 
 
 def _fits(record: Record, wanted: Filter) -> bool:

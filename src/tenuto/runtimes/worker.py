@@ -432,9 +432,8 @@ class Worker(ABC):
         if wanted and ref in record.state.agenda and not self._closing:
             self._run(record, ref, role)
             return
-        lane = self._lane(role)
-        lane.leave(role.limits)
-        self._later(lane.pump)
+        self._lane(role).leave(role.limits)
+        self._later(self._pump)
 
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
         loop = self._loop
@@ -468,7 +467,9 @@ class Worker(ABC):
             self._apply_ending(record, job, ending)
         if record.zombies and record.zombies.get(ref.path) is job:
             self._bury(record, ref.path)
-        if lane.waiting:
+        if attempt.role.limits:
+            self._pump()  # what it leaves room for may wait in the other lane
+        elif lane.waiting:
             lane.pump()
         if not self.running:
             self._fall_quiet()

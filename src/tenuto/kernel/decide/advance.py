@@ -422,7 +422,7 @@ def settle_fan(turn: Turn, fan: FanState) -> bool:
         turn.emit(ScopeClosed(fan.path, outcome, failure))
         if verdict == "fail" and failure is not None:
             fail_child(turn, scope, failure)
-    elif fan.remaining:
+    elif fan.remaining or fan.failure is not None:
         turn.emit(ScopeClosed(fan.path, "canceled"))
     else:
         turn.emit(ScopeClosed(fan.path, "succeeded" if fan.succeeded else "skipped"))

@@ -800,7 +800,7 @@ def _after_loss(turn: Turn, loss: Loss) -> None:
 
 def returned(turn: Turn, fact: Returned) -> Answer:
     state = turn.state
-    refs = [ref for ref in fact.refs if (holder := holder_of(state, ref)) and holder.open and holder.open.ref == ref]
+    refs = [ref for ref in fact.refs if (holder := _open_holder(state, ref)) and holder.open and holder.open.epoch]
     if not refs:
         return Ignored("stale_attempt")
     turn.emit(AttemptsReturned(tuple(refs)))

@@ -21,7 +21,7 @@ from tenuto.kernel.events import (
 )
 from tenuto.kernel.evolve import fan_at, find_step, step_at
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import Execution, FanState, StepState
+from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
 from .turn import Turn, encode, evaluation_scope, refusal
 
@@ -96,13 +96,16 @@ def _outcome(state: Execution) -> str:
         return ""
     if root.succeeded == 0 and root.skipped:
         return "skipped"
-    return "partial" if any(_was_passed_over(state, path) for path in root.touched) else ""
+    stood = [path for path in root.touched if path not in root.superseded]
+    return "partial" if any(_was_passed_over(state, path) for path in stood) else ""
 
 
 def _was_passed_over(state: Execution, path: str) -> bool:
     node = state.nodes[path]
     if isinstance(node, FanState):
         return any(step.failure is not None for step in node.live.values())
+    if isinstance(node, ScopeState) and node.outcome == "skipped":
+        return node.failure is not None or any(_was_passed_over(state, child) for child in node.touched)
     return node.failure is not None
 
 

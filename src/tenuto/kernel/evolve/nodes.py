@@ -151,10 +151,11 @@ def complete(state: Execution, step: StepState, result: Raw, variable: str | Non
     step.done = True
     step.done_seq = state.last_done = state.seq
     step.half_done = 0
+    step.spared = False
     step.late = None
     step.unknown_since = 0
     step.failure = None
-    watch(state, step.path, result)
+    watch(state, step.node.id, result)
     if variable is not None:
         state.variables[variable] = result
     if key is not None:
@@ -173,7 +174,7 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
     if state.timers:
         for kind in STEP_TIMERS:
             clear_timer(state, kind, path)
-    if step.half_done or (status == "succeeded" and step.node.compensable and step.done):
+    if step.half_done or (status == "succeeded" and step.node.compensable and step.done and not step.spared):
         note_compensable(state, step)
     clone = fan_of(path)
     if clone is not None:

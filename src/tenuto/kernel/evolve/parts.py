@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from tenuto.kernel.address import fan_of, parent_of, step_id
+from tenuto.kernel.address import fan_of, parent_of
 from tenuto.kernel.state import (
     STEP_TRANSITIONS,
     UNDO_TRANSITIONS,
@@ -119,9 +119,9 @@ def leave_pending(state: Execution) -> None:
         state.timers.pop(("pending", ""), None)
 
 
-def watch(state: Execution, path: str, payload: Raw) -> None:
+def watch(state: Execution, id: str, payload: Raw) -> None:
     plan = state.plan
-    if plan.watches_all or step_id(path) in plan.watched:
+    if plan.watches_all or id in plan.watched:
         state.payloads[state.seq] = payload
 
 

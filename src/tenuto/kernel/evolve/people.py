@@ -6,7 +6,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.state import Execution, KeptSignal, Review, StepState
 
 from .nodes import close_step, complete, opened
-from .parts import clear_timer, set_moving, set_status, set_timer, set_undo, step_at
+from .parts import clear_timer, find_step, set_moving, set_status, set_timer, set_undo, step_at
 from .undo import close_undo, enter_undo
 
 
@@ -72,10 +72,12 @@ def review_opened(state: Execution, event: e.ReviewOpened) -> None:
 def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
     review = state.reviews.pop(event.id)
     clear_timer(state, "review", event.id)
+    step = find_step(state, review.path)
+    if step is not None and step.review == event.id:
+        step.review = None
     if review.kind in ("dead_letter", "escalation") or event.verdict == "close":
         return
-    step = step_at(state, review.path)
-    step.review = None
+    assert step is not None
     if step.undo in ("awaiting_approval", "failed"):
         resolve_undo(state, step, event)
         return

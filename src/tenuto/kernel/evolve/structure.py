@@ -46,7 +46,6 @@ from .parts import (
     set_timer,
     set_undo,
     step_at,
-    watch,
 )
 from .people import stop_waiting
 
@@ -119,7 +118,6 @@ def expanded(state: Execution, event: e.Expanded) -> None:
     fan.marks = fan.marks[:size] + bytearray(event.count - size)
     fan.done_seq = fan.done_seq[:size] + array("I", bytes(4 * (event.count - size)))
     fan.count = event.count
-    fan.spared.clear()  # what is taken from the record counts as made in this run
     fan.remaining = event.count - len(kept)
     fan.succeeded = len(kept)
     fan.skipped = fan.cursor = fan.active = 0
@@ -127,7 +125,6 @@ def expanded(state: Execution, event: e.Expanded) -> None:
     fan.status = "running"
     if fan.remaining:
         scope.fans[event.path] = None
-    watch(state, event.path, event.items)
 
 
 def children_added(state: Execution, event: e.ChildrenAdded) -> None:
@@ -139,7 +136,9 @@ def children_added(state: Execution, event: e.ChildrenAdded) -> None:
     for path in event.superseded:
         scope.superseded[path] = None
         scope.failed -= 1
-        supersede(scope, path)
+        node = state.nodes[path]
+        if (node.outcome if isinstance(node, ScopeState) else node.status) != "skipped":
+            supersede(scope, path)  # what waits for a skipped one was let go when it was skipped
     scope.plan_tries = scope.plan_losses = scope.inner_failed = 0
     add_children(scope, event.specs)
 

@@ -59,6 +59,7 @@ def forget_undone(state: Execution, step: StepState, *, undone: bool) -> None:
     clone = fan_of(step.path)
     if clone is None:
         state.compensable.pop(step.path, None)
+        step.spared = not undone
     else:
         fan = fan_at(state, clone[0])
         fan.owed.pop(clone[1], None)

@@ -20,7 +20,6 @@ from tenuto.kernel.evolve import find_step
 from tenuto.kernel.expression import Template, compile_template
 from tenuto.kernel.plan import Node
 from tenuto.kernel.retry import needs_begin
-from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
 from tenuto.program import Handler, Program
 from tenuto.values import encode

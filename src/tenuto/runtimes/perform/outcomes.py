@@ -40,10 +40,15 @@ def succeeded(
             return _planned(value)
         result = _encoded(handler, value)
     except PayloadError as error:
-        return _refused(error.code, error.message)
+        return _invalid(error.message) if error.code == "invalid_output" else _refused(error.code, error.message)
     if schema is not None and (problems := schema_problems(schema, result)):
-        return f.Failed(error_class="RETRYABLE", code="invalid_output", summary=bounded("\n".join(map(str, problems))))
+        return _invalid("\n".join(map(str, problems)))
     return f.Succeeded(result=result)
+
+
+def _invalid(summary: str) -> f.Failed:
+    """The handler gave what it was not meant to give: another try may do better."""
+    return f.Failed(error_class="RETRYABLE", code="invalid_output", summary=bounded(summary))
 
 
 def _encoded(handler: Handler, value: object) -> Raw:

@@ -1,0 +1,44 @@
+"""Real databases: a SQLite file per test, a PostgreSQL server per run with a database per test."""
+
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tenuto.storage import Store, make_store
+from tests.servers.postgres import Server, running
+
+_numbers = count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+async def postgres_url(postgres: Server) -> str:
+    name = f"test_{next(_numbers)}"
+    connection = await asyncpg.connect(postgres.dsn())
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return postgres.dsn(name)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/x.db"
+    found: str = request.getfixturevalue("postgres_url")
+    return found
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    opened = make_store(url)
+    await opened.open(migrate=True)
+    yield opened
+    await opened.close()

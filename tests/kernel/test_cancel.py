@@ -1,0 +1,353 @@
+"""Cancel (B14, X-5, K-5, R-8): three modes, and what an outcome that nobody knows does to each."""
+
+import pytest
+
+from tenuto.kernel import facts as f
+from tenuto.kernel.definition import CancelMode
+
+from .build import approval, callback, guarded, pause_for, scope, step, unsafe, wait_for
+from .driver import Driver, given
+
+
+def test_b14_drain_lets_the_current_step_finish_and_undoes_nothing() -> None:
+    run = given(step("a", undo=True), step("b"), step("c"))
+    run.start()
+    run.succeed("a")
+    run.cancel("drain")
+    assert run.status == "running"
+    assert run.open() == ["b/1"]
+    run.succeed("b")
+    run.expect("""
+        started + a/1
+        ok a/1 + b/1
+        cancel drain
+        closing . canceled
+        ok b/1
+        finished canceled
+    """)
+
+
+@pytest.mark.parametrize("end", ["fail", "retryable", "timeout"])
+def test_1_6_a_cancel_ends_however_the_current_step_ends(end: str) -> None:
+    run = given(step("a"), step("b"))
+    run.start()
+    run.cancel("drain")
+    {
+        "fail": lambda: run.fail("a"),
+        "retryable": lambda: run.fail("a", "TRANSIENT"),
+        "timeout": lambda: run.time_out("a"),
+    }[end]()
+    assert run.status == "canceled"
+    assert run.reviews() == [], "no dead letter: it was asked for"
+
+
+def test_1_6_timers_of_the_current_step_go_on_and_end_the_cancel() -> None:
+    run = given(callback("ocr"), step("b"))
+    run.start()
+    run.dispatch("ocr")
+    run.cancel("drain")
+    run.tick()
+    assert run.status == "canceled"
+
+
+def test_1_6_what_waits_is_closed_at_once() -> None:
+    run = given(
+        approval("ok"),
+        wait_for("w", "go"),
+        pause_for("t", 1_000),
+        scope("s", step("a"), failure_mode="retry"),
+        mode="parallel",
+    )
+    run.start()
+    run.fail("s/a", "TRANSIENT")
+    run.cancel("drain")
+    assert run.status == "canceled"
+    assert set(run.statuses().values()) == {"canceled"}
+
+
+def test_a_cancel_ends_the_wait_for_a_round() -> None:
+    run = given(scope("s", step("a", tries=1), failure_mode="retry"), step("b"), mode="parallel")
+    run.start()
+    run.fail("s/a", "TRANSIENT")
+    run.cancel("drain")
+    assert run.open() == ["b/1"]
+    run.succeed("b")
+    assert run.status == "canceled"
+
+
+def test_a_cancel_of_a_scope_that_was_to_begin_another_round() -> None:
+    run = given(scope("s", step("a", tries=1), step("b"), mode="parallel", failure_mode="retry"))
+    run.start()
+    run.fail("s/a", "TRANSIENT")
+    run.cancel("drain")
+    run.succeed("s/b")
+    assert run.status == "canceled"
+
+
+def test_x5_compensate_undoes_what_completed_and_ends_canceled() -> None:
+    run = given(step("a", undo=True), step("b", undo=True), cancel="compensate")
+    run.start()
+    run.succeed("a")
+    run.cancel()
+    run.succeed("b")
+    run.undo("b", "a")
+    run.expect("""
+        started + a/1
+        ok a/1 + b/1
+        cancel compensate
+        closing . canceled
+        ok b/1
+        undo because canceled: b | a + b:undo/1
+        ok b:undo/1 + a:undo/1
+        ok a:undo/1
+        finished canceled
+    """)
+
+
+def test_x5_with_nothing_to_undo_it_ends_at_once() -> None:
+    run = given(approval("ok"), cancel="compensate")
+    run.start()
+    run.cancel()
+    assert run.status == "canceled"
+
+
+# -- An outcome that nobody knows --------------------------------------------------------------------------------------
+
+
+def cancelled_payment(mode: CancelMode = "compensate") -> Driver:
+    run = given(step("reserve", undo=True), unsafe("pay", reconcile=True, undo=True), step("confirm"))
+    run.start()
+    run.succeed("reserve")
+    run.begin("pay")
+    run.time_out("pay")
+    run.cancel(mode)
+    run.skip_lines()
+    assert run.open() == ["pay:reconcile/1"], "probes go on under a cancel: they are how it ends"
+    return run
+
+
+def test_3_5_done_is_undone() -> None:
+    run = cancelled_payment()
+    run.done("pay")
+    run.undo("pay", "reserve")
+    run.expect("""
+        probed pay:reconcile/1 done -> succeed
+        undo because canceled: pay | reserve + pay:undo/1
+        ok pay:undo/1 + reserve:undo/1
+        ok reserve:undo/1
+        finished canceled
+    """)
+
+
+def test_3_5_not_done_ends_the_step_and_is_not_attempted_again() -> None:
+    run = cancelled_payment()
+    run.not_done("pay")
+    run.undo("reserve")
+    run.expect("""
+        probed pay:reconcile/1 not_done -> fail
+        undo because canceled: reserve + reserve:undo/1
+        ok reserve:undo/1
+        finished canceled
+    """)
+
+
+def test_3_5_unknown_waits_for_a_person() -> None:
+    run = cancelled_payment()
+    run.unknown("pay")
+    assert run.status == "waiting_approval"
+    assert run.state.cancel is not None
+    run.resolve("pay", "compensate")
+    run.undo("pay", "reserve")
+    assert run.status == "canceled"
+
+
+def test_3_8_pending_is_asked_until_its_deadline_and_then_a_person_is() -> None:
+    run = cancelled_payment()
+    for _ in range(200):
+        if run.open():
+            run.pending("pay", retry_after=30_000)
+        else:
+            run.tick()
+        if run.status == "waiting_approval":
+            break
+    assert run.elapsed == 15 * 60_000
+    assert run.lines()[-2:] == ["expired pay reconcile_timeout -> review", "review indeterminate pay"]
+
+
+def test_3_5_drain_finds_out_too_and_leaves_it() -> None:
+    run = cancelled_payment("drain")
+    run.done("pay")
+    assert run.status == "canceled"
+    assert run.undone() == {}
+
+
+# -- Terminate ---------------------------------------------------------------------------------------------------------
+
+
+def test_x5_terminate_awaits_nothing() -> None:
+    run = given(
+        step("a"),
+        guarded("g"),
+        approval("ok"),
+        wait_for("w", "go"),
+        step("n", foreach="[1, 2]", max_concurrency=1),
+        scope("s", step("b")),
+        mode="parallel",
+    )
+    run.start()
+    run.fail("g", "TRANSIENT")
+    run.skip_lines()
+    run.cancel("terminate")
+    run.expect("""
+        cancel terminate
+        abandoned a/1 n#0/1 s/b/1 (terminated)
+        closed a canceled
+        closed g canceled
+        resolved approval ok dismiss -> close
+        closed ok canceled
+        closed w canceled
+        closed n#0 canceled
+        closed s/b canceled
+        finished canceled
+    """)
+    assert run.succeed("a", number=1) == f.Ignored("terminal")
+
+
+@pytest.mark.parametrize("phase", ["running", "probing", "waiting to probe", "asked"])
+def test_k5_a_terminated_unsafe_effect_leaves_a_question(phase: str) -> None:
+    run = given(unsafe("pay", reconcile=phase != "asked"))
+    run.start()
+    run.begin("pay")
+    if phase != "running":
+        run.time_out("pay")
+    if phase == "waiting to probe":
+        run.pending("pay", retry_after=1_000)
+    run.cancel("terminate")
+    assert run.status == "canceled"
+    assert run.reviews() == ["indeterminate pay"]
+    run.skip_lines()
+    run.resolve("pay", "completed")
+    run.expect("resolved indeterminate pay completed -> close")
+    assert run.status == "canceled", "it can only record what was found"
+
+
+def test_k5_an_effect_that_never_began_leaves_none() -> None:
+    run = given(unsafe("pay"))
+    run.start()
+    run.cancel("terminate")
+    assert run.reviews() == []
+
+
+@pytest.mark.parametrize("how", ["granted", "dispatched", "acknowledged"])
+def test_k5_what_is_handed_out_may_have_left_before_that_was_recorded(how: str) -> None:
+    run = given(unsafe("pay", type="external_call", completion="callback", ack_timeout_ms=1_000))
+    run.start()
+    if how == "dispatched":
+        run.dispatch("pay")
+    elif how == "acknowledged":
+        run.ack("pay")
+    run.cancel("terminate")
+    assert run.reviews() == ["indeterminate pay"]
+
+
+def test_terminate_ends_a_rollback_where_it_is() -> None:
+    run = given(
+        step("a", undo=True),
+        step("b", undo=True, compensation_max_attempts=2),
+        step("n", foreach="[1]", undo=True),
+        step("m", undo=True, compensation_policy="manual"),
+        step("c"),
+        compensation="BEST_EFFORT_PARALLEL",
+        max_concurrency=4,
+    )
+    run.start()
+    run.succeed("a", "b", "n#0", "m")
+    run.fail("c")
+    run.undo_fails("b", "TRANSIENT")
+    run.skip_lines()
+    run.cancel("terminate")
+    run.expect("""
+        cancel terminate
+        abandoned n#0:undo/1 a:undo/1 (terminated)
+        undo stopped terminated: m n#0 b a
+        resolved compensation m dismiss -> close
+        finished canceled
+    """)
+    assert set(run.undone().values()) == {"skipped"}
+
+
+def test_terminate_after_a_gentler_cancel() -> None:
+    run = given(step("a"), step("b"))
+    run.start()
+    run.cancel("drain")
+    assert run.cancel("drain") == f.APPLIED
+    assert run.cancel("compensate") == f.APPLIED, "the first request stands"
+    run.cancel("terminate")
+    assert run.status == "canceled"
+
+
+def test_terminate_of_a_planner() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.cancel("terminate")
+    assert run.lines()[-2:] == ["abandoned .:plan/1 (terminated)", "finished canceled"]
+
+
+def test_terminate_of_nothing_in_hand() -> None:
+    run = given(approval("ok"))
+    run.start()
+    run.cancel("terminate")
+    assert run.status == "canceled"
+
+
+# -- The ends of it ----------------------------------------------------------------------------------------------------
+
+
+def test_cancel_is_idempotent_and_a_terminal_state_never_changes() -> None:
+    run = given(step("a"))
+    run.start()
+    run.cancel("terminate")
+    assert run.cancel() == f.APPLIED
+    run = given(step("a"))
+    run.start()
+    run.succeed("a")
+    answer = run.cancel()
+    assert isinstance(answer, f.Refused)
+    assert (answer.code, run.status) == ("invalid_transition", "succeeded")
+
+
+def test_b14_late_results_are_ignored() -> None:
+    run = given(step("a"), step("b"))
+    run.start()
+    run.cancel("drain")
+    run.succeed("a")
+    assert run.succeed("a", number=1) == f.Ignored("terminal")
+
+
+def test_a_cancel_before_admission_ends_at_once() -> None:
+    run = given(step("a"), concurrency_key="'k'", cancel="compensate")
+    run.start(key="k", admitted=False)
+    run.cancel()
+    assert run.status == "canceled"
+    assert run.state.agenda == {}
+
+
+def test_a_cancel_while_a_planner_plans_waits_for_it_and_starts_nothing() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.cancel("drain")
+    run.planned(step("a"))
+    assert run.status == "canceled"
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.cancel("drain")
+    run.plan_fails("TRANSIENT")
+    assert run.status == "canceled"
+
+
+def test_a_cancel_while_a_planner_waits_to_plan_again() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.plan_fails("TRANSIENT")
+    run.cancel("drain")
+    assert run.status == "canceled"

@@ -1,0 +1,59 @@
+"""The examples run, and do what they say."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tenuto.errors import TransientError
+from tenuto.testing import Harness
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look for the names in their annotations
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_the_trip_is_undone_when_the_card_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    await load("trip").main()
+    printed = capsys.readouterr().out
+    assert "p-1 for flight to Oslo" in printed
+    assert "pay     failed" in printed
+    assert printed.rstrip().endswith("cancelled: hotel in Tokyo, flight to Tokyo")
+
+
+async def test_a_lost_payment_is_found_again() -> None:
+    example = load("trip")
+    bank = example.Bank()
+    async with Harness(example.BookTrip(bank)) as t:
+        t.crash("pay", when="after")
+        result = await t.execute(example.BookTrip, example.Trip("Oslo", 5))
+        assert result.output == example.Payment("p-1", 5)
+        assert len(bank.payments) == 1
+
+
+async def test_the_campaign_keeps_to_the_rate() -> None:
+    example = load("campaign")
+    async with Harness(example.Campaign()) as t:
+        await t.limit("mail", rate="14/s", concurrency=20)
+        t.script("send", TransientError("busy"))
+        result = await t.execute(example.Campaign, 1_000)
+        assert result.output == "1000 of 1000 letters sent"
+        assert 1_000 / 14 - 1 < t.elapsed.total_seconds() < 1_000 / 14 + 2
+
+
+async def test_the_agent_answers_without_the_tool_that_failed() -> None:
+    example = load("agent")
+    async with Harness(example.Research()) as t:
+        result = await t.execute(example.Research, "x")
+        assert result.output == "search found something on 'x'; archive found something on 'x'"
+        assert [clone.status for clone in result.steps["run_tool"].clones] == ["succeeded", "succeeded", "skipped"]
