@@ -105,10 +105,16 @@ class Results:
         for system in self._systems(workload):
             found = [self._series.get((workload, system, metric)) for metric in metrics]
             series = next(one for one in found if one is not None)
-            ratio = self._ratio(workload, system, metrics[0]) if found[0] is not None else None
             cells = [_cell(one) if one is not None else "–" for one in found]
-            cells += [_number(ratio) if ratio is not None else "–", f"{len(series.clean)}/{len(series.values)}"]
+            cells += [self._ratio_cell(workload, system, metrics[0]), f"{len(series.clean)}/{len(series.values)}"]
             yield f"| {system} | {' | '.join(cells)} | {statistics.median(series.foreign_cores):.2f} |"
+
+    def _ratio_cell(self, workload: str, system: str, metric: Metric) -> str:
+        pair = [self._series.get((workload, name, metric)) for name in (system, self.ours[system])]
+        ratio = self._ratio(workload, system, metric) if pair[0] is not None else None
+        if ratio is None:
+            return "–"
+        return f"{_number(ratio)}{'' if all(series and series.clean for series in pair) else ' †'}"
 
     def _judged(self, target: Target) -> str:
         figure = self._median(target.workload, target.system, target.metric)

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from tenuto.runtimes.durable.session import LEASE_MS
+
+LEASE_S = LEASE_MS / 1_000
+
 MEMORY = "Tenuto, memory"
 SQLITE = "Tenuto, SQLite FULL"
 POSTGRES = "Tenuto, PostgreSQL"
@@ -39,8 +43,8 @@ TARGETS = [
     Target("W3", SQLITE, "time", "≤", 80, "ms"),
     Target("W4", SQLITE, "lost", "≤", 0),
     Target("W4", POSTGRES, "lost", "≤", 0),
-    Target("W4", SQLITE, "recovery", "≤", 4, "s beyond the lease"),
-    Target("W4", POSTGRES, "recovery", "≤", 4, "s beyond the lease"),
+    Target("W4", SQLITE, "recovery", "≤", LEASE_S + 4, "s (4 beyond the lease)"),
+    Target("W4", POSTGRES, "recovery", "≤", LEASE_S + 4, "s (4 beyond the lease)"),
     Target("growth", SQLITE, "kept", "≥", 80, "%"),
     Target("growth", POSTGRES, "kept", "≥", 80, "%"),
 ]

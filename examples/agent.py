@@ -1,7 +1,4 @@
-"""One round of an agent: it chooses tools, runs them side by side, and answers with what they found.
-
-    python examples/agent.py
-"""
+"""One round of an agent: it chooses tools, runs them side by side, and answers. `python examples/agent.py`"""
 
 import asyncio
 from dataclasses import dataclass

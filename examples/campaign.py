@@ -1,7 +1,4 @@
-"""A letter to everybody in a segment, at the rate that the mail provider allows, and a count of what was sent.
-
-    python examples/campaign.py
-"""
+"""A letter to everybody in a segment, at the rate the mail provider allows. `python examples/campaign.py`"""
 
 import asyncio
 from dataclasses import dataclass

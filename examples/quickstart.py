@@ -1,6 +1,6 @@
-"""A trip is booked step by step, and cancelled again if it cannot be paid. Kill it at any moment, and run it again.
+"""A trip: booked step by step, and cancelled again if it cannot be paid. `python examples/quickstart.py Oslo`
 
-    python examples/quickstart.py Oslo
+Kill it at any moment and run it again: it goes on where it was.
 """
 
 import asyncio
@@ -10,8 +10,6 @@ from typing import Annotated
 
 from tenuto import Engine, Result, Saga, saga, step
 from tenuto.errors import NonRetryableError
-
-URL = os.environ.get("TENUTO_URL", "sqlite:///trips.db")
 
 
 @saga("book-trip", output="pay")
@@ -42,7 +40,8 @@ async def book(what: str) -> str:
 
 
 async def main(city: str) -> None:
-    async with Engine(URL, lease="2s") as engine:
+    url = os.environ.get("TENUTO_URL", "sqlite:///trips.db")
+    async with Engine(url, lease="2s") as engine:
         engine.register(BookTrip())
         result = await engine.execute(BookTrip, city, idempotency_key=f"trip to {city}")
         print(result.report())

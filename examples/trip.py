@@ -1,7 +1,4 @@
-"""A trip is a flight, a hotel and a payment. If the payment fails, the bookings are cancelled again.
-
-    python examples/trip.py
-"""
+"""A flight, a hotel and a payment; if that fails, the bookings are cancelled. `python examples/trip.py`"""
 
 import asyncio
 from dataclasses import dataclass

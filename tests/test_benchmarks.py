@@ -48,7 +48,7 @@ def test_a_table_says_what_is_missing() -> None:
     results.add("W1", "us", {STEPS: 1_000}, BUSY)
     results.note("W1", "them", "not built yet")
     table = results.table("W1").splitlines()
-    assert table[2] == "| us | 1,000 † | 1 | 0/1 | 0.25 |"
+    assert table[2] == "| us | 1,000 † | 1 † | 0/1 | 0.25 |"
     assert table[-1] == "- them: not built yet"
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from benchmarks.runner import STEPS, NotBuilt, Runner, serve, slow_step
-from tenuto.authoring.builder import SagaBuilder
-from tenuto.authoring.markers import ExpandEach, FromStep, StepInputs
-from tenuto.engine import Engine
+from tenuto import Engine, ExpandEach, FromStep, SagaBuilder, StepInputs
 from tenuto.errors import NotSupported
 
-SLOTS = 1_000  # the 500 slow steps of W4 are to run at once
+SLOTS = 200  # the engine's default
 
 
 @dataclass
@@ -76,7 +74,7 @@ class Ours:
 async def opening(options: argparse.Namespace) -> AsyncIterator[Runner]:
     timeout = "10s" if options.timeouts else None
     try:
-        engine = Engine(options.url, worker=not options.no_worker, slots=SLOTS)
+        engine = Engine(options.url, worker=not options.no_worker, slots=options.slots)
     except NotSupported as error:
         raise NotBuilt from error
     async with engine:
@@ -92,6 +90,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--no-worker", action="store_true", help="submit only: another process does the work")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="so many steps run at once")
     parser.add_argument("--timeouts", action="store_true", help="every step has one")
     parser.add_argument("--join", action="store_true", help="the fan-out ends with a step that takes all its results")
     serve(opening(parser.parse_args()))

@@ -14,6 +14,7 @@ from tests.servers import postgres
 
 OURS = "benchmarks.programs.ours"
 IN_FLIGHT = 2_000
+SLOTS = 1_000  # the 500 slow steps of W4 are to run at once
 
 
 @contextmanager
@@ -35,10 +36,10 @@ def on_postgres(*, remote: bool = False, clients: int = 1) -> Iterator[Stage]:
 
 def stage(url: str, *, remote: bool, clients: int, disk_bytes: Callable[[], int], server: int | None = None) -> Stage:
     """In one process, or (`remote`) with a client that only submits and a worker that does the work."""
-    both = partial(Program, OURS, url, "--join")
+    works = partial(Program, OURS, url, "--join", "--slots", str(SLOTS))
     return Stage(
-        partial(Program, OURS, url, "--join", "--no-worker") if remote else both,
-        start_worker=both if remote else None,
+        partial(works, "--no-worker") if remote else works,
+        start_worker=works if remote else None,
         clients=clients,
         server=server,
         disk_bytes=disk_bytes,

@@ -1,7 +1,6 @@
 """Four sagas on one SQLite file: one is retried, one undone, one asks you, one loses its process and finishes anyway.
 
-    python -m examples.demo            # with pauses, so that you can follow
-    python -m examples.demo --quick    # without, and nobody is asked
+`python -m examples.demo` makes pauses, so that you can follow. With `--quick` there are none, and nobody is asked.
 """
 
 import argparse

@@ -21,8 +21,8 @@ async def yes_or_no() -> bool:
     stdin = sys.stdin.fileno()
 
     def read() -> None:
-        key = os.read(stdin, 1).lower()
-        if key in (b"y", b"n") and not answered.done():
+        key = os.read(stdin, 1).lower()  # nothing, if the terminal is gone
+        if key in (b"y", b"n", b"") and not answered.done():
             answered.set_result(key == b"y")
 
     with _single_keys(stdin):

@@ -1,4 +1,4 @@
-"""What the demo runs. Each saga is told how long its work takes, so that a reader can follow, or a test need not wait."""
+"""What the demo runs. Each saga is told how long its work takes: a reader wants to follow, a test not to wait."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Shows the news. On a terminal a table stays below the lines and is drawn anew with each; elsewhere there are lines."""
+"""Shows the news: as lines, and on a terminal also as a table below them, drawn anew with each line."""
 
 import os
 import shutil
@@ -55,6 +55,8 @@ class Screen:
         """Puts a question below the table, or with an empty one takes it away."""
         self._question = question
         self._draw()
+        if question and not self._drawn:
+            print(question, file=self._out, flush=True)
 
     def close(self) -> None:
         """Leaves the lines, and takes the table away."""

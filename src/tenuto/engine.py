@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NoReturn, Self, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import Raw
@@ -152,6 +152,7 @@ class Engine:
         await self._runtime.publish(compile_document(read_document(document), self._handlers))
 
     async def definitions(self, *, name: str | None = None) -> AsyncIterator[DefinitionDocument]:
+        """What is registered or published, each with the canonical document of its plan."""
         for found in await self._runtime.definitions():
             definition = found.definition
             if name in (None, definition.name):
@@ -345,6 +346,7 @@ class Engine:
         definition: str | None = None,
         correlation_id: str | None = None,
     ) -> Mapping[str, int]:
+        """How many executions there are, by status or by definition."""
         wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
         return await self._runtime.count(wanted, group_by)
 
@@ -408,7 +410,7 @@ class Engine:
         other._scope = Scope(tenant, actor, frozenset(roles))
         return other
 
-    def asgi(self) -> NoReturn:
+    def asgi(self) -> Any:
         """The HTTP service, for mounting in another application."""
         raise NotSupported("The HTTP service is not built yet in this version.")
 

@@ -115,6 +115,7 @@ class Handle(Generic[O_co]):
         await self._command(f.Pause(at=self._link.now, actor=self._actor, reason=reason))
 
     async def resume(self) -> None:
+        """Goes on with what was paused. Deadlines are later by as long as the pause was."""
         await self._command(f.Resume(at=self._link.now, actor=self._actor))
 
     async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
@@ -127,9 +128,11 @@ class Handle(Generic[O_co]):
         await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
+        """Says yes where the step waits for a person. `data` becomes the result of an approval."""
         await self._decide(step, "approved", comment, data)
 
     async def reject(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
+        """Says no where the step waits for a person: it fails."""
         await self._decide(step, "rejected", comment, data)
 
     async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:

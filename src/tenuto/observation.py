@@ -43,39 +43,49 @@ class SagaEvents:
     """
 
     def on_start(self, ctx: EventContext) -> Awaitable[None] | None:
+        """An execution was accepted."""
         return None
 
     def on_step_started(self, ctx: EventContext, step_id: str, attempt: int) -> Awaitable[None] | None:
+        """An attempt begins in this process."""
         return None
 
     def on_step_success(
         self, ctx: EventContext, step_id: str, result: Any, attempts: int, latency_ms: int
     ) -> Awaitable[None] | None:
+        """A step is done: by its handler, by what a guard or a reconcile found, or by a person's word."""
         return None
 
     def on_step_retrying(
         self, ctx: EventContext, step_id: str, error: str, error_class: str, attempt: int, retry_at: datetime | None
     ) -> Awaitable[None] | None:
+        """An attempt failed, timed out or was lost with its worker, and another one, or a question, follows."""
         return None
 
     def on_step_failed(
         self, ctx: EventContext, step_id: str, error: str, error_class: str, attempts: int
     ) -> Awaitable[None] | None:
+        """A step failed for good."""
         return None
 
     def on_step_skipped_idempotent(self, ctx: EventContext, step_id: str) -> Awaitable[None] | None:
+        """A step was passed over: one with the same `idempotency_key` had completed in this run."""
         return None
 
     def on_compensated(self, ctx: EventContext, step_id: str, result: Any) -> Awaitable[None] | None:
+        """A step was undone."""
         return None
 
     def on_compensation_failed(self, ctx: EventContext, step_id: str, error: str) -> Awaitable[None] | None:
+        """An undo failed for good."""
         return None
 
     def on_circuit_open(self, ctx: EventContext, step_id: str, skipped: Sequence[str]) -> Awaitable[None] | None:
+        """A critical undo failed, and those that were still to come are left to a person."""
         return None
 
     def on_completed(self, ctx: EventContext, result: SagaResult[Any]) -> Awaitable[None] | None:
+        """A run is over, well or not."""
         return None
 
 

@@ -98,7 +98,7 @@ class Program:
         named: dict[str, None] = {}
         for node in self.plan.root.walk():
             if node.is_scope:
-                names = (node.scope.planner,)
+                names: tuple[str | None, ...] = (node.scope.planner,)
             else:
                 step = node.step
                 names = (step.handler, step.guard_handler, step.reconcile_handler, step.compensation_handler)

@@ -337,6 +337,7 @@ class SagaResult(Generic[O_co]):
 
     @property
     def error(self) -> ErrorDocument | None:
+        """Why it failed: class, code, summary and step."""
         return error_document(self._reading.state.failure)
 
     @property
@@ -375,6 +376,7 @@ class SagaResult(Generic[O_co]):
 
     @property
     def steps(self) -> Steps:
+        """What came of each step, by its id."""
         if self._steps is None:
             self._steps = Steps(self._reading)
         return self._steps
@@ -425,6 +427,7 @@ class SagaResult(Generic[O_co]):
             yield from step.clones if isinstance(step, _FanResult) else (step,)
 
     def report(self) -> "SagaReport":
+        """The same for reading: `print(result.report())`."""
         return SagaReport(self)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from tenuto.testing import Harness
 from tests.servers import postgres
 
 # A further runtime is a further name here, and its url below.
-RUNTIMES = ["memory"]
+RUNTIMES = ["memory", "sqlite", "postgres"]
 
 # Those that forget nothing when an engine is closed; what only they can promise is in `test_restart.py`.
 DURABLE = [name for name in RUNTIMES if name != "memory"]

@@ -1,5 +1,6 @@
 """Sagas that several tests run."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -93,7 +94,6 @@ class Order:
 @dataclass(frozen=True)
 class Payment:
     id: str
-    status: str = "paid"
 
 
 class Shop:
@@ -105,6 +105,8 @@ class Shop:
         self.refunds: list[str] = []
         self.out_of_stock: set[str] = set()
         self.answers: list[Exception] = []  # what the next payments come to; a payment that raises may be made
+        self.processing = False  # the provider does not know yet what became of payments
+        self.asked = asyncio.Event()
 
     def reaches(self, order: Order, state: str) -> None:
         self.orders.setdefault(order.id, ["pending"]).append(state)
@@ -136,10 +138,11 @@ class OrderSaga(Saga[Order, str]):
         self.shop.reaches(order, "refunded")
 
     async def payment_status(self, ctx: SagaContext) -> Outcome[Payment]:
+        self.shop.asked.set()
+        if self.shop.processing:
+            return Pending(retry_after="1ms")
         found = self.shop.payments.get(ctx.forward_key)
-        if found is None:
-            return NotDone()
-        return Pending(retry_after="1ms") if found.status == "processing" else Done(found)
+        return NotDone() if found is None else Done(found)
 
     @step(timeout="3s", retry=FAST, compensate=release)
     async def reserve(self, order: Order) -> str:

@@ -128,8 +128,8 @@ async def test_b1_a_step_that_has_not_begun_is_pending_and_one_that_runs_is_runn
 
 async def test_b10_a_pause_lets_what_runs_finish_and_starts_nothing(engine: Engine) -> None:
     stage = Stage()
-    gate = stage.gate("a")
-    builder = SagaBuilder("s").step("a", gate.pass_through).step("b", stage.does("b"), depends_on=["a"])
+    gate, next_gate = stage.gate("a"), stage.gate("b")
+    builder = SagaBuilder("s").step("a", gate.pass_through).step("b", next_gate.pass_through, depends_on=["a"])
     engine.register(builder.build())
     handle = await engine.start("s")
     await gate.reached.wait()
@@ -146,6 +146,7 @@ async def test_b10_a_pause_lets_what_runs_finish_and_starts_nothing(engine: Engi
 
     await handle.resume()
     await handle.resume()
+    next_gate.open()
     assert (await handle.result()).succeeded
     assert stage.log == ["a", "b"]
 

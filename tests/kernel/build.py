@@ -1,6 +1,6 @@
 """Definitions for tests, in as few words as their point needs. Delays have no jitter here, so that times are round."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from tenuto.kernel.definition import (
     JSON,
@@ -32,29 +32,29 @@ def step(
     on: tuple[ErrorClass, ...] = RETRIED,
     undo: bool = False,
     after: tuple[str, ...] = (),
-    **fields: object,
+    **fields: Any,
 ) -> Step:
     """A task. `tries`, `delay`, `timeout` and `on` are its retry policy, `undo` gives it a compensation."""
     policy = RetryPolicy(max_attempts=tries, initial_delay_ms=delay, timeout_ms=timeout, jitter=0, retry_on_classes=on)
     if undo:
         fields["compensation_handler"] = f"undo_{id}"
-    return Step(id=id, handler=id, retry_policy=policy, depends_on=after, **fields)  # type: ignore[arg-type]
+    return Step(id=id, handler=id, retry_policy=policy, depends_on=after, **fields)
 
 
-def guarded(id: str, **fields: object) -> Step:
-    return step(id, safety=GUARDED, guard_handler=f"guard_{id}", **fields)  # type: ignore[arg-type]
+def guarded(id: str, **fields: Any) -> Step:
+    return step(id, safety=GUARDED, guard_handler=f"guard_{id}", **fields)
 
 
-def unsafe(id: str, *, reconcile: bool = False, **fields: object) -> Step:
+def unsafe(id: str, *, reconcile: bool = False, **fields: Any) -> Step:
     """Not safe to retry. Without a reconcile handler and without a compensation, a person decides."""
     if reconcile:
         fields["reconcile_handler"] = f"find_{id}"
     elif not fields.get("undo"):
         fields["compensation_policy"] = "manual"
-    return step(id, safety=UNSAFE, **fields)  # type: ignore[arg-type]
+    return step(id, safety=UNSAFE, **fields)
 
 
-def callback(id: str, *, ack: int | None = 1_000, result: int | None = 10_000, **fields: object) -> Step:
+def callback(id: str, *, ack: int | None = 1_000, result: int | None = 10_000, **fields: Any) -> Step:
     """A step that is handed to a bus and answered from outside."""
     return step(
         id,
@@ -62,20 +62,20 @@ def callback(id: str, *, ack: int | None = 1_000, result: int | None = 10_000, *
         completion="callback",
         ack_timeout_ms=ack,
         result_timeout_ms=result,
-        **fields,  # type: ignore[arg-type]
+        **fields,
     )
 
 
-def approval(id: str, **fields: object) -> Step:
-    return Step(id=id, type="human_approval", **fields)  # type: ignore[arg-type]
+def approval(id: str, **fields: Any) -> Step:
+    return Step(id=id, type="human_approval", **fields)
 
 
-def pause_for(id: str, duration: JSON, **fields: object) -> Step:
-    return Step(id=id, type="wait", with_={"duration_ms": duration}, **fields)  # type: ignore[arg-type]
+def pause_for(id: str, duration: JSON, **fields: Any) -> Step:
+    return Step(id=id, type="wait", with_={"duration_ms": duration}, **fields)
 
 
-def wait_for(id: str, signal: str, **fields: object) -> Step:
-    return Step(id=id, type="wait", with_={"signal": signal}, **fields)  # type: ignore[arg-type]
+def wait_for(id: str, signal: str, **fields: Any) -> Step:
+    return Step(id=id, type="wait", with_={"signal": signal}, **fields)
 
 
 def decision(id: str, *branches: tuple[str, str], default: str | None = None) -> Step:
@@ -87,8 +87,8 @@ def decision(id: str, *branches: tuple[str, str], default: str | None = None) ->
     )
 
 
-def scope(id: str, *children: Node, **fields: object) -> Scope:
-    return Scope(id=id, children=children, **fields)  # type: ignore[arg-type]
+def scope(id: str, *children: Node, **fields: Any) -> Scope:
+    return Scope(id=id, children=children, **fields)
 
 
 def definition(
@@ -98,7 +98,7 @@ def definition(
     output: JSON = None,
     name: str = "test",
     valid: bool = True,
-    **policies: object,
+    **policies: Any,
 ) -> Definition:
     """A definition of these nodes; what is not named here is one of its policies. Only valid ones, unless said so."""
     made = Definition(
@@ -107,7 +107,7 @@ def definition(
         scheduling=scheduling,
         steps=nodes,
         output=output,
-        policies=Policies(**policies),  # type: ignore[arg-type]
+        policies=Policies(**policies),
     )
     assert not valid or problems(made) == [], problems(made)
     return made

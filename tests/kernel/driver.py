@@ -18,6 +18,7 @@ stands still until a test moves it; it is counted in milliseconds from the start
 """
 
 from textwrap import dedent
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -30,7 +31,7 @@ from tenuto.kernel.definition import JSON, CancelMode, Definition, ErrorClass, N
 from tenuto.kernel.events import Entry, Resolution
 from tenuto.kernel.evolve import find_step, fold
 from tenuto.kernel.plan import Plan
-from tenuto.kernel.state import Execution, ExecutionStatus, FanState, ScopeState, StepState
+from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
 from . import laws
 from .build import definition
@@ -73,6 +74,7 @@ class Driver:
         self.plan = Plan(made)
         self.state = Execution(self.plan)
         self.history: list[Entry] = []
+        self.decisions: list[list[Entry]] = []
         self.now = START
         self._folded = Execution(self.plan)
         self._snapshot = encode_snapshot(self.state)
@@ -83,7 +85,7 @@ class Driver:
     # -- What it looks like --------------------------------------------------------------------------------------------
 
     @property
-    def status(self) -> ExecutionStatus:
+    def status(self) -> str:
         return self.state.status
 
     @property
@@ -348,7 +350,7 @@ class Driver:
     def refuse_hold(self) -> f.Answer:
         return self.tell(f.HoldRefused(at=self.now))
 
-    def run_out(self, limit: int = 1_000) -> ExecutionStatus:
+    def run_out(self, limit: int = 1_000) -> str:
         """Every open attempt succeeds, every timer fires, until there is nothing left to do by itself."""
         for _ in range(limit):
             ref = next((key for key in self.state.agenda if isinstance(key, Ref)), None)
@@ -385,6 +387,8 @@ class Driver:
         return decision.answer
 
     def _record(self, entries: list[Entry]) -> None:
+        if entries:
+            self.decisions.append(entries)
         for entry in entries:
             assert entry.seq == len(self.history) + 1, "a history has no gaps"
             if self.history:
@@ -427,6 +431,6 @@ class Driver:
         assert decide(again, fact, self.now).entries == [], f"told twice, {type(fact).__name__} acts twice"
 
 
-def given(*nodes: Node, **fields: object) -> Driver:
+def given(*nodes: Node, **fields: Any) -> Driver:
     """An execution of a definition made of these nodes; the rest as in `build.definition`."""
-    return Driver(definition(*nodes, **fields))  # type: ignore[arg-type]
+    return Driver(definition(*nodes, **fields))

@@ -1,5 +1,7 @@
 """One at a time for each key (B5, S-9): an execution queues before anything of it starts."""
 
+from typing import Any
+
 from tenuto.kernel import facts as f
 from tenuto.kernel.effects import RequestAdmission
 from tenuto.kernel.evolve import ADMISSION
@@ -8,7 +10,7 @@ from .build import approval, step
 from .driver import Driver, given
 
 
-def queued(**policies: object) -> Driver:
+def queued(**policies: Any) -> Driver:
     run = given(step("a", undo=True), step("b"), concurrency_key="input.order", **policies)
     run.start({"order": 7}, key="7", admitted=False)
     return run

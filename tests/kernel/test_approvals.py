@@ -1,5 +1,7 @@
 """People (I1, I3, E8, 0-2, 0-3, 0-17): approvals, reviews, and every resolution of each."""
 
+from typing import Any
+
 import pytest
 
 from tenuto.kernel import facts as f
@@ -162,7 +164,7 @@ def test_a_word_that_a_review_does_not_take_is_refused_and_the_others_are_told()
 # -- A step that a person must judge -----------------------------------------------------------------------------------
 
 
-def compensation_review(**fields: object) -> Driver:
+def compensation_review(**fields: Any) -> Driver:
     run = given(step("first", undo=True), unsafe("pay", undo=True, **fields), step("z"))
     run.start()
     run.succeed("first")
@@ -239,7 +241,7 @@ def test_a_person_who_says_undo_where_there_is_no_undo_says_no() -> None:
     assert run.status == "failed"
 
 
-def indeterminate_review(**fields: object) -> Driver:
+def indeterminate_review(**fields: Any) -> Driver:
     run = given(step("first", undo=True), unsafe("pay", undo=True, **fields), step("z"))
     run.start()
     run.succeed("first")
@@ -314,7 +316,7 @@ def test_a_deadline_does_not_end_a_review_that_only_a_person_can_end() -> None:
         run = given(unsafe("pay", timeout=50, timeout_ms=100))
         run.start()
         run.begin("pay")
-        run.fail("pay", error)  # type: ignore[arg-type]
+        run.fail("pay", error)
         run.tick_to(1_000)
         assert run.status == "waiting_approval"
         assert len(run.reviews()) == 1

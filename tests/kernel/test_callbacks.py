@@ -1,5 +1,7 @@
 """Steps that are handed out and answered from outside (F7-F12, F21, 1-1 to 1-17, D8): dispatch, ack, result."""
 
+from typing import Any
+
 import pytest
 
 from tenuto.kernel import facts as f
@@ -13,7 +15,7 @@ from .driver import EXECUTION, Driver, given
 ok = f.Succeeded()
 
 
-def protocol(**fields: object) -> Driver:
+def protocol(**fields: Any) -> Driver:
     run = given(callback("ocr", **fields), step("z"))
     run.start()
     return run

@@ -1,4 +1,4 @@
-"""Histories, snapshots, facts and answers as bytes. The driver checks them after every decision; here are the corners."""
+"""Histories, snapshots, facts and answers as bytes: the corners of what the driver checks after every decision."""
 
 import msgspec
 import pytest

@@ -1,5 +1,7 @@
 """Compensation (E1-E10, E13): what is undone, in which order, and what a failed undo does."""
 
+from typing import Any
+
 import pytest
 
 from tenuto.kernel.compensation import POLICIES, undo_policy
@@ -13,12 +15,12 @@ from .driver import Driver, given
 SEQUENTIAL: tuple[CompensationOrder, ...] = ("STRICT_SEQUENTIAL", "RETRY_WITH_BACKOFF", "CIRCUIT_BREAKER")
 
 
-def failed_saga(policy: CompensationOrder, **fields: object) -> Driver:
+def failed_saga(policy: CompensationOrder, **fields: Any) -> Driver:
     """Two layers: a and b, then c; what comes last fails. Completed in the order b, a, c."""
     run = given(
-        step("a", undo=True, **fields),  # type: ignore[arg-type]
-        step("b", undo=True, **fields),  # type: ignore[arg-type]
-        step("c", undo=True, after=("a", "b"), **fields),  # type: ignore[arg-type]
+        step("a", undo=True, **fields),
+        step("b", undo=True, **fields),
+        step("c", undo=True, after=("a", "b"), **fields),
         step("d", after=("c",)),
         mode="dag",
         scheduling="layered",
@@ -598,3 +600,31 @@ def test_s3_an_unsafe_step_that_failed_undoes_itself_and_ends_in_a_dead_letter()
         review dead_letter pay (dependency_failed)
         finished failed dependency_failed
     """)
+
+
+@pytest.mark.parametrize("policy", ["auto", "manual"])
+def test_effects_of_a_round_that_is_over_are_undone_although_the_next_one_had_begun(policy: str) -> None:
+    run = given(
+        step("a"),
+        scope(
+            "s",
+            step("b", undo=True, compensation_policy=policy),
+            step("n", foreach="[1, 2]", undo=True, compensation_policy=policy),
+            step("c", tries=1),
+            failure_mode="retry",
+        ),
+        mode="parallel",
+    )
+    run.start()
+    run.succeed("s/b", "s/n#0", "s/n#1")
+    run.fail("s/c", "TRANSIENT")
+    run.fail("a")
+    for path in ("s/n#1", "s/n#0", "s/b"):
+        if policy == "manual":
+            run.resolve(path, "compensate")
+        run.undo(path)
+    assert run.status == "failed"
+    assert run.undone() == {"s/b": "done", "s/n#0": "done", "s/n#1": "done"}
+    assert not run.scope("s").active
+    run.retry()
+    assert run.run_out() == "succeeded"

@@ -1,4 +1,6 @@
-"""Credits (H1-H6, 2-1 to 2-9, 2-28): a hold that is charged, overrun, settled, and asked for again by an automatic retry."""
+"""Credits (H1-H6, 2-1 to 2-9, 2-28): a hold that is charged, overrun, settled, and asked for again by a retry."""
+
+from typing import Any
 
 import pytest
 
@@ -168,7 +170,7 @@ def test_2_4_a_fan_out_of_a_flow_that_cannot_be_paid_for_goes_by_its_failure() -
 # -- Another run -------------------------------------------------------------------------------------------------------
 
 
-def paid_run(**fields: object) -> Driver:
+def paid_run(**fields: Any) -> Driver:
     run = given(step("a", undo=True), step("b", tries=1), failure_mode="retry", **fields)
     run.start(hold=100)
     run.succeed("a", usage=10)

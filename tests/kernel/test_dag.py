@@ -1,5 +1,7 @@
 """Dependencies (A10, E14, 4-14): layers with a barrier, or each step as soon as what it needs is there."""
 
+from typing import Any
+
 import pytest
 
 from tenuto.kernel.definition import Scheduling
@@ -8,7 +10,7 @@ from .build import scope, step
 from .driver import Driver, given
 
 
-def diamond(scheduling: Scheduling, **policies: object) -> Driver:
+def diamond(scheduling: Scheduling, **policies: Any) -> Driver:
     """a and b are first; c needs a, d needs both."""
     return given(
         step("a"),

@@ -119,7 +119,9 @@ def tree_worlds(
                 yield tree, by_name, mode, undo, World(plan, by_name, newest)
 
 
-@pytest.mark.parametrize(("size", "shapes", "count"), [(1, 1, 45), (2, 2, 450), (3, 10, 11_250)])
+@pytest.mark.parametrize(
+    ("size", "shapes", "count"), [(1, 1, 45), (2, 2, 450), pytest.param(3, 10, 11_250, marks=pytest.mark.slow)]
+)
 def test_all_trees_of_up_to_three_steps_with_all_fates(size: int, shapes: int, count: int) -> None:
     assert len(list(trees(tuple("abcd"[:size])))) == shapes
     played = 0
@@ -192,7 +194,9 @@ def dag_worlds(
             yield edges, by_name, mode, World(plan, by_name)
 
 
-@pytest.mark.parametrize(("size", "shapes", "count"), [(1, 1, 30), (2, 2, 300), (3, 8, 6_000)])
+@pytest.mark.parametrize(
+    ("size", "shapes", "count"), [(1, 1, 30), (2, 2, 300), pytest.param(3, 8, 6_000, marks=pytest.mark.slow)]
+)
 def test_all_dags_of_up_to_three_steps_with_all_fates(size: int, shapes: int, count: int) -> None:
     assert len(list(dags(size))) == shapes
     played = 0

@@ -1,5 +1,7 @@
 """Escalation (H7, H8, 2-21, 2-31, 2-32): errors pile up, the run pauses and a person is asked."""
 
+from typing import Any
+
 import pytest
 
 from tenuto.kernel import facts as f
@@ -10,9 +12,9 @@ from .build import guarded, step
 from .driver import Driver, given
 
 
-def errors(count: int, *, apart: int = 0, **fields: object) -> Driver:
+def errors(count: int, *, apart: int = 0, **fields: Any) -> Driver:
     """An execution in which this many attempts failed, one after another."""
-    run = given(step("a", tries=100, delay=0), escalation=Escalation(**fields))  # type: ignore[arg-type]
+    run = given(step("a", tries=100, delay=0), escalation=Escalation(**fields))
     run.start()
     for _ in range(count):
         if run.state.pause is None:

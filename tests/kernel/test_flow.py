@@ -2,26 +2,32 @@
 
 import pytest
 
+from tenuto.kernel import facts as f
+
 from .build import approval, decision, scope, step, wait_for
 from .driver import given
 
 
-def test_a9_each_way_a_step_ends_has_its_own_edge() -> None:
-    def run_to(end: str) -> list[str]:
-        run = given(
-            step("a", tries=1, on_success="good", on_failure="bad", on_timeout="late"),
-            step("good"),
-            step("bad"),
-            step("late"),
-            mode="flow",
-        )
-        run.start()
-        {"ok": run.succeed, "fail": run.fail, "timeout": run.time_out}[end]("a@1")
-        return run.open()
-
-    assert run_to("ok") == ["good@1/1"]
-    assert run_to("fail") == ["bad@1/1"]
-    assert run_to("timeout") == ["late@1/1"]
+@pytest.mark.parametrize(
+    ("outcome", "edge"),
+    [
+        (f.Succeeded(), "good@1/1"),
+        (f.Failed(error_class="TRANSIENT", code="x"), "bad@1/1"),
+        (f.TimedOut(), "late@1/1"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_a9_each_way_a_step_ends_has_its_own_edge(outcome: f.Outcome, edge: str) -> None:
+    run = given(
+        step("a", tries=1, on_success="good", on_failure="bad", on_timeout="late"),
+        step("good"),
+        step("bad"),
+        step("late"),
+        mode="flow",
+    )
+    run.start()
+    run.report("a@1", outcome)
+    assert run.open() == [edge]
 
 
 def test_a9_0_8_an_edge_that_is_taken_makes_no_dead_letter() -> None:

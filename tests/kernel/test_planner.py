@@ -1,5 +1,7 @@
 """Planners (H9, 2-35 to 2-37): children that were not in the definition, another plan when most of them failed."""
 
+from typing import Any
+
 import pytest
 
 from tenuto.kernel import facts as f
@@ -9,11 +11,11 @@ from .build import approval, callback, guarded, scope, step, unsafe
 from .driver import Driver, given
 
 
-def agent(name: str, **fields: object) -> Node:
+def agent(name: str, **fields: Any) -> Node:
     return scope(name, step(f"{name}_s"), **fields)
 
 
-def planned(*children: Node, mode: str = "parallel", **fields: object) -> Driver:
+def planned(*children: Node, mode: str = "parallel", **fields: Any) -> Driver:
     run = given(planner="p", mode=mode, **fields)
     run.start()
     run.planned(*children)

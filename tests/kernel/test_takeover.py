@@ -291,13 +291,17 @@ def test_b13_a_sign_of_life_ends_the_wait(how: str) -> None:
     run = given(step("a", queue="q") if how == "dispatched" else step("a"), pending_timeout_ms=1_000)
     run.start(owned=False)
     assert run.wake_at == 1_000
-    {
-        "taken": run.crash,
-        "begun": lambda: run.begin("a"),
-        "reported": lambda: run.succeed("a"),
-        "failed": lambda: run.fail("a", "TRANSIENT"),
-        "dispatched": lambda: run.dispatch("a"),
-    }[how]()
+    match how:
+        case "taken":
+            run.crash()
+        case "begun":
+            run.begin("a")
+        case "reported":
+            run.succeed("a")
+        case "failed":
+            run.fail("a", "TRANSIENT")
+        case _:
+            run.dispatch("a")
     assert ("pending", "") not in run.state.timers
 
 

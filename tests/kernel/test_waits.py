@@ -10,6 +10,7 @@ from tenuto.errors import ExpressionError
 from tenuto.kernel import facts as f
 from tenuto.kernel.decide.advance import instant_ms
 from tenuto.kernel.definition import JSON, Step
+from tenuto.kernel.events import NULL
 
 from .build import pause_for, step, wait_for
 from .driver import Driver, given
@@ -203,12 +204,12 @@ def test_a_signal_that_arrived_in_time_wins_however_late_it_is_handled() -> None
     run = given(wait_for("w", "go", timeout_ms=1_000))
     run.start()
     run.now = START + 5_000
-    run.tell(f.Signal(at=START + 999, name="go", id="m", payload=f.NULL))
+    run.tell(f.Signal(at=START + 999, name="go", id="m", payload=NULL))
     assert run.status == "succeeded"
     run = given(wait_for("w", "go", timeout_ms=1_000))
     run.start()
     run.now = START + 5_000
-    run.tell(f.Signal(at=START + 1_000, name="go", id="m", payload=f.NULL))
+    run.tell(f.Signal(at=START + 1_000, name="go", id="m", payload=NULL))
     assert run.status == "failed"
 
 

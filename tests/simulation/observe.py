@@ -88,7 +88,11 @@ class Watcher:
             case e.AttemptFailed():
                 self._failure(event, entry.at)
             case e.AttemptTimedOut():
-                kinds = {"attempt": "attempt timed out", "ack": "acknowledgement timed out", "result": "result timed out"}
+                kinds = {
+                    "attempt": "attempt timed out",
+                    "ack": "acknowledgement timed out",
+                    "result": "result timed out",
+                }
                 saw(kinds[event.kind])
             case e.AttemptLost():
                 for loss in event.losses:
@@ -211,7 +215,9 @@ class Watcher:
                 self._resolved(event)
             case e.Resumed():
                 saw("paused and resumed", event.shift > 0 and not model.cancel)
-                shifted = [due for (kind, _), due in self.shadow.timers.items() if kind in ("deadline", "scope", "review")]
+                shifted = [
+                    due for (kind, _), due in self.shadow.timers.items() if kind in ("deadline", "scope", "review")
+                ]
                 saw("pause over a deadline", any(due <= self.now for due in shifted))
             case e.CancelRequested():
                 saw(f"cancel: {event.mode}")

@@ -157,7 +157,6 @@ class People:
                 start=start,
                 again=start is not None and self.rng.random() < 0.5,
                 admitted=state.concurrency_key is None or self.rng.random() < 0.5,
-                owned=self.rng.random() < 0.5,
                 hold=self.world.program.hold,
             )
         )

@@ -248,7 +248,9 @@ def _() -> list[Change]:
 def _() -> list[Change]:
     leave_scope = nodes.leave_scope
 
-    def early(state: state.Execution, scope: state.ScopeState, node: Any, path: str, status: Any, **options: Any) -> None:
+    def early(
+        state: state.Execution, scope: state.ScopeState, node: Any, path: str, status: Any, **options: Any
+    ) -> None:
         waiting = [index for index, left in enumerate(scope.unmet) if left == 2]
         leave_scope(state, scope, node, path, status, **options)
         for index in waiting:

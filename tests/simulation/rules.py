@@ -243,8 +243,9 @@ def _check_undo(model: Model, track: Track, ref: Ref) -> None:
     allowed = (track.node.step.compensation_max_attempts or policy.max_attempts) + track.undo_human
     require(track.undo_failures < allowed, "tries are bounded", f"{ref} after {track.undo_failures}")
     limit = model.plan.root.limit
-    others = [path for path in undo.open if path != ref.path]
-    require(not limit or len(others) < limit, "concurrency limits", f"{ref} beside {others}")
+    others = [path for path in undo.open if path != ref.path and model.tracks[path].open is not None]
+    full = limit and len(others) >= limit and not track.undo_human  # who asks for one more gets it
+    require(not full, "concurrency limits", f"{ref} beside {others}")
     if track.undo_failures or track.undo_losses or track.undo_human:
         return
     failed = [path for path in (p for group in undo.groups for p in group) if model.tracks[path].undo == "failed"]
@@ -385,9 +386,7 @@ def _check_finish(model: Model, event: e.ExecutionFinished) -> None:
     left = [review for review in model.reviews.values() if review.kind != "dead_letter"]
     terminated = model.cancel == "terminate"
     open_kinds = {review.kind for review in left}
-    require(
-        not left or (terminated and open_kinds == {"indeterminate"}), "no open review could start an attempt", left
-    )
+    require(not left or (terminated and open_kinds == {"indeterminate"}), "no open review could start an attempt", left)
     if model.undo is None:
         owed = event.status == "failed" and not event.retry_hold
         owed = owed or (event.status == "canceled" and model.cancel == "compensate")

@@ -72,7 +72,7 @@ class Worker:
     def handle(self, envelope: Envelope, then: Callable[[], None] | None = None) -> Decision:
         world = self.world
         now = world.clock()
-        decision = decide(self.state, envelope.fact, now)
+        decision = decide(self.state, envelope.fact, now, self.epoch)
         if world.owner is self:  # one that woke up after its lease decides on what it remembers: it will be fenced
             world.decided(self, envelope.fact, decision, self.state, now)
         self.unsent.append(Item(envelope, decision, then))
@@ -89,6 +89,8 @@ class Worker:
             self.after(1, self.commit)
             return
         self.commit_due = False
+        if not self.unsent:  # what was to be sent was thrown away in the meantime
+            return
         self.unacked, self.unsent = self.unsent, []
         world = self.world
         if world.store.epoch != self.epoch:
@@ -214,9 +216,7 @@ class Worker:
             return
         world = self.world
         del self.calls[call.ref]
-        fact = f.Reported(
-            at=world.clock(), ref=call.ref, outcome=outcome, started_at=call.started_at, worker=self.name
-        )
+        fact = f.Reported(at=world.clock(), ref=call.ref, outcome=outcome, started_at=call.started_at, worker=self.name)
         if self.owns:
             self.handle(Envelope(fact, "local"))
             self.leave_if_idle()

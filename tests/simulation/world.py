@@ -334,6 +334,7 @@ class World:
             if self.time < owner.frozen_until:
                 return
             if not any(item.envelope is envelope for item in (*owner.unacked, *owner.unsent)):
+                envelope.fact = _as_decided_by(envelope.fact, owned=True)
                 owner.handle(envelope)
         elif self.rng.random() < self.faults.rates.unowned_mail:
             self.receive(envelope)
@@ -350,6 +351,7 @@ class World:
         state = self.load()
         self.rewound(state)
         receiver = Worker(self, "receiver", self.store.epoch, state)
+        envelope.fact = _as_decided_by(envelope.fact, owned=False)
         now = self.clock()
         decision = decide(state, envelope.fact, now)
         self.decided(receiver, envelope.fact, decision, state, now)
@@ -447,6 +449,11 @@ class World:
             worker.handle(Envelope(f.Tick(at=self.clock()), "clock"))
         else:
             self.watch_clock(worker)
+
+
+def _as_decided_by(fact: f.Fact, *, owned: bool) -> f.Fact:
+    """A new run is its decider's, if that is the owner, and otherwise waits for one."""
+    return msgspec.structs.replace(fact, owned=owned) if isinstance(fact, f.Retry) else fact
 
 
 @lru_cache

@@ -7,6 +7,7 @@ what authors call a clone (`notify#ann@example.org`) is a label, shown but never
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Phase = Literal["forward", "compensate", "guard", "reconcile", "plan"]
@@ -52,6 +53,7 @@ def clone_path(fan_path: str, index: int) -> str:
     return f"{fan_path}#{index}"
 
 
+@lru_cache(maxsize=4096)  # asked nine times for each clone that runs, and of those few run at once
 def fan_of(path: str) -> tuple[str, int] | None:
     """The fan-out and the index that a clone's path names, or None when the path is no clone's."""
     if "#" not in path:

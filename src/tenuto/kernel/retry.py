@@ -158,9 +158,9 @@ def delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int, retry_aft
 
 
 def uncapped_delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int) -> tuple[int, int]:
-    """The delay the policy asks for, and the most that it allows."""
+    """The delay the policy asks for, and the most that it allows: at least what it says to begin with."""
     rule = MATRIX[error_class]
     initial = rule.initial_ms if policy.initial_delay_ms is None else policy.initial_delay_ms
-    maximum = rule.max_ms if policy.max_delay_ms is None else policy.max_delay_ms
+    maximum = max(rule.max_ms, initial) if policy.max_delay_ms is None else policy.max_delay_ms
     growth = 1 << min(max(tries - 1, 0), 40) if policy.backoff_strategy == "exponential" else 1
     return initial * growth, maximum

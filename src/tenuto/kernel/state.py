@@ -55,7 +55,7 @@ EXECUTION_TRANSITIONS: dict[ExecutionStatus, tuple[ExecutionStatus, ...]] = {
 
 # A closed step is pending again only in a new round of its scope or a new run of its execution.
 STEP_TRANSITIONS: dict[StepStatus, tuple[StepStatus, ...]] = {
-    "pending": ("running", "awaiting_approval", "succeeded", "failed", "skipped", "canceled"),
+    "pending": ("running", "awaiting_approval", "succeeded", "failed", "skipped"),
     "running": ("retrying", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
     "retrying": ("running", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
     "awaiting_approval": ("retrying", "succeeded", "failed", "timed_out", "skipped", "canceled"),
@@ -68,13 +68,13 @@ STEP_TRANSITIONS: dict[StepStatus, tuple[StepStatus, ...]] = {
 
 UNDO_TRANSITIONS: dict[UndoStatus, tuple[UndoStatus, ...]] = {
     "none": ("pending",),
-    "pending": ("running", "awaiting_approval", "skipped"),
+    "pending": ("running", "awaiting_approval"),
     "running": ("retrying", "done", "failed", "skipped"),
     "retrying": ("running", "skipped"),
     "awaiting_approval": ("retrying", "done", "skipped"),
     "failed": ("retrying", "done", "skipped"),
     "done": ("none",),
-    "skipped": ("none", "pending"),
+    "skipped": ("none",),
 }
 
 CLOSED: tuple[StepStatus, ...] = ("succeeded", "failed", "timed_out", "skipped", "canceled")

@@ -28,10 +28,10 @@ def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tupl
     conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
     if after is not None:
         values.append(after)
-        conditions.append(f"id < {mark}{len(values)}")
+        conditions.append(f"id > {mark}{len(values)}")
     values.append(limit)
     where = " AND ".join(conditions) or "true"
-    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY id DESC LIMIT {mark}{len(values)}"
+    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY id LIMIT {mark}{len(values)}"
     return query, values
 
 

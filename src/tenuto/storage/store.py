@@ -240,7 +240,7 @@ class Store(Protocol):
     async def definitions(self) -> list[DefinitionRow]: ...
 
     async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        """Newest first; `after` is the last id of the page before."""
+        """Oldest first; `after` is the last id of the page before."""
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
 

@@ -1,11 +1,11 @@
 """What is due. Timers fire in the order of their times; a pause holds back those that would start something."""
 
-from tenuto.kernel.address import Ref
+from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.events import AttemptAbandoned, Failure, ReviewResolved, StepExpired, StepsReady, WaitEnded
-from tenuto.kernel.evolve import find_step, scope_at, step_at
+from tenuto.kernel.evolve import fan_at, find_step, scope_at, step_at
 from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, ScopeState, StepState, TimerKind
 
-from .advance import advance, close_scope
+from .advance import advance, close_scope, settle_fan
 from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out
 from .control import expire_root, request_cancel
 from .turn import Turn, has_slot, may_have_been_made, may_start, scope_of
@@ -127,3 +127,7 @@ def _abandon_all(turn: Turn) -> None:
         if step is not None:
             failure = Failure("TRANSIENT", "pending_timeout", "no worker took the execution in time", path)
             turn.emit(StepExpired(path, "fail", failure))
+    for path, _, _ in refs:
+        clone = fan_of(path)
+        if clone is not None:
+            settle_fan(turn, fan_at(turn.state, clone[0]))

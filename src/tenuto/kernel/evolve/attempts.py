@@ -5,7 +5,7 @@ from tenuto.kernel.address import Phase, Ref, parent_of
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
 
-from .nodes import close_step, complete, opened, unqueue
+from .nodes import close_step, complete, opened, reached, unqueue
 from .parts import (
     PROBE_TIMERS,
     clear_timer,
@@ -30,7 +30,7 @@ def grant(state: Execution, ref: Ref) -> None:
     if phase == "plan":
         grant_plan(state, ref)
         return
-    step = opened(state, path)
+    step = opened(state, path) if phase == "forward" else reached(state, path)
     open = step.open
     if open is not None and open.ref == ref:  # returned by its worker, or never begun: granted again as it was
         open.epoch = state.epoch

@@ -18,12 +18,18 @@ from tenuto.kernel.state import (
     StepStatus,
 )
 
-from .parts import STEP_TIMERS, clear_timer, fan_at, scope_at, set_moving, set_status, watch
+from .parts import STEP_TIMERS, clear_timer, fan_at, scope_at, set_moving, set_status, step_at, watch
 
 
 def locate(state: Execution, path: str) -> tuple[ScopeState, Node]:
     scope = scope_at(state, parent_of(path))
     return scope, scope.by_id[step_id(path)]
+
+
+def reached(state: Execution, path: str) -> StepState:
+    """A step that was reached before, as it is: a clone that was closed gets its object back."""
+    clone = fan_of(path)
+    return step_at(state, path) if clone is None else clone_at(fan_at(state, clone[0]), clone[1], path)
 
 
 def opened(state: Execution, path: str) -> StepState:
@@ -43,7 +49,7 @@ def opened(state: Execution, path: str) -> StepState:
     return step
 
 
-def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> StepState:
+def clone_at(fan: FanState, index: int, path: str) -> StepState:
     step = fan.live.get(index)
     if step is None:
         step = StepState(fan.node, path, generation=fan.generations.get(index, 1), number=fan.numbers.get(index, 0))
@@ -58,6 +64,11 @@ def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> Step
             step.done_seq = fan.done_seq[index]
             step.number = step.number or 1
         fan.live[index] = step
+    return step
+
+
+def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> StepState:
+    step = clone_at(fan, index, path)
     if step.status == "pending":
         fan.marks[index] = CLONE_LIVE
         fan.active += 1

@@ -5,7 +5,7 @@ from collections import deque
 from tenuto.kernel import events as e
 from tenuto.kernel.state import Execution, KeptSignal, Review, StepState
 
-from .nodes import close_step, complete, opened
+from .nodes import close_step, complete, opened, reached
 from .parts import clear_timer, find_step, set_moving, set_status, set_timer, set_undo, step_at
 from .undo import close_undo, enter_undo
 
@@ -58,15 +58,16 @@ def review_opened(state: Execution, event: e.ReviewOpened) -> None:
         set_timer(state, "review", event.id, event.due_at)
     if event.kind in ("dead_letter", "escalation"):
         return
-    step = opened(state, event.path)
-    step.review = event.id
     if event.kind == "approval":
+        step = opened(state, event.path)
         step.opened_at = state.at
         set_status(step, "awaiting_approval")
-    elif event.kind == "compensation" and step.status in ("succeeded", "failed", "timed_out", "skipped", "canceled"):
-        set_undo(step, "awaiting_approval")
-        assert state.undo is not None
-        enter_undo(state.undo, event.path)
+    else:
+        step = reached(state, event.path)
+        if event.kind == "compensation" and state.undo is not None:
+            set_undo(step, "awaiting_approval")
+            enter_undo(state.undo, event.path)
+    step.review = event.id
 
 
 def review_resolved(state: Execution, event: e.ReviewResolved) -> None:

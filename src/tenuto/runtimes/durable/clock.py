@@ -10,14 +10,18 @@ from tenuto.runtime import Timer
 class DatabaseClock:
     def __init__(self) -> None:
         self._offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self._latest = 0
 
     def now_ms(self) -> int:
-        return self._offset_ms + time.monotonic_ns() // 1_000_000
+        """Never goes back, because ids sort by it: when the database's clock does, it stands still for a while."""
+        now = self._offset_ms + time.monotonic_ns() // 1_000_000
+        if now > self._latest:
+            self._latest = now
+        return self._latest
 
     def note(self, now_ms: int) -> None:
-        """The database said what time it is. The answer was under way for a while, so it can only be later."""
-        if now_ms:
-            self._offset_ms = now_ms - time.monotonic_ns() // 1_000_000
+        """The database said what time it is, a moment ago."""
+        self._offset_ms = now_ms - time.monotonic_ns() // 1_000_000
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(delay_ms / 1_000, callback)

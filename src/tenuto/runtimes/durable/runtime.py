@@ -127,6 +127,8 @@ class DurableRuntime(Worker):
             clock.note(now_ms)
 
     async def close(self, grace_ms: int) -> None:
+        if self._closing or self._loop is None:
+            return
         await self._stop_work(grace_ms)
         if self._polling is not None:
             self._polling.cancel()
@@ -310,7 +312,8 @@ class DurableRuntime(Worker):
             return known
         row = await self._store.definition(name, version)
         if row is None:
-            raise NotFound(f"There is no definition named {name!r}.", hint="register or apply it first")
+            which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
+            raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
         program = self._compile(from_document(msgspec.json.decode(row.document)))
         performer = self._performers.get((row.name, row.version))
         if performer is None:

@@ -358,11 +358,16 @@ class Attempt:
             idempotency_key=current,
             forward_key=forward,
             lease_id=lease_id(state.id, ref),
-            deadline=datetime.fromtimestamp((self.started_at + role.timeout_ms) / 1_000, UTC),
+            deadline=datetime.fromtimestamp(self._ends_at() / 1_000, UTC),
             headers=dict(self.headers),
             variables={name: _plain(value) for name, value in state.variables.items()},
             progress=_plain(progress),
         )
+
+    def _ends_at(self) -> int:
+        """When its time is over: the attempt's, or that of the whole step if it is less."""
+        own = self.started_at + self.role.timeout_ms
+        return min(own, self.state.timers.get(("deadline", self.ref.path), own))
 
     def _render(self, template: Template) -> Raw:
         if template.constant:

@@ -1,0 +1,30 @@
+"""Writes the reference pages that are made from the code: `make docs`, or `python -m docs.generate`.
+
+Tests compare the pages with what this would write, so that they never tell anything but what the code does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from .generators import errors, kernel, python
+
+FOLDER = Path(__file__).parent / "reference"
+
+PAGES: dict[str, Callable[[], str]] = {
+    "errors.md": errors.page,
+    "events.md": kernel.recorded_events,
+    "python.md": python.page,
+    "retries.md": kernel.retries,
+    "states.md": kernel.states,
+}
+
+
+def main() -> None:
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page(), encoding="utf-8")
+        print(f"docs/reference/{name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""What the pages show is run, and prints what they say it prints."""
+
+from pathlib import Path
+
+import pytest
+
+from .pages import ROOT, fences, run_page, steady
+
+PAGES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_page(page) > 0
+
+
+def write(folder: Path, *lines: str) -> Path:
+    page = folder / "page.md"
+    page.write_text("\n".join(lines), encoding="utf-8")
+    return page
+
+
+def test_blocks_share_a_namespace_and_may_await(tmp_path: Path) -> None:
+    page = write(
+        tmp_path,
+        *("```python", "import asyncio", "x = 1", "```"),
+        *("```python", "await asyncio.wait_for(asyncio.Future(), 0) if x > 1 else None", "print(x + 1)", "```"),
+        *("", "```text", "2", "```"),
+    )
+    assert run_page(page) == 2
+
+
+def test_what_a_block_prints_is_compared(tmp_path: Path) -> None:
+    page = write(tmp_path, "```python", "print(1)", "```", "", "```text", "2", "```")
+    with pytest.raises(AssertionError, match="line 6"):
+        run_page(page)
+
+
+def test_tests_in_blocks_are_called(tmp_path: Path) -> None:
+    page = write(tmp_path, "```python", "async def test_it():", "    assert 1 == 2", "```")
+    with pytest.raises(AssertionError):
+        run_page(page)
+
+
+def test_what_is_not_to_run_must_still_be_python(tmp_path: Path) -> None:
+    assert run_page(write(tmp_path, "```python no-run", "await nothing", "```")) == 0
+    with pytest.raises(SyntaxError):
+        run_page(write(tmp_path, "```python no-run", "this is not", "```"))
+
+
+def test_a_fence_knows_its_line(tmp_path: Path) -> None:
+    (fence,) = fences(write(tmp_path, "# Page", "", "```console", "$ ls", "```"))
+    assert fence == ("console", "$ ls\n", 4)
+
+
+def test_ids_and_durations_may_differ() -> None:
+    assert steady("a 01a1e15ece1356053ea9a5d34e: 12 ms\n") == steady("a 01a1e15eeca532f9e810294291: 7 ms")
+    assert steady("2 attempts") != steady("3 attempts")
