@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import apsw
 import psycopg
 
 IN_MEMORY = {"tmpfs", "ramfs"}
@@ -16,6 +17,16 @@ def file_system(directory: Path) -> str:
 
 def files_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+
+
+def sqlite_bytes(path: Path) -> int:
+    """The file after a checkpoint, without the write-ahead log, whose size depends on when one looks."""
+    connection = apsw.Connection(str(path))
+    try:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        connection.close()
+    return path.stat().st_size
 
 
 def database_bytes(dsn: str) -> int:

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.disk import database_bytes, files_bytes
+from benchmarks.disk import database_bytes, sqlite_bytes
 from benchmarks.program import Program
 from benchmarks.system import Stage, System
 from benchmarks.targets import POSTGRES, SQLITE
@@ -20,8 +20,9 @@ SLOTS = 1_000  # the 500 slow steps of W4 are to run at once
 @contextmanager
 def sqlite(*, remote: bool = False, clients: int = 1) -> Iterator[Stage]:
     with TemporaryDirectory(prefix="tenuto-bench-") as directory:
-        url = f"sqlite:///{directory}/bench.db"
-        with stage(url, remote=remote, clients=clients, disk_bytes=lambda: files_bytes(Path(directory))) as ready:
+        path = Path(directory) / "bench.db"
+        url = f"sqlite:///{path}"
+        with stage(url, remote=remote, clients=clients, disk_bytes=lambda: sqlite_bytes(path)) as ready:
             yield ready
 
 

@@ -96,7 +96,7 @@ class SagaContext:
         return self._services.beat(progress)
 
     def once(self, connection: Any) -> AbstractAsyncContextManager[bool]:
-        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own SQL transaction."""
+        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own transaction."""
         return self._services.once(self.idempotency_key, connection)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
+import msgspec
 from msgspec import Raw
 
 from .authoring.durations import milliseconds
@@ -20,7 +21,7 @@ from .program import Program
 from .redaction import bounded
 from .results import Progress, SagaResult
 from .runtime import Environment, Filter, Reading, Runtime, Until
-from .runtimes.perform import Parked, failed
+from .runtimes.perform import Parked, answered, failed
 from .values import encode
 from .view import AttemptRow, ExecutionDocument, attempt_rows, execution_document, find_path
 
@@ -164,13 +165,15 @@ class Handle(Generic[O_co]):
     ) -> Answered:
         """What came of a callback step. Says whether that changed anything, and if not why."""
         ref = await self._ref(step, attempt)
-        outcome: f.Outcome
-        if error is None:
-            outcome = f.Succeeded(result=encode(result, where=f"result of step {step_text(step)!r}"), usage=usage)
-        else:
-            outcome = _failure(error, error_class, error_code, usage)
         link = self._link
-        started_at = _dispatched_at((await link.read(self.id)).state, ref)
+        found = find_step((await link.read(self.id)).state, ref.path)
+        if error is None:
+            schema = found.node.step.output_schema if found is not None else None
+            outcome = answered(encode(result, where=f"result of step {step_text(step)!r}"), schema)
+        else:
+            outcome = _failure(error, error_class, error_code)
+        outcome = msgspec.structs.replace(outcome, usage=usage)
+        started_at = found.open.dispatched_at if found is not None and found.open is not None else 0
         fact = f.Reported(at=link.now, actor=self._actor, ref=ref, outcome=outcome, started_at=started_at, lease=lease)
         return _answered(await link.tell(self.id, fact))
 
@@ -218,26 +221,28 @@ class Handle(Generic[O_co]):
 def check_signal(program: Program, name: str, payload: Raw) -> None:
     for node in program.plan.root.walk():
         if not node.is_scope and isinstance(node.step.with_, dict) and node.step.with_.get("signal") == name:
-            _check_result(program, node.id, payload, "/payload")
+            _check_result(program, node.step, payload, "/payload")
 
 
 def check_word(reading: Reading, review: Review, resolution: Resolution, result: Raw) -> None:
-    id = step_id(review.path)
     step = find_step(reading.state, review.path)
     if step is None or step.undo in ("awaiting_approval", "failed"):
         return
+    spec = step.node.step
     if review.kind == "approval" and resolution in ("approved", "completed"):
         given = _JUST_APPROVED if result == NULL else result
-        _check_result(reading.program, id, given, "/data")
+        _check_result(reading.program, spec, given, "/data")
     elif resolution == "completed" and review.kind in ("compensation", "indeterminate"):
-        _check_result(reading.program, id, result, "/result")
+        _check_result(reading.program, spec, result, "/result")
 
 
 _JUST_APPROVED = encode({"approved": True, "by": None, "comment": ""})
 
 
-def _check_result(program: Program, step: str, value: Raw, where: str) -> None:
-    decode = program.decode_result.get(step)
+def _check_result(program: Program, step: Step, value: Raw, where: str) -> None:
+    if isinstance(invalid := answered(value, step.output_schema), f.Failed):
+        raise InvalidInput.at(where, invalid.code, invalid.summary)
+    decode = program.decode_result.get(step.id)
     try:
         if decode is not None:
             decode(value)
@@ -257,14 +262,9 @@ def _path_dispatched(state: Execution, name: str) -> str | None:
     return next((ref.path for ref in refs if name in (ref.path, step_id(ref.path))), None)
 
 
-def _dispatched_at(state: Execution, ref: Ref) -> int:
-    step = find_step(state, ref.path)
-    return step.open.dispatched_at if step is not None and step.open is not None else 0
-
-
-def _failure(error: str | StepError, error_class: ErrorClass, code: str, usage: int) -> f.Failed:
+def _failure(error: str | StepError, error_class: ErrorClass, code: str) -> f.Failed:
     if isinstance(error, str):
-        return f.Failed(error_class=error_class, code=code, summary=bounded(error), usage=usage)
+        return f.Failed(error_class=error_class, code=code, summary=bounded(error))
     told = failed(error, Step(id="callback"), {})
     assert not isinstance(told, Parked)
     return told

@@ -39,7 +39,7 @@ class Call(Protocol):
 
     @property
     def input(self) -> Raw | None:
-        """The step's own input: its rendered `with`, its item of a fan-out, its entry of StepInputs, or the execution's."""
+        """The step's own input: its rendered `with`, its item, its entry of StepInputs, or the execution's."""
 
     @property
     def own_result(self) -> Raw | None:
@@ -61,7 +61,7 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """One callable. `invoke` may raise anything; what it returns `encode` turns into canonical JSON (`PayloadError`)."""
+    """One callable. `invoke` may raise anything; `encode` makes canonical JSON of what it returns (`PayloadError`)."""
 
     name: str
     kind: HandlerKind

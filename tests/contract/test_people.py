@@ -1,4 +1,4 @@
-"""Whatever waits for a person: approvals, reviews and dead letters; and signals and timers, which wait for the world."""
+"""Whatever waits for a person: approvals, reviews, dead letters; and signals and timers, which wait for the world."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -95,8 +95,6 @@ async def test_i1_a_decision_is_made_once(engine: Engine, first: str, second: st
     with pytest.raises(InvalidTransition):
         await getattr(handle, second)("ok")
     assert (await handle.status())["steps"][0] == before
-    if not (await handle.result(timeout="1s")).done if first == "reject" else True:
-        await handle.cancel("terminate")
 
 
 async def test_i1_a_review_can_be_resolved_by_its_id(engine: Engine) -> None:

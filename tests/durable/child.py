@@ -6,6 +6,7 @@ Every effect is a line appended to LOG with one write, so that what happened can
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 from tenuto import Done, Engine, FromStep, NotDone, Outcome, Saga, SagaContext, saga, step
@@ -21,19 +22,17 @@ def note(path: str, *words: object) -> None:
 
 
 def noted(path: str) -> list[list[str]]:
-    if not os.path.exists(path):  # noqa: PTH110  (a plain path, as it came on the command line)
-        return []
-    with open(path, encoding="utf-8") as log:  # noqa: PTH123
-        return [line.split() for line in log]
+    log = Path(path)
+    return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
 
 
 @saga("slow", output="last")
 class Slow(Saga[int, str]):
-    """Three steps; the middle one may not be repeated blindly, and takes its time."""
+    """Three steps; the middle one may not be repeated blindly, and may hang."""
 
-    def __init__(self, log: str, pause: float) -> None:
+    def __init__(self, log: str, *, hangs: bool = False) -> None:
         self.log = log
-        self.pause = pause
+        self.hangs = hangs
 
     async def find(self, ctx: SagaContext) -> Outcome[str]:
         made = any(line[:2] == ["paid", ctx.forward_key] for line in noted(self.log))
@@ -47,7 +46,8 @@ class Slow(Saga[int, str]):
     @step(depends_on=[first], safety="not_safe_to_retry", reconcile=find, timeout="2s")
     async def pay(self, number: int, ctx: SagaContext) -> str:
         note(self.log, "begun", ctx.execution_id, ctx.attempt)
-        await asyncio.sleep(self.pause)
+        if self.hangs:
+            await asyncio.Event().wait()
         note(self.log, "paid", ctx.idempotency_key, ctx.attempt)
         return "paid"
 
@@ -59,10 +59,11 @@ class Slow(Saga[int, str]):
 
 async def main(url: str, log: str, starts: int) -> None:
     async with Engine(url, lease=LEASE) as engine:
-        engine.register(Slow(log, 30 if starts else 0))
+        engine.register(Slow(log, hangs=starts > 0))
         for number in range(starts):
             await engine.start(Slow, number, idempotency_key=f"key-{number}")
-        print("started", flush=True)
+        sys.stdout.write("started\n")
+        sys.stdout.flush()
         await asyncio.Event().wait()
 
 

@@ -40,7 +40,7 @@ async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(ur
         await asyncio.to_thread(os.sched_yield)
     _kill(child)
     async with Engine(url, lease=LEASE) as engine:
-        engine.register(Slow(str(log), 0))
+        engine.register(Slow(str(log)))
         results = [
             await (await engine.start(Slow, number, idempotency_key=f"key-{number}")).result()
             for number in range(EXECUTIONS)
@@ -63,10 +63,10 @@ async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(ur
 async def test_g8_a_worker_that_leaves_in_good_order_loses_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     async with Engine(url, lease=LEASE) as engine:
-        engine.register(Slow(str(log), 0))
+        engine.register(Slow(str(log)))
         handles = [await engine.start(Slow, number) for number in range(EXECUTIONS)]
     async with Engine(url, lease=LEASE) as engine:
-        engine.register(Slow(str(log), 0))
+        engine.register(Slow(str(log)))
         results = [await engine.get(handle.id).result() for handle in handles]
     effects = noted(str(log))
     assert {result.status for result in results} == {"succeeded"}
@@ -81,7 +81,7 @@ async def test_two_processes_share_one_database(url: str, tmp_path: Path) -> Non
     _until_started(child)
     try:
         async with Engine(url, worker=False) as engine:
-            engine.register(Slow(str(log), 0))
+            engine.register(Slow(str(log)))
             handles = [await engine.start(Slow, number) for number in range(EXECUTIONS)]
             results = [await handle.result() for handle in handles]
             assert {result.output for result in results} == {"paid"}

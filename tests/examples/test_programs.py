@@ -1,6 +1,8 @@
 """The examples run, and do what they say."""
 
+import ast
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -57,3 +59,26 @@ async def test_the_agent_answers_without_the_tool_that_failed() -> None:
         result = await t.execute(example.Research, "x")
         assert result.output == "search found something on 'x'; archive found something on 'x'"
         assert [clone.status for clone in result.steps["run_tool"].clones] == ["succeeded", "succeeded", "skipped"]
+
+
+@pytest.mark.parametrize("name", ["trip", "campaign", "agent"])
+def test_a_program_runs_by_itself(name: str) -> None:
+    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_programs_import_only_what_is_public() -> None:
+    assert {path.name: found for path in EXAMPLES.rglob("*.py") if (found := not_public(path))} == {}
+
+
+def not_public(path: Path) -> list[str]:
+    """What it imports besides the standard library, the public modules, and its own."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names.append(node.module or "")
+    outside = [name for name in names if name.partition(".")[0] not in sys.stdlib_module_names]
+    return [name for name in outside if name not in ("tenuto", "tenuto.errors", "tenuto.testing")]

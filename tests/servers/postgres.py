@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
+from typing import TypedDict
 
 START_SECONDS = 30
 
@@ -105,7 +106,13 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(f"{command[0]} failed:\n{done.stderr[-2000:]}")
 
 
-def _as_nobody() -> dict[str, object]:
+class _User(TypedDict, total=False):
+    user: int
+    group: int
+    extra_groups: list[int]
+
+
+def _as_nobody() -> _User:
     if os.geteuid() != 0:
         return {}
     owner = pwd.getpwnam("nobody")

@@ -6,7 +6,8 @@ import time
 from collections import Counter
 
 from .hashseed import check_hash_seeds
-from .planted import MUTANTS, hunt_all
+from .mutants import MUTANTS
+from .planted import hunt_all
 from .run import CORPUS, Report, corpus, run_seed, run_seeds
 from .situations import SITUATIONS, never_reached
 

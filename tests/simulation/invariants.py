@@ -1,4 +1,4 @@
-"""Checked after every decision, and when everything is quiet. The monitor keeps a second state, folded entry by entry."""
+"""Checked after every decision, and when all is quiet. The monitor keeps a second state, folded entry by entry."""
 
 import json
 

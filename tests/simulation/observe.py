@@ -1,4 +1,4 @@
-"""Which situations a decision is. Each entry is looked at before it is applied: the books are those of a moment earlier."""
+"""Which situations a decision is. Each entry is looked at before it is applied, by the books of a moment earlier."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
@@ -8,8 +8,9 @@ from tenuto.kernel.decide import Decision
 from tenuto.kernel.retry import MATRIX
 from tenuto.kernel.state import Execution
 
-from .model import AUTOMATIC, Model, refs_of
+from .model import Model, refs_of
 from .situations import Situations
+from .tracks import AUTOMATIC
 
 ORDERS = {"reverse": "undone in reverse", "layers": "undone by layers", "all": "undone together"}
 
@@ -107,7 +108,8 @@ class Watcher:
             case e.AttemptAcked():
                 saw("callback acknowledged")
             case _:
-                self._structure(event) or self._people(event) or self._end(event, entry)
+                if not self._structure(event) and not self._people(event):
+                    self._end(event)
 
     def _failure(self, event: e.AttemptFailed, at: int) -> None:
         saw = self.saw
@@ -246,7 +248,7 @@ class Watcher:
             saw("manual undo approved", event.verdict == "retry")
             saw("manual undo refused", event.verdict == "skip")
 
-    def _end(self, event: e.Event, entry: e.Entry) -> None:
+    def _end(self, event: e.Event) -> None:
         saw, model = self.saw, self.model
         match event:
             case e.CompensationStarted():

@@ -1,4 +1,4 @@
-"""Queues, buses and those who answer from there: directives are published, lost, doubled, answered late or by strangers."""
+"""Queues, buses and those who answer from there: directives are published, lost, doubled, answered late or forged."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -83,9 +83,13 @@ class People:
 
     def _repeat(self) -> None:
         """Somebody's message comes twice."""
-        again = [*self.sent[-3:], *self.decided[-2:], *self.world.outside.answered[-3:]]
+        again: list[f.Signal | f.Decide | f.Reported] = [
+            *self.sent[-3:],
+            *self.decided[-2:],
+            *self.world.outside.answered[-3:],
+        ]
         if again:
-            fact = self.rng.choice(again)
+            fact: f.Signal | f.Decide | f.Reported = self.rng.choice(again)
             self.world.sometimes("signal doubled", isinstance(fact, f.Signal))
             self.world.mail(msgspec.structs.replace(fact, at=self.world.clock()))
 

@@ -6,8 +6,9 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, parent_of, step_id
 from tenuto.kernel.definition import CompensationOrder, ErrorClass, RetryPolicy, Step
 
-from .model import AUTOMATIC, Model, Track
+from .model import Model
 from .trace import Violation
+from .tracks import AUTOMATIC, Track
 
 MAX_LOSSES = 3
 MAX_DISPATCHES = 10

@@ -1,8 +1,10 @@
 """Runs seeds, alone or many at a time, and says what came of them."""
 
+import signal
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,6 +15,7 @@ from .world import World
 CORPUS = Path(__file__).with_name("corpus.txt")
 PROCESSES = 2
 CHUNK = 20
+WATCHDOG_SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,29 @@ def run_seed(seed: int, *, verbose: bool = False) -> Report:
     world = World(seed, verbose=verbose)
     failed = None
     try:
-        world.run()
+        with _watched():
+            world.run()
     except Violation as violation:
         failed = Failed(violation.law, violation.detail, tuple(world.trace.lines))
     except Exception as error:  # whatever a kernel raises that must not raise is a finding
         where = "".join(traceback.format_exception(error, limit=-4))
         failed = Failed(f"no decision raises ({type(error).__name__})", where, tuple(world.trace.lines))
     return Report(seed, world.trace.hash, world.actions, world.situations.counts, failed)
+
+
+@contextmanager
+def _watched() -> Iterator[None]:
+    """A decision that never ends is a finding, too. A seed takes milliseconds; this is seconds of computing."""
+
+    def bark(signum: int, frame: object) -> None:
+        raise Violation("every decision ends", f"not after {WATCHDOG_SECONDS} seconds of computing")
+
+    signal.signal(signal.SIGVTALRM, bark)
+    signal.setitimer(signal.ITIMER_VIRTUAL, WATCHDOG_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
 
 def run_seeds(seeds: Iterable[int], processes: int = PROCESSES) -> Iterator[Report]:

@@ -2,6 +2,9 @@
 
 import hashlib
 from collections import deque
+from functools import lru_cache
+
+import msgspec
 
 TAIL = 60
 
@@ -30,3 +33,16 @@ class Trace:
     @property
     def hash(self) -> str:
         return self._digest.hexdigest()[:16]
+
+
+@lru_cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
+    fields = msgspec.structs.fields(kind)
+    return tuple((field.name, field.default) for field in fields if field.name not in ("at", "execution"))
+
+
+def short(value: msgspec.Struct) -> str:
+    """One line, without what is at its default: payloads have no `repr` that is the same in every process."""
+    given = {name: given for name, default in _fields(type(value)) if (given := getattr(value, name)) != default}
+    text = f"{type(value).__name__} {msgspec.json.encode(given, enc_hook=repr).decode()}"
+    return text if len(text) < 300 else f"{text[:298]}…"

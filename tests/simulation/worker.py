@@ -12,8 +12,8 @@ from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.effects import RunAttempt
+from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution
 
 from .effects import Call, generation_of, node_of, timeout_of
@@ -96,7 +96,7 @@ class Worker:
         if world.store.epoch != self.epoch:
             self.fenced()
             return
-        fault = world.faults.commit(self)
+        fault = world.faults.commit()
         entries = [entry for item in self.unacked for entry in item.decision.entries]
         if fault in ("ok", "unknown, applied"):
             world.append(entries, [item.envelope for item in self.unacked])

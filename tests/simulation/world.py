@@ -1,16 +1,13 @@
 """The simulated world of one execution: a virtual clock, workers that die, a store that lies, people and strangers.
 
-Two phases: first hostile, then quiet. Safety is checked after every decision; that the execution ends, or is surfaced to
-somebody, when everything is quiet. Then people help, and it must end.
+Two phases: first hostile, then quiet. Safety is checked after every decision; that the execution ends, or is surfaced
+to somebody, when everything is quiet. Then people help, and it must end.
 Everything is drawn from the seed, in one thread, so a seed is a run.
 """
 
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
 from random import Random
-from typing import Literal
 
 import msgspec
 from msgspec import Raw
@@ -24,6 +21,7 @@ from tenuto.kernel.effects import DispatchAttempt, RequestAdmission, RequestHold
 from tenuto.kernel.state import Execution
 
 from .effects import Call, Handlers, Oracle, draw_habits, node_of
+from .faults import Faults, draw_rates
 from .invariants import Monitor, portrait
 from .model import refs_of
 from .outside import Outside, draw_manners
@@ -32,76 +30,13 @@ from .programs import draw_program
 from .rules import require
 from .situations import Situations
 from .store import Envelope, Store
-from .trace import Trace
+from .trace import Trace, short
 from .worker import LEASE_MS, Item, Worker
 
 EPOCH_MS = 1_000_000
 HOSTILE_ACTIONS = (30, 80, 200, 400)
 MAX_ACTIONS = 6_000
 MAX_HELP = 120
-
-CommitFault = Literal["ok", "failed", "unknown, applied", "unknown, not applied"]
-
-
-@dataclass(frozen=True)
-class Rates:
-    """How often the engine's own parts fail in this seed."""
-
-    commit: float
-    crash: float
-    freeze: float
-    leave: float
-    late_tick: float
-    clock: float
-    unowned_mail: float
-    snapshot: float
-
-
-def draw_rates(rng: Random) -> Rates:
-    return Rates(
-        commit=rng.choice((0.0, 0.02, 0.1, 0.3)),
-        crash=rng.choice((0.0, 0.02, 0.1, 0.25)),
-        freeze=rng.choice((0.0, 0.01, 0.05)),
-        leave=rng.choice((0.0, 0.02, 0.1)),
-        late_tick=rng.choice((0.0, 0.1, 0.5)),
-        clock=rng.choice((0.0, 0.0, 0.02)),
-        unowned_mail=rng.choice((0.0, 0.5, 1.0)),
-        snapshot=rng.choice((0.0, 0.3, 1.0)),
-    )
-
-
-class Faults:
-    def __init__(self, world: "World", rates: Rates) -> None:
-        self.world = world
-        self.rates = rates
-
-    def happens(self, share: float) -> bool:
-        return self.world.hostile and self.world.rng.random() < share
-
-    def commit(self, worker: Worker) -> CommitFault:
-        if not self.happens(self.rates.commit):
-            return "ok"
-        return self.world.rng.choice(("failed", "unknown, applied", "unknown, not applied"))
-
-    def strike(self) -> None:
-        """Now and then, to whoever owns the execution, and to the clock."""
-        world = self.world
-        if self.happens(self.rates.clock):
-            jump = world.rng.choice((-5_000, -200, 200, 5_000, 60_000))
-            world.offset += jump
-            world.sometimes("clock went back" if jump < 0 else "clock jumped ahead")
-            world.note(f"clock jumps by {jump}")
-            if world.owner is not None:
-                world.watch_clock(world.owner)
-        if world.owner is None:
-            return
-        if self.happens(self.rates.crash):
-            world.crash(world.owner)
-        elif self.happens(self.rates.freeze):
-            world.freeze(world.owner)
-        elif self.happens(self.rates.leave):
-            world.sometimes("worker left in good order")
-            world.owner.leave()
 
 
 class World:
@@ -365,20 +300,20 @@ class World:
             returned = decide(state, back, now)
             self.decided(receiver, back, returned, state, now)
             entries += returned.entries
-        if self.faults.commit(receiver) == "ok":
+        if self.faults.commit() == "ok":
             self.append(entries, [envelope])
         else:
             self.forget_undecided()
             self.after(50, lambda: self.deliver(envelope))
         self.poke()
 
-    # -- What happens ---------------------------------------------------------------------------------------------------
+    # -- What happens --------------------------------------------------------------------------------------------------
 
     def decided(self, worker: Worker, fact: f.Fact, decision: Decision, state: Execution, now: int) -> None:
-        self.note(f"{worker.name} {_short(fact)} -> {_short(decision.answer)}")
+        self.note(f"{worker.name} {short(fact)} -> {short(decision.answer)}")
         for entry in decision.entries:
             grants = " ".join(f"+{'/'.join(map(str, ref))}" for grant in entry.grants for ref in refs_of(grant))
-            self.note(f"    {entry.seq} {_short(entry.event)} {grants}")
+            self.note(f"    {entry.seq} {short(entry.event)} {grants}")
         self.monitor.decided(fact, decision, state, now)
 
     def append(self, entries: list[e.Entry], consumed: list[Envelope]) -> None:
@@ -454,16 +389,3 @@ class World:
 def _as_decided_by(fact: f.Fact, *, owned: bool) -> f.Fact:
     """A new run is its decider's, if that is the owner, and otherwise waits for one."""
     return msgspec.structs.replace(fact, owned=owned) if isinstance(fact, f.Retry) else fact
-
-
-@lru_cache
-def _fields(kind: type[msgspec.Struct]) -> tuple[tuple[str, object], ...]:
-    fields = msgspec.structs.fields(kind)
-    return tuple((field.name, field.default) for field in fields if field.name not in ("at", "execution"))
-
-
-def _short(value: msgspec.Struct) -> str:
-    """One line, without what is at its default: payloads have no `repr` that is the same in every process."""
-    given = {name: given for name, default in _fields(type(value)) if (given := getattr(value, name)) != default}
-    text = f"{type(value).__name__} {msgspec.json.encode(given, enc_hook=repr).decode()}"
-    return text if len(text) < 300 else f"{text[:298]}…"

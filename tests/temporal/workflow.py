@@ -24,7 +24,6 @@ from tenuto.kernel.address import Ref, idempotency_key
 from tenuto.kernel.codec import encode_entry, encode_snapshot
 from tenuto.kernel.compensation import rollback, undo_policy
 from tenuto.kernel.decide import decide
-from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.definition import ERROR_CLASSES, JSON, Step, from_document
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.evolve import step_at
@@ -44,6 +43,7 @@ from tenuto.kernel.facts import (
     TimedOut,
 )
 from tenuto.kernel.plan import Plan
+from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution
 
 WORKER = "temporal"

@@ -23,7 +23,6 @@ from .state import (
     Execution,
     FanState,
     KeptSignal,
-    OpenAttempt,
     PauseState,
     Review,
     ScopeState,
@@ -186,16 +185,6 @@ def agenda_of(state: Execution) -> dict[EffectKey, Effect]:
 
 def _is_outside(node: Node, ref: Ref) -> bool:
     return node.outside if ref.phase == "forward" else node.queue is not None
-
-
-def holder_attempts(state: Execution) -> list[OpenAttempt]:
-    """Every open attempt, for those who look from outside."""
-    return [
-        holder.open
-        for node in state.nodes.values()
-        for holder in (node.live.values() if isinstance(node, FanState) else (node,))
-        if holder.open is not None
-    ]
 
 
 def _enc_hook(value: object) -> JSON:

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from .address import ROOT, clone_path, fan_of, parent_of
 from .definition import CompensationOrder, RetryPolicy, Step
-from .state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
+from .state import CLONE_SUCCEEDED, Execution, FanState, ScopeState
 
 
 class Rollback(NamedTuple):
@@ -82,7 +82,3 @@ def undo_policy(step: Step, default_attempts: int) -> RetryPolicy:
         jitter=step.retry_policy.jitter,
         timeout_ms=step.compensation_timeout_ms or step.retry_policy.timeout_ms,
     )
-
-
-def is_undone(step: StepState) -> bool:
-    return step.undo == "done"

@@ -310,8 +310,6 @@ class NodesClosed(Recorded, frozen=True, array_like=True, tag="closed"):
 
     paths: tuple[str, ...]
     status: Literal["skipped", "failed_upstream", "canceled", "reused", "marked"]
-    first: int = -1
-    last: int = -1
 
 
 class ScopeOpened(Recorded, frozen=True, array_like=True, tag="open"):

@@ -134,7 +134,7 @@ class Plan:
 
 
 def compile_children(parent: Node, specs: tuple[Spec, ...]) -> tuple[Node, ...]:
-    """Nodes for these children, with their edges and layers. Mere order is an edge that a skipped child does not break."""
+    """Nodes for these children, with edges and layers. Mere order is an edge that a skipped child does not break."""
     children = tuple(Node(spec, parent, index) for index, spec in enumerate(specs))
     by_id = {child.id: child for child in children}
     dependents: list[list[tuple[int, bool]]] = [[] for _ in children]

@@ -349,8 +349,8 @@ class PostgresStore:
 
     async def _claim(self, session: str, where: str, plans: Sequence[str], limit: int) -> list[Claim]:
         rows = await self._pool.fetch(
-            f"WITH free AS (SELECT id FROM executions WHERE {where} AND {_CLAIMANT} ORDER BY priority DESC, wake_at LIMIT $3 "
-            "FOR UPDATE SKIP LOCKED) "
+            f"WITH free AS (SELECT id FROM executions WHERE {where} AND {_CLAIMANT} "
+            "ORDER BY priority DESC, wake_at LIMIT $3 FOR UPDATE SKIP LOCKED) "
             "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL FROM free WHERE e.id = free.id "
             "RETURNING e.id, e.epoch, e.definition, e.version",
             session, list(plans), limit,

@@ -115,7 +115,7 @@ class _Rows:
                 self.resolved(self.reviews.pop(event.id), event)
             case e.StepExpired():
                 self.end(Ref(event.path, "forward", 1), "timed_out", 0, "", event.failure)
-            case e.NodesClosed() if event.first < 0:
+            case e.NodesClosed():
                 for path in event.paths:
                     self.closed(path, event.status)
             case _:

@@ -139,7 +139,8 @@ def _by_delay(state: Execution, activity: Activity) -> Blocked | None:
     node = find_step(state, path) or state.nodes.get(path)
     lost = isinstance(node, StepState) and node.failure is not None and node.failure.code == "worker_lost"
     reason: BlockedReason = "worker_lost" if lost else "retry"
-    return _blocked(reason, ["pause", "cancel"], waiting_for=shown_path(path), next_check=due)
+    # Nothing runs, so it does not go on since the last thing that happened.
+    return _blocked(reason, ["pause", "cancel"], since=state.at, waiting_for=shown_path(path), next_check=due)
 
 
 def _by_signal(state: Execution, activity: Activity) -> Blocked | None:

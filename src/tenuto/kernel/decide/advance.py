@@ -148,14 +148,8 @@ def _flow_target(state: Execution, scope: ScopeState) -> str:
         return scope.start or scope.children[0].id
     if scope.taken is not None:
         return scope.taken
-    spec = scope.by_id[step_id(scope.current)].spec
-    match _closed_status(state, scope.current):
-        case "succeeded" | "skipped":
-            return spec.on_success or SUCCEED
-        case "timed_out":
-            return spec.on_timeout or FAIL
-        case _:
-            return spec.on_failure or FAIL
+    # It succeeded or was passed over: of one that failed the edge was recorded, or it closed the flow.
+    return scope.by_id[step_id(scope.current)].spec.on_success or SUCCEED
 
 
 def _closed_status(state: Execution, path: str) -> str | None:
@@ -308,10 +302,10 @@ def _open_scope(turn: Turn, node: Node, path: str) -> None:
 
 
 def restart_point(state: Execution, path: str, at: str | None = None) -> tuple[str | None, dict[str, int]]:
-    """Where a flow begins again in a new run: where it is told, else at its earliest undone visit, else where it failed.
+    """Where a flow begins again in a new run: as told, else at its earliest undone visit, else where it failed.
 
-    Visits completed before that point keep their numbers, so that a later loop is a new visit; the others are met again,
-    and taken from the record or made anew.
+    Visits completed before that point keep their numbers, so that a later loop is a new visit; the others are met
+    again, and taken from the record or made anew.
     """
     scope = state.nodes.get(path)
     if not isinstance(scope, ScopeState) or scope.current is None:
@@ -590,17 +584,15 @@ def _outcome(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failure
         assert scope.outcome is not None
         if scope.outcome == "retry" and state.cancel is not None:
             return "canceled", None
-        if scope.outcome == "retry" and (state.budget_left <= 0 or _parent_is_closing(state, scope)):
+        if scope.outcome == "retry" and state.budget_left <= 0:
             return "failed", scope.failure
         return scope.outcome, scope.failure
     if scope.node.is_flow:
         if _flow_target(state, scope) == SUCCEED:
             return "succeeded", None
         assert scope.current is not None
-        node = state.nodes[scope.current]
-        timed_out = scope.taken is None and _closed_status(state, scope.current) == "timed_out"
-        failure = node.failure or refusal(scope.current, "flow_failed", "the flow ended in $fail")
-        return "timed_out" if timed_out else "failed", failure
+        failure = state.nodes[scope.current].failure
+        return "failed", failure or refusal(scope.current, "flow_failed", "the flow ended in $fail")
     if scope.failed and scope.succeeded == 0 and scope.node.scope.planner is not None:
         return "failed", refusal(scope.path, "all_children_failed", "no child succeeded")
     if scope.succeeded or not scope.children:
@@ -610,10 +602,6 @@ def _outcome(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failure
             scope.path, "nothing_done", "all children were skipped, which this scope does not allow"
         )
     return "skipped", None
-
-
-def _parent_is_closing(state: Execution, scope: ScopeState) -> bool:
-    return scope.path != ROOT and scope_of(state, scope.path).status != "open"
 
 
 def _tried_in_vain(state: Execution, scope: ScopeState) -> bool:

@@ -32,7 +32,7 @@ from tenuto.kernel.events import (
     StepsReady,
     Verdict,
 )
-from tenuto.kernel.evolve import fan_at, find_step, scope_at
+from tenuto.kernel.evolve import fan_at, find_step, scope_at, step_at
 from tenuto.kernel.facts import (
     APPLIED,
     Acked,
@@ -613,9 +613,9 @@ def dispatched(turn: Turn, fact: Dispatched) -> Answer:
     spec = step.node.step
     ack_due = result_due = None
     if spec.completion == "callback" and fact.ref.phase == "forward" and not step.open.acked:
-        if spec.ack_timeout_ms is not None:
-            ack_due = turn.now + spec.ack_timeout_ms
-        elif spec.result_timeout_ms is not None:
+        ack_due = None if spec.ack_timeout_ms is None else turn.now + spec.ack_timeout_ms
+        if ack_due is None:
+            assert spec.result_timeout_ms is not None  # a callback has one of them
             result_due = turn.now + spec.result_timeout_ms
     turn.emit(AttemptDispatched(*fact.ref, fact.lane, fact.routing_key, ack_due, result_due))
     return APPLIED
@@ -720,7 +720,7 @@ def _open_holder(state: Execution, ref: Ref) -> StepState | ScopeState | None:
 
 
 def _lose(turn: Turn, refs: list[Ref], lease_ms: int) -> None:
-    """Those that will be asked again are one event. The others follow one by one: each may close what the next is in."""
+    """Those that will be asked again are one event. The others follow singly: each may close what the next is in."""
     judged = [_loss(turn, holder, ref, lease_ms) for ref in refs if (holder := _open_holder(turn.state, ref))]
     repeated = tuple(loss for loss in judged if loss.verdict in ("retry", "probe"))
     if repeated:
@@ -785,9 +785,7 @@ def _after_loss(turn: Turn, loss: Loss) -> None:
     if loss.verdict == "probe":
         advance(turn, scope_of(state, loss.path))  # it freed its slot, perhaps for long
         return
-    step = find_step(state, loss.path)
-    if step is None or step.status == "pending":
-        return  # what another loss led to has begun the next round of its scope
+    step = step_at(state, loss.path)
     if loss.phase == "compensate":
         open_undo_failure(turn, step)
         advance_undo(turn)

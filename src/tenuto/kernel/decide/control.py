@@ -384,6 +384,5 @@ def hold_refused(turn: Turn, fact: HoldRefused) -> Answer:
 def expire_root(turn: Turn, code: str, summary: str) -> None:
     """The execution's own time is over: its scope closes as failed, running attempts are awaited."""
     state = turn.state
-    if state.root.status == "open" or state.root.outcome == "retry":
-        close_scope(turn, state.root, "timed_out", Failure("NON_RETRYABLE", code, summary))
+    close_scope(turn, state.root, "timed_out", Failure("NON_RETRYABLE", code, summary))
     advance_all(turn)

@@ -4,7 +4,6 @@ from typing import Literal, NamedTuple
 
 from tenuto.kernel.events import (
     NULL,
-    AttemptAbandoned,
     Failure,
     Resolution,
     Resumed,
@@ -125,8 +124,6 @@ def _decide_forward(
 ) -> None:
     state = turn.state
     effect = _possible(state, step, resolution, effect)
-    if step.open is not None:
-        turn.emit(AttemptAbandoned((step.open.ref,), "settled"))
     failure: Failure | None = None
     result = fact.result
     if effect in ("fail", "undo", "skip"):

@@ -98,11 +98,11 @@ def end_attempt(state: Execution, step: StepState) -> None:
 
 def end_plan(state: Execution, scope: ScopeState) -> None:
     open = scope.open
-    if open is not None:
-        scope.open = None
-        del state.agenda[open.ref]
-        state.changed.append(open.ref)
-        set_scope_moving(state, scope, False)
+    assert open is not None
+    scope.open = None
+    del state.agenda[open.ref]
+    state.changed.append(open.ref)
+    set_scope_moving(state, scope, False)
 
 
 def attempts_granted(state: Execution, event: e.AttemptsGranted) -> None:
@@ -232,9 +232,9 @@ def after_failure(
     if phase == "compensate":
         step.undo_failure = failure
         if verdict == "retry":
+            assert retry_at is not None
             set_undo(step, "retrying")
-            if retry_at is not None:
-                set_timer(state, "retry", step.path, retry_at)
+            set_timer(state, "retry", step.path, retry_at)
         else:
             close_undo(state, step, "failed")
         return
@@ -288,9 +288,9 @@ def probe_answered(state: Execution, event: e.ProbeAnswered) -> None:
             clear_timer(state, "reconcile", event.path)
             set_status(step, "retrying")
         case "again":
+            assert event.again_at is not None
             set_status(step, "retrying")
-            if event.again_at is not None:
-                set_timer(state, "probe", event.path, event.again_at)
+            set_timer(state, "probe", event.path, event.again_at)
         case "skip" | "fail":
             step.late = None
             step.half_done = 0

@@ -124,7 +124,8 @@ def cancel_requested(state: Execution, event: e.CancelRequested) -> None:
 
 
 def hold_changed(state: Execution, event: e.HoldChanged) -> None:
+    """Credits for another run were refused, or are not wanted any more."""
     state.hold += event.delta
-    if event.refused and state.agenda.pop(HOLD, None) is not None:
-        state.retry_hold = 0
-        state.changed.append(HOLD)
+    state.retry_hold = 0
+    del state.agenda[HOLD]
+    state.changed.append(HOLD)

@@ -72,10 +72,7 @@ def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> Step
     if step.status == "pending":
         fan.marks[index] = CLONE_LIVE
         fan.active += 1
-        if index >= fan.cursor:
-            fan.cursor = index + 1
-        elif fan.queue and fan.queue[0] == index:
-            fan.queue.popleft()
+        fan.cursor = max(fan.cursor, index + 1)
         drop_idle_fan(state, fan)
     elif step.status == "retrying" and fan.queue and fan.queue[0] == index:
         fan.queue.popleft()
@@ -223,8 +220,6 @@ def close_clone(state: Execution, fan: FanState, index: int, step: StepState) ->
         case "skipped":
             fan.skipped += 1
             fan.marks[index] = CLONE_SKIPPED
-            if step.failure is None and not step.half_done:
-                fold_clone(fan, index)
         case "canceled":
             fan.marks[index] = CLONE_CANCELED
         case _:

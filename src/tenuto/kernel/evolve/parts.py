@@ -81,21 +81,19 @@ def set_scope_moving(state: Execution, scope: ScopeState, moving: bool) -> None:
 
 
 def take_slot(state: Execution, step: StepState) -> None:
-    if not step.in_slot:
-        step.in_slot = True
-        scope_at(state, parent_of(step.path)).busy += 1
-        clone = fan_of(step.path)
-        if clone is not None:
-            fan_at(state, clone[0]).busy += 1
+    step.in_slot = True
+    scope_at(state, parent_of(step.path)).busy += 1
+    clone = fan_of(step.path)
+    if clone is not None:
+        fan_at(state, clone[0]).busy += 1
 
 
 def free_slot(state: Execution, step: StepState) -> None:
-    if step.in_slot:
-        step.in_slot = False
-        scope_at(state, parent_of(step.path)).busy -= 1
-        clone = fan_of(step.path)
-        if clone is not None:
-            fan_at(state, clone[0]).busy -= 1
+    step.in_slot = False
+    scope_at(state, parent_of(step.path)).busy -= 1
+    clone = fan_of(step.path)
+    if clone is not None:
+        fan_at(state, clone[0]).busy -= 1
 
 
 def set_timer(state: Execution, kind: TimerKind, path: str, due: int) -> None:

@@ -3,7 +3,7 @@
 from array import array
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import ROOT, clone_path, fan_of, parent_of
+from tenuto.kernel.address import ROOT, fan_of, parent_of
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
@@ -149,12 +149,8 @@ def nodes_closed(state: Execution, event: e.NodesClosed) -> None:
         "failed_upstream": "skipped",
         "canceled": "canceled",
         "reused": "succeeded",
-        "marked": "succeeded",
+        "marked": "skipped",
     }[event.status]
-    if event.first >= 0:
-        for index in range(event.first, event.last + 1):
-            close_step(state, opened(state, clone_path(event.paths[0], index)), status)
-        return
     for path in event.paths:
         step = find_step(state, path)
         if step is not None:
@@ -266,10 +262,9 @@ def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
     leave_superseded(scope)
     if scope.node.scope.timeout_ms is not None and event.path != ROOT:
         set_timer(state, "scope", event.path, state.at + scope.node.scope.timeout_ms)
-    if event.not_before > state.at:
-        scope.waiting_round = True
-        set_scope_moving(state, scope, True)
-        set_timer(state, "round", event.path, event.not_before)
+    scope.waiting_round = True
+    set_scope_moving(state, scope, True)
+    set_timer(state, "round", event.path, event.not_before)
 
 
 def reset_children(state: Execution, scope: ScopeState, *, whole_scopes: bool) -> None:

@@ -11,6 +11,7 @@ from .parts import clear_timer, drop_marks, fan_at, scope_at, set_moving, set_un
 def compensation_started(state: Execution, event: e.CompensationStarted) -> None:
     state.undo = UndoState(event.cause, event.groups, event.failure)
     clear_timer(state, "execution", "")
+    clear_timer(state, "pending", "")
 
 
 def compensation_stopped(state: Execution, event: e.CompensationStopped) -> None:

@@ -361,7 +361,7 @@ class DurableRuntime(Worker):
             target_id=submission.target[1] if submission.target else "",
             key=submission.idempotency_key,
             request_hash=submission.digest,
-            concurrency_key=submission.concurrency_key,
+            concurrency_key=None if submission.concurrency_key is None else _line_of(submission),
             reject_conflict=submission.on_conflict == "reject",
             created_at=fact.at,
             owner=self._session.id if owned else None,
@@ -607,6 +607,11 @@ def void(_: object) -> None:
 
 class _Moved(Exception):
     """The execution is no longer in this process's hands; ask the database."""
+
+
+def _line_of(submission: Submission) -> str:
+    """Where an execution queues: keys are each definition's own."""
+    return f"{submission.program.name}/{submission.concurrency_key}"
 
 
 def _wanted(wanted: Filter) -> Wanted:

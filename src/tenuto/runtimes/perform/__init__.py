@@ -7,7 +7,7 @@ cancellation, return what cannot be stored. None of that may reach the runtime.
 
 from .attempt import Attempt, Host, Payloads, Performer, Role, handler_name, wanted
 from .job import Ending, Job, Threads
-from .outcomes import Parked, failed, schema_problems, schema_validator, succeeded
+from .outcomes import Parked, answered, failed, schema_problems, schema_validator, succeeded
 
 __all__ = [
     "Attempt",
@@ -19,6 +19,7 @@ __all__ = [
     "Performer",
     "Role",
     "Threads",
+    "answered",
     "failed",
     "handler_name",
     "schema_problems",

@@ -152,7 +152,7 @@ class Role:
             given = step.compensation_with if step.compensation_with is not None else step.with_
         if given is not None:
             self.template = compile_template(given)
-        if phase == "forward" and step.output_schema is not None:
+        if phase == "forward" and step.output_schema is not None and not self.dispatches:
             self.schema = schema_validator(step.output_schema)
 
 

@@ -46,6 +46,12 @@ def succeeded(
     return f.Succeeded(result=result)
 
 
+def answered(result: Raw, schema: JSON) -> f.Succeeded | f.Failed:
+    """What a result means that came from outside, for a step with this schema."""
+    problems = [] if schema is None else schema_problems(schema_validator(schema), result)
+    return _invalid("\n".join(map(str, problems))) if problems else f.Succeeded(result=result)
+
+
 def _invalid(summary: str) -> f.Failed:
     """The handler gave what it was not meant to give: another try may do better."""
     return f.Failed(error_class="RETRYABLE", code="invalid_output", summary=bounded(summary))

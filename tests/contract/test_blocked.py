@@ -1,0 +1,292 @@
+"""Why is it blocked? Every reason, as data: since when, what it waits for, when it is looked at again, what helps."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+
+from tenuto import Done, Engine, FromStep, Handle, Retry, SagaBuilder
+from tenuto.errors import CompensationRequiredError, IndeterminateError, NonRetryableError, TransientError
+
+from .conftest import MakeEngine, MakeHarness
+from .doubles import Stage, until, until_blocked
+from .sagas import Flight, chain, one_step
+
+FIELDS = ["reason", "review_id", "since", "waiting_for", "next_check", "commands"]
+
+
+@dataclass
+class Case:
+    """A saga that is blocked as soon as it is started, what it says then, and what makes it go on."""
+
+    saga: Callable[[Stage], SagaBuilder]
+    waiting_for: str | None
+    commands: list[str]
+    release: Callable[[Engine, Handle[Any], Any], Awaitable[None]]
+    status: str = "running"
+    ends: str = "succeeded"
+    has_review: bool = False
+    has_next_check: bool = False
+
+
+async def approve(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
+    await handle.approve("ok")
+
+
+async def send(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
+    await handle.signal("payment")
+
+
+async def dismiss(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
+    await engine.resolve(blocked["review_id"], "dismiss")
+
+
+async def cancel(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
+    await handle.cancel("drain")
+
+
+def unknown(stage: Stage) -> SagaBuilder:
+    options: Any = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
+    return one_step("s", stage.fails("x", IndeterminateError()), **options)
+
+
+def undo_fails(stage: Stage) -> SagaBuilder:
+    builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.fails("u", NonRetryableError()))
+    return builder.step("b", stage.fails("b", NonRetryableError()), depends_on=["a"])
+
+
+CASES: dict[str, Case] = {
+    "approval": Case(
+        lambda stage: SagaBuilder("s").approval("ok", deadline="24h"),
+        "ok",
+        ["approve", "reject", "cancel"],
+        approve,
+        status="waiting_approval",
+        has_review=True,
+        has_next_check=True,
+    ),
+    "review": Case(
+        unknown,
+        "work",
+        ["resolve:completed", "resolve:not_completed", "resolve:compensate", "cancel"],
+        dismiss,
+        status="waiting_approval",
+        ends="failed",
+        has_review=True,
+    ),
+    "review of an undo": Case(
+        undo_fails,
+        "a",
+        ["resolve:retry", "resolve:completed", "resolve:dismiss", "cancel"],
+        dismiss,
+        status="waiting_approval",
+        ends="failed",
+        has_review=True,
+    ),
+    "compensation_required": Case(
+        lambda stage: chain("s", stage, "a", fails=CompensationRequiredError()),
+        "broken",
+        ["resolve:compensate", "resolve:completed", "resolve:not_completed", "resolve:retry", "cancel"],
+        dismiss,
+        status="waiting_approval",
+        ends="failed",
+        has_review=True,
+    ),
+    "signal": Case(
+        lambda stage: SagaBuilder("s").signal("paid", "payment", deadline="1h"),
+        "payment",
+        ["signal", "cancel"],
+        send,
+        has_next_check=True,
+    ),
+    "timer": Case(
+        lambda stage: SagaBuilder("s").wait("nap", "1h"),
+        "nap",
+        ["pause", "cancel"],
+        cancel,
+        ends="canceled",
+        has_next_check=True,
+    ),
+    "retry": Case(
+        lambda stage: one_step("s", stage.fails("a", TransientError()), retry=Retry(3, initial="1h")),
+        "work",
+        ["pause", "cancel"],
+        cancel,
+        ends="canceled",
+        has_next_check=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_i8_an_execution_says_why_it_is_blocked(engine: Engine, name: str) -> None:
+    case, reason = CASES[name], name.partition(" ")[0]
+    engine.register(case.saga(Stage()).build())
+    handle = await engine.start("s")
+    blocked = await until_blocked(handle, reason)
+
+    assert list(blocked) == FIELDS
+    assert (blocked["waiting_for"], blocked["commands"]) == (case.waiting_for, case.commands)
+    assert (await handle.status())["status"] == case.status
+    assert (blocked["review_id"] is not None) == case.has_review
+    assert (blocked["next_check"] is not None) == case.has_next_check
+    assert blocked["since"] is not None
+    if case.has_next_check:
+        assert blocked["since"] < blocked["next_check"]
+
+    await case.release(engine, handle, blocked)
+    assert (await handle.result()).status == case.ends
+    assert (await handle.status())["blocked"] is None
+
+
+async def test_i8_nothing_is_said_of_what_goes_on_or_is_over(engine: Engine) -> None:
+    gate = Stage().gate("a")
+    engine.register(one_step("s", gate.pass_through).build())
+    handle = await engine.start("s")
+    await gate.reached.wait()
+    assert (await handle.status())["blocked"] is None
+    gate.open()
+    result = await handle.result()
+    assert (result.blocked, (await handle.status())["blocked"]) == (None, None)
+
+
+async def test_i8_paused(engine: Engine) -> None:
+    engine.register(SagaBuilder("s").signal("paid", "payment").build())
+    handle = await engine.start("s")
+    await handle.pause(reason="stocktaking")
+    blocked = await until_blocked(handle, "paused")
+    assert (blocked["waiting_for"], blocked["commands"]) == ("stocktaking", ["resume", "cancel"])
+    assert blocked["next_check"] is not None, "when the pause is too long"
+    await handle.resume()
+    await until_blocked(handle, "signal")
+
+
+async def test_i8_no_worker_has_the_handler(engine: Engine) -> None:
+    """It burns no attempt and undoes nothing: as soon as there is one, it goes on."""
+    task = {"step_id": "a", "handler": "mail.send", "idempotency_strategy": "SAFE_TO_RETRY"}
+    await engine.apply({"name": "doc", "steps": [task]})
+    handle = await engine.start("doc")
+    blocked = await until_blocked(handle, "no_worker")
+    assert (blocked["waiting_for"], blocked["commands"]) == ("mail.send", ["pause", "cancel"])
+    assert (await handle.status())["status"] == "running"
+
+    engine.handler("mail.send", Stage().does("sent"))
+    result = await handle.result()
+    assert (result.output, result.steps["a"].attempts) == ("sent", 1)
+
+
+async def test_i8_an_engine_that_is_no_worker_runs_nothing(make_engine: MakeEngine) -> None:
+    stage = Stage()
+    engine = await make_engine(chain("s", stage, "a").build(), worker=False)
+    handle = await engine.start("s")
+    await until_blocked(handle, "no_worker")
+    await handle.cancel("terminate")
+    assert ((await handle.result()).status, stage.log) == ("canceled", [])
+
+
+async def test_i8_incompatible_until_the_code_fits_again(engine: Engine) -> None:
+    """A stored value that no longer decodes parks the execution: nothing is called, nothing is lost."""
+
+    async def old(name: str) -> str:
+        return name
+
+    async def reads_flight(found: Annotated[Flight, FromStep("find")]) -> str:
+        return found.pnr
+
+    async def reads_text(found: Annotated[str, FromStep("find")]) -> str:
+        return found.upper()
+
+    async def new(name: str) -> Flight:
+        return Flight(name)
+
+    def saga(find: Any, use: Any) -> object:
+        builder = SagaBuilder("s", output="use").step("find", find).signal("go", "go", depends_on=["find"])
+        return builder.step("use", use, depends_on=["go"]).build()
+
+    engine.register(saga(old, reads_text))
+    handle = await engine.start("s", "oslo")
+    await until_blocked(handle, "signal")
+    engine.register(saga(new, reads_flight))
+    await handle.signal("go")
+    blocked = await until_blocked(handle, "incompatible")
+    assert "'use', parameter 'found'" in blocked["waiting_for"]
+
+    engine.register(saga(old, reads_text))
+    result = await handle.result()
+    assert (result.output, result.steps["use"].attempts) == ("OSLO", 1)
+
+
+async def test_i8_slot(make_engine: MakeEngine) -> None:
+    gate = Stage().gate("a")
+    engine = await make_engine(one_step("s", gate.pass_through).build(), slots=1)
+    first = await engine.start("s")
+    await gate.reached.wait()
+    second = await engine.start("s")
+    blocked = await until_blocked(second, "slot")
+    assert blocked["waiting_for"] == "work"
+    gate.open()
+    assert (await first.result()).succeeded
+    assert (await second.result()).succeeded
+
+
+async def test_i8_limit(engine: Engine) -> None:
+    gate = Stage().gate("a")
+    engine.register(one_step("s", gate.pass_through, limits=["bank"]).build())
+    await engine.limit("bank", concurrency=1)
+    first = await engine.start("s")
+    await gate.reached.wait()
+    second = await engine.start("s")
+    blocked = await until_blocked(second, "limit")
+    assert blocked["waiting_for"] == "bank"
+    gate.open()
+    assert (await first.result()).succeeded
+    assert (await second.result()).succeeded
+
+
+async def test_i8_concurrency_key(engine: Engine) -> None:
+    gate = Stage().gate("a")
+    engine.register(one_step("s", gate.pass_through).build())
+    first = await engine.start("s", concurrency_key="order-1")
+    second = await engine.start("s", concurrency_key="order-1")
+    blocked = await until_blocked(second, "concurrency_key")
+    assert (blocked["waiting_for"], blocked["commands"]) == ("order-1", ["cancel"])
+    assert (await second.status())["status"] == "running"
+    gate.open()
+    assert (await first.result()).succeeded
+    assert (await second.result()).succeeded
+
+
+async def test_i8_callback(engine: Engine) -> None:
+    step = {"step_id": "a", "type": "external_call", "completion": "callback", "result_timeout_ms": 60_000}
+    await engine.apply({"name": "doc", "steps": [{**step, "idempotency_strategy": "SAFE_TO_RETRY"}]})
+    handle = await engine.start("doc")
+    blocked = await until_blocked(handle, "callback")
+    assert (blocked["waiting_for"].partition("@")[0], blocked["commands"]) == ("a", ["cancel"])
+    assert blocked["since"] < blocked["next_check"]
+    await handle.cancel("terminate")
+
+
+async def test_i8_worker_lost(make_harness: MakeHarness) -> None:
+    stage = Stage()
+    options: Any = {"safety": "not_safe_to_retry", "reconcile": stage.does("probe", Done("found")), "timeout": "1m"}
+    t = await make_harness(one_step("s", stage.does("a"), **options).build())
+    t.crash("work", when="after")
+    handle = await t.start("s")
+    await t.advance("1s")
+    blocked = (await handle.status())["blocked"]
+    assert blocked is not None
+    assert (blocked["reason"], blocked["waiting_for"]) == ("worker_lost", "work")
+    assert blocked["next_check"] is not None
+    assert (await handle.result()).output == "found"
+
+
+async def test_i8_a_question_the_engine_could_not_answer_comes_before_one_that_was_foreseen(engine: Engine) -> None:
+    builder = SagaBuilder("s").approval("ok")
+    builder.step("halts", Stage().fails("x", CompensationRequiredError()))
+    engine.register(builder.build())
+    handle = await engine.start("s")
+    blocked = await until_blocked(handle, "compensation_required")
+    assert blocked["waiting_for"] == "halts"
+    document = await until(handle, lambda found: found["status"] == "waiting_approval")
+    assert [each["status"] for each in document["steps"]] == ["awaiting_approval", "awaiting_approval"]

@@ -1,0 +1,144 @@
+"""`HttpCall`: what handlers send along, and what an answer means. The other side is a real server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tenuto import Engine, HttpCall, Retry, SagaContext
+
+from .sagas import one_step
+
+
+class Server:
+    """Answers what it is told to, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.answers: list[tuple[int, dict[str, str], bytes] | None] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            method, path, _ = head[0].split(" ")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+            body = await reader.readexactly(int(headers.get("content-length", "0")))
+            self.requests.append((method, path, headers, body))
+            answer = self.answers.pop(0) if self.answers else (200, {}, b'{"ok": true}')
+            if answer is not None:
+                status, extra, text = answer
+                lines = [f"HTTP/1.1 {status} X", f"content-length: {len(text)}", "connection: close"]
+                lines += [f"{name}: {value}" for name, value in extra.items()]
+                writer.write("\r\n".join([*lines, "", ""]).encode() + text)
+                await writer.drain()
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    found = Server()
+    listener = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    async with listener:
+        found.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        yield found
+
+
+async def test_e18_a_call_carries_correlation_headers_and_key(engine: Engine, server: Server) -> None:
+    keys: list[str] = []
+
+    async def call(ctx: SagaContext) -> Any:
+        keys.append(ctx.idempotency_key)
+        response = await HttpCall(ctx).post(f"{server.url}/pay", json={"cents": 5}, headers={"X-Mine": "1"})
+        return response.json()
+
+    engine.register(one_step("s", call).build())
+    result = await engine.execute("s", correlation_id="root", headers={"traceparent": "00-abc", "X-User": "ann"})
+
+    assert result.output == {"ok": True}
+    ((method, path, headers, body),) = server.requests
+    assert (method, path, body.replace(b" ", b"")) == ("POST", "/pay", b'{"cents":5}')
+    assert (headers["x-correlation-id"], headers["idempotency-key"]) == ("root", keys[0])
+    assert (headers["traceparent"], headers["x-user"], headers["x-mine"]) == ("00-abc", "ann", "1")
+
+
+STATUSES: list[tuple[int, str]] = [
+    (400, "NON_RETRYABLE"),
+    (404, "NON_RETRYABLE"),
+    (409, "RETRYABLE"),
+    (412, "RETRYABLE"),
+    (423, "RETRYABLE"),
+    (408, "TRANSIENT"),
+    (425, "TRANSIENT"),
+    (500, "TRANSIENT"),
+    (503, "TRANSIENT"),
+    (501, "NON_RETRYABLE"),
+    (502, "DEPENDENCY_FAILED"),
+    (504, "DEPENDENCY_FAILED"),
+    (429, "RATE_LIMITED"),
+    (302, "NON_RETRYABLE"),
+]
+
+
+@pytest.mark.parametrize(("status", "error_class"), STATUSES)
+async def test_e18_an_answer_that_is_no_success_is_a_classified_error(
+    engine: Engine, server: Server, status: int, error_class: str
+) -> None:
+    seen: list[Any] = []
+
+    async def call(ctx: SagaContext) -> None:
+        try:
+            await HttpCall(ctx).get(f"{server.url}/x?token=secret")
+        except Exception as error:
+            seen.append(error)
+            raise
+
+    server.answers.append((status, {"Retry-After": "7"}, b"the body"))
+    engine.register(one_step("s", call, retry=0).build())
+    work = (await engine.execute("s")).steps["work"]
+
+    assert (work.error_class, work.error_code) == (error_class, f"http_{status}")
+    assert "secret" not in str(work.error)
+    (error,) = seen
+    assert (error.status, error.body, error.retry_after) == (status, "the body", 7.0)
+
+
+async def test_e18_a_call_says_what_a_status_means_to_it(engine: Engine, server: Server) -> None:
+    async def call(ctx: SagaContext) -> Any:
+        return (await HttpCall(ctx, classify={404: "TRANSIENT"}).get(f"{server.url}/soon")).json()
+
+    server.answers.append((404, {}, b""))
+    engine.register(one_step("s", call, retry=Retry(2, initial="1ms")).build())
+    result = await engine.execute("s")
+    assert (result.output, result.steps["work"].attempts) == ({"ok": True}, 2)
+
+
+@pytest.mark.parametrize(("method", "error_class"), [("GET", "TRANSIENT"), ("POST", "INDETERMINATE")])
+async def test_e18_no_answer_leaves_the_outcome_unknown_where_there_may_be_an_effect(
+    engine: Engine, server: Server, method: str, error_class: str
+) -> None:
+    async def call(ctx: SagaContext) -> None:
+        await HttpCall(ctx).request(method, server.url)
+
+    server.answers.append(None)  # it hangs up
+    engine.register(one_step("s", call, retry=0).build())
+    assert (await engine.execute("s")).steps["work"].error_class == error_class
+
+
+async def test_e18_a_server_that_is_not_there_is_a_passing_fault(engine: Engine) -> None:
+    async def call(ctx: SagaContext) -> None:
+        await HttpCall(ctx).post("http://127.0.0.1:9/nobody")
+
+    engine.register(one_step("s", call, retry=0).build())
+    assert (await engine.execute("s")).steps["work"].error_class == "TRANSIENT"
+
+
+async def test_e18_the_headers_can_be_had_alone(engine: Engine) -> None:
+    async def call(ctx: SagaContext) -> Any:
+        return HttpCall.propagate(ctx, {"x-user": "bob"})
+
+    engine.register(one_step("s", call).build())
+    headers = (await engine.execute("s", correlation_id="root", headers={"X-User": "ann"})).output
+    assert (headers["X-Correlation-ID"], headers["x-user"], "X-User" in headers) == ("root", "bob", False)

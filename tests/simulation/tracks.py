@@ -1,0 +1,101 @@
+"""What the model keeps of a step, of a scope, and of a rollback."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tenuto.kernel.address import Ref, fan_of
+from tenuto.kernel.plan import Node
+
+AUTOMATIC = "automatic retry"  # the reason of a run that no person asked for
+
+
+@dataclass(eq=False)
+class Track:
+    """One step, or one clone of a fan-out."""
+
+    path: str
+    node: Node
+    numbers: Counter[str] = field(default_factory=Counter)
+    open: Ref | None = None
+    epoch: int = 0
+    begun: bool = False
+    returned: bool = False
+    late: Ref | None = None
+    generation: int = 1
+    # Since the last round or run began
+    failures: set[int] = field(default_factory=set)
+    losses: int = 0
+    refusals: int = 0
+    not_before: int = 0
+    last: str = ""
+    guarded: bool = False
+    human: int = 0
+    done: bool = False
+    # Of the effect, for ever
+    unsafe: bool = False  # begun, and nothing recorded since says that it may be made once more
+    made_seq: int = 0
+    half_seq: int = 0
+    undone_generation: int = 0
+    undo: str = ""
+    spared: bool = False  # a person said to leave the effect as it is
+    undo_failures: int = 0
+    undo_losses: int = 0
+    undo_human: int = 0
+    rounds_ago: int = 0  # rounds that began since the effect was made
+
+    def forget_round(self, *, keep: bool) -> None:
+        self.failures = set()
+        self.losses = self.refusals = self.not_before = self.human = 0
+        self.undo_failures = self.undo_losses = self.undo_human = 0
+        self.last = ""
+        self.guarded = False
+        self.late = None
+        self.done = self.done and keep
+        self.rounds_ago += 1
+        if self.undo in ("done", "skipped"):
+            self.undo = ""
+
+    def made(self, seq: int) -> None:
+        self.done = True
+        self.made_seq = seq
+        self.half_seq = 0
+        self.late = None
+        self.rounds_ago = 0
+        self.spared = False
+        if fan_of(self.path) is not None:  # a completed clone is one byte: how it got there is not kept
+            self.failures = set()
+            self.losses = 0
+
+    def half_made(self, seq: int) -> None:
+        self.half_seq = seq
+        self.spared = False
+
+    @property
+    def to_undo(self) -> int:
+        """The event after which this step has something to be undone, or 0."""
+        return max(self.made_seq, self.half_seq) if self.node.compensable and not self.spared else 0
+
+
+@dataclass(eq=False)
+class Frame:
+    """A scope, or a fan-out, of which only what concerns its children is kept."""
+
+    path: str
+    node: Node
+    status: str = "open"
+    closed: dict[str, str] = field(default_factory=dict)
+    active: dict[str, None] = field(default_factory=dict)
+    running: dict[str, None] = field(default_factory=dict)
+    not_before: int = 0
+    round: int = 1
+    planning: Ref | None = None
+    plan_number: int = 0
+    plan_losses: int = 0
+
+
+@dataclass(eq=False)
+class Rollback:
+    cause: str
+    groups: tuple[tuple[str, ...], ...]
+    stopped: str = ""
+    open: dict[str, None] = field(default_factory=dict)

@@ -1,0 +1,52 @@
+"""The pages: those made from the code are up to date, and every link leads somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from docs.generate import FOLDER, PAGES
+
+ROOT = Path(__file__).parent.parent
+WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run `make docs`"
+
+
+def test_every_page_of_the_reference_is_generated() -> None:
+    assert sorted(path.name for path in FOLDER.iterdir()) == sorted(PAGES)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    assert [link for link in links(page) if not leads_somewhere(page, link)] == []
+
+
+def links(page: Path) -> list[str]:
+    text = CODE.sub("", page.read_text(encoding="utf-8"))
+    return [link for link in LINK.findall(text) if "://" not in link]
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings get: in small letters, without punctuation, with hyphens for spaces."""
+    text = CODE.sub("", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def test_a_dead_link_is_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One thing\n\n[a](#one-thing) [b](#another) [c](nowhere.md) [d](https://example.org)\n")
+    assert [link for link in links(page) if not leads_somewhere(page, link)] == ["#another", "nowhere.md"]
