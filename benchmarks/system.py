@@ -59,14 +59,19 @@ class Stage:
             self.clients[0] = self._start_client()
 
     def end_programs(self) -> None:
-        for process in [*self.clients, self.worker]:
-            if process is not None:
-                process.close()
+        for process in self._programs():
+            process.close()
+
+    def _programs(self) -> list[Process]:
+        return [*self.clients, *([self.worker] if self.worker is not None else [])]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is not None:  # in the middle of something that nobody waits for
+            for process in self._programs():
+                process.kill()
         self.end_programs()
 
 

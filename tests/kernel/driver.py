@@ -49,6 +49,7 @@ REPEATABLE = (
     f.DispatchRefused,
     f.Acked,
     f.Taken,
+    f.Lost,
     f.Returned,
     f.Tick,
     f.Decide,
@@ -60,8 +61,8 @@ REPEATABLE = (
     f.HoldGranted,
     f.HoldRefused,
 )
-# What a terminal execution still listens to: all that opens its next run, and the reviews that outlive it.
-HEARD_WHEN_TERMINAL = (f.Retry, f.HoldGranted, f.HoldRefused, f.Decide)
+# What a terminal execution still listens to: all that opens its next run or prevents it, and reviews that outlive it.
+HEARD_WHEN_TERMINAL = (f.Retry, f.HoldGranted, f.HoldRefused, f.Cancel, f.Decide)
 
 
 def raw(value: JSON) -> Raw:
@@ -273,6 +274,10 @@ class Driver:
     def crash(self, lease_ms: int = 15_000) -> f.Answer:
         """The worker is gone; another one takes the execution over."""
         return self.tell(f.Taken(at=self.now, epoch=self.state.epoch + 1, lease_ms=lease_ms))
+
+    def lose(self, *paths: str) -> f.Answer:
+        """The worker of a queue that had these is gone."""
+        return self.tell(f.Lost(at=self.now, refs=tuple(self.ref(path) for path in paths)))
 
     def give_back(self, *paths: str) -> f.Answer:
         return self.tell(f.Returned(at=self.now, refs=tuple(self.ref(path) for path in paths)))

@@ -16,10 +16,27 @@ def record(name: str) -> None:
     path = history.path_of(name)
     if path.exists():
         sys.exit(f"{path} exists: a recorded history is never changed. Record the new one under a new name.")
-    text = msgspec.json.encode(history.recorded(name, PROGRAMS[name]()))
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(msgspec.json.format(text, indent=1) + b"\n")
+    path.write_text(as_text(history.recorded(name, PROGRAMS[name]())), encoding="utf-8")
     sys.stdout.write(f"{path}\n")
+
+
+def as_text(made: history.History) -> str:
+    """JSON with a line for each decision, so that people can read it and compare two of them."""
+    decisions = ",\n".join(f"  {_json(entries)}" for entries in made["decisions"])
+    return f"""{{
+ "name": {_json(made["name"])},
+ "definition": {_json(made["definition"])},
+ "decisions": [
+{decisions}
+ ],
+ "final": {_json(made["final"])}
+}}
+"""
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def main(arguments: list[str]) -> None:

@@ -76,6 +76,7 @@ def test_e12_a_clone_knows_its_fan_out(fan: str, index: int) -> None:
     assert parent_of(clone_path(fan, index)) == parent_of(fan)
     assert step_id(clone_path(fan, index)) == step_id(fan)
     assert fan_of(fan) is None
+    assert fan_of(child_path(clone_path(fan, index), "x")) is None
 
 
 @pytest.mark.parametrize(

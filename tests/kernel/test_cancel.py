@@ -351,3 +351,23 @@ def test_a_cancel_while_a_planner_waits_to_plan_again() -> None:
     run.plan_fails("TRANSIENT")
     run.cancel("drain")
     assert run.status == "canceled"
+
+
+def test_a_cancel_of_an_execution_that_was_to_begin_another_round() -> None:
+    run = given(step("a", tries=1), step("b"), mode="parallel", failure_mode="retry")
+    run.start()
+    run.fail("a", "TRANSIENT")
+    run.cancel("drain")
+    run.succeed("b")
+    assert run.status == "canceled"
+
+
+def test_2_17_a_cancel_of_a_failed_run_that_waits_for_credits_prevents_the_next() -> None:
+    run = given(step("a", tries=1), failure_mode="retry")
+    run.start(hold=5)
+    run.fail("a", "TRANSIENT")
+    run.skip_lines()
+    assert run.cancel() == f.APPLIED
+    run.expect("hold refused")
+    assert isinstance(run.cancel(), f.Refused)
+    assert run.status == "failed"

@@ -9,10 +9,12 @@ from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import (
     SNAPSHOT_FORMAT,
     decode_answer,
+    decode_entries,
     decode_entry,
     decode_fact,
     decode_snapshot,
     encode_answer,
+    encode_entries,
     encode_entry,
     encode_fact,
     encode_snapshot,
@@ -75,6 +77,7 @@ FACTS: list[f.Fact] = [
     f.DispatchRefused(at=1, ref=Ref("a", "forward", 1), failure=f.Failed(error_class="TRANSIENT", code="x")),
     f.Acked(at=1, ref=Ref("a", "forward", 1), lease="l"),
     f.Taken(at=1, epoch=2),
+    f.Lost(at=1, refs=(Ref("a", "forward", 1),)),
     f.Returned(at=1, refs=(Ref("a", "forward", 1),)),
     f.Tick(at=1),
     f.Signal(at=1, name="go", id="m", payload=raw(None)),
@@ -117,3 +120,10 @@ def test_results_are_not_in_the_state_unless_an_expression_reads_them() -> None:
     assert b"not read" not in text
     assert [bytes(payload) for payload in run.state.payloads.values()] == [b'"read"']
     assert msgspec.json.decode(text)["seq"] == 3
+
+
+def test_the_entries_of_a_decision_are_stored_together() -> None:
+    run = given(step("a"), step("b"))
+    run.start()
+    run.succeed("a")
+    assert decode_entries(encode_entries(run.history)) == run.history

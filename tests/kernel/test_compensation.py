@@ -628,3 +628,40 @@ def test_effects_of_a_round_that_is_over_are_undone_although_the_next_one_had_be
     assert not run.scope("s").active
     run.retry()
     assert run.run_out() == "succeeded"
+
+
+def test_e5_a_circuit_opens_when_the_others_that_run_are_done() -> None:
+    run = given(
+        step("a", undo=True, compensation_critical=True),
+        step("b", undo=True, compensation_critical=True),
+        step("c", undo=True),
+        step("d"),
+        compensation="CIRCUIT_BREAKER",
+    )
+    run.start()
+    run.succeed("a", "b", "c")
+    run.fail("d")
+    run.undo_fails("c")
+    run.resolve("c", "retry")
+    run.skip_lines()
+    run.undo_fails("b")
+    run.undo("c")
+    run.expect("""
+        failed b:undo/1 NON_RETRYABLE -> review
+        review compensation_failed b
+        ok c:undo/2
+        undo stopped circuit_open: a
+    """)
+
+
+def test_a_clone_whose_undo_needed_a_second_attempt_is_made_again_like_the_others() -> None:
+    run = given(step("n", foreach="[1, 2]", undo=True), step("z"))
+    run.start()
+    run.succeed("n#0", "n#1")
+    run.fail("z")
+    run.undo_fails("n#1")
+    run.resolve("n#1", "retry")
+    run.undo("n#1", "n#0")
+    run.retry()
+    assert [run.step(f"n#{i}").generation for i in (0, 1)] == [2, 2]
+    assert run.run_out() == "succeeded"

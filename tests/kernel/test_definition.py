@@ -12,6 +12,7 @@ from tenuto.kernel.definition import (
     Step,
     canonical,
     content_hash,
+    differences,
     from_document,
     node_from_document,
     root_scope,
@@ -113,3 +114,21 @@ def test_any_tree_survives_its_text(found: list[Node]) -> None:
     document = to_document(made)
     assert isinstance(document, dict)
     assert from_document(document) == made
+
+
+def differing(old: Definition, new: Definition) -> list[str]:
+    return differences(to_document(old), to_document(new))
+
+
+def test_k1_where_two_definitions_differ_is_told_by_the_ids_of_steps() -> None:
+    old = definition(step("a"), scope("s", step("b")))
+    assert differing(old, definition(step("a", tries=5), scope("s", step("b")))) == [
+        "/steps/a/retry_policy/max_attempts"
+    ]
+    assert differing(old, definition(step("a"), scope("s", step("b", undo=True)))) == [
+        "/steps/s/children/b/compensation_handler"
+    ]
+    assert differing(old, definition(step("a"), scope("s", step("b")), step("c"))) == ["/steps/c"]
+    assert differing(old, definition(scope("s", step("b")), step("a"))) == ["/steps"], "only their order"
+    other = definition(step("a", on=("TRANSIENT",)), scope("s", step("b")))
+    assert differing(old, other)[0].startswith("/steps/a/retry_policy/retry_on_classes/")

@@ -493,3 +493,39 @@ def test_a_large_fan_out_is_one_grant_and_small_objects() -> None:
     assert not fan_state.live  # type: ignore[union-attr]
     assert encode_snapshot(fold(Execution(plan), entries)) == encode_snapshot(state)
     assert len(encode_snapshot(state)) < 200_000
+
+
+def test_a_clone_that_queues_for_a_slot_may_still_be_settled_by_its_own_late_answer() -> None:
+    run = fan("[1, 2, 3]", max_concurrency=1)
+    run.time_out("n#0")
+    run.tick()
+    assert run.open() == ["n#1/1"]
+    run.succeed("n#0", number=1)
+    run.succeed("n#1", "n#2", "z")
+    assert run.status == "succeeded"
+
+
+def test_what_was_left_of_a_longer_list_is_forgotten_once_a_person_gave_it_up() -> None:
+    run = given(
+        scope(
+            "s",
+            step("list"),
+            step("n", foreach="steps.list.result", undo=True),
+            step("b", tries=1),
+            failure_mode="retry",
+            max_rounds=2,
+        )
+    )
+    run.start()
+    run.succeed("s/list", result=[1, 2])
+    run.succeed("s/n#0", "s/n#1")
+    run.fail("s/b", "TRANSIENT")
+    run.tick()
+    run.succeed("s/list", result=[1])
+    run.succeed("s/n#0")
+    run.fail("s/b")
+    run.undo("s/n#0")
+    run.undo_fails("s/n#1")
+    run.resolve("s/n#1", "dismiss")
+    run.retry()
+    assert run.run_out() == "succeeded"

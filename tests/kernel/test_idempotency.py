@@ -113,3 +113,14 @@ def test_b20_the_input_is_kept_with_the_execution() -> None:
     run = given(step("a"))
     run.start({"deep": [1, {"x": None}]})
     assert bytes(run.state.input) == b'{"deep":[1,{"x":null}]}'
+
+
+def test_d10_what_was_undone_leaves_no_mark() -> None:
+    run = given(step("a", undo=True, idempotency_key="k"), step("b", idempotency_key="k"), step("z"))
+    run.start()
+    run.succeed("a")
+    run.fail("z")
+    run.undo("a")
+    assert run.state.marks == {}
+    run.retry()
+    assert run.open() == ["a/2"]

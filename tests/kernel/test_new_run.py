@@ -525,3 +525,42 @@ def test_a_new_run_queues_for_its_key_again() -> None:
         run 2
         admitted k + a/2
     """)
+
+
+def test_b15_from_a_step_takes_each_of_its_dependents_once() -> None:
+    run = given(
+        step("a"),
+        step("b", after=("a",)),
+        step("c", after=("a",)),
+        step("d", after=("b", "c")),
+        step("z", after=("d",)),
+        mode="dag",
+    )
+    run.start()
+    run.succeed("a", "b", "c", "d")
+    run.fail("z")
+    run.skip_lines()
+    run.retry(start="a")
+    assert run.new_lines()[1] == "run 2 redo a=1 b=1 c=1 d=1 + a/2"
+
+
+def test_b15_a_flow_begins_at_the_scope_to_which_a_planner_added_the_step() -> None:
+    run = given(
+        step("f", on_success="w"),
+        scope("w", planner="p", mode="parallel", on_success="z"),
+        step("z"),
+        mode="flow",
+    )
+    run.start()
+    run.succeed("f@1")
+    run.planned(step("x"), step("y"), scope="w@1")
+    run.succeed("w@1/x", "w@1/y")
+    run.fail("z@1")
+    run.skip_lines()
+    run.retry(start="x")
+    run.expect("""
+        resolved dead_letter z@1 retry -> close
+        run 2 from w after f@1 redo w@1/x=1
+        open w@1 + w@1/x/2
+        closed w@1/y reused
+    """)

@@ -444,3 +444,34 @@ def test_a_child_that_fails_fast_while_the_planner_is_asked_does_not_close_the_s
     assert run.scope().status == "open"
     run.fail("b/b_s")
     assert run.scope().status == "closing", "one of two is not most"
+
+
+def test_in_a_sequence_what_comes_after_a_superseded_child_runs() -> None:
+    many = scope("a", *(step(f"t{i}") for i in range(11)), mode="parallel", failure_mode="continue", fail_if_empty=True)
+    run = planned(many, step("b"), mode="sequence")
+    for i in range(11):
+        run.fail(f"a/t{i}")
+    run.skip_lines()
+    run.planned(step("d"))
+    run.expect("added .:plan/2 1 instead of a + b/1 d/1")
+
+
+def test_superseded_children_do_not_stand_in_the_way_of_a_new_run() -> None:
+    run = planned(step("a"), step("b"), step("c"), failure_mode="continue", max_replans=1)
+    run.succeed("a")
+    run.fail("b")
+    run.fail("c")
+    run.planned(step("d"))
+    run.cancel("drain")
+    assert run.open() == ["d/1"]
+    run = planned(step("a"), step("b"), step("c"), failure_mode="continue", max_replans=1, timeout_ms=1_000)
+    run.succeed("a")
+    run.fail("b")
+    run.fail("c")
+    run.planned(step("d"))
+    run.tick()
+    run.succeed("d")
+    assert run.status == "failed"
+    run.retry()
+    assert run.statuses() == {"a": "succeeded", "b": "skipped", "c": "skipped", "d": "succeeded"}
+    assert run.status == "succeeded"

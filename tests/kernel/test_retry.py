@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tenuto.kernel.address import chance
 from tenuto.kernel.definition import ERROR_CLASSES, RETRIED_BY_DEFAULT, ErrorClass, RetryPolicy, Safety, Step
-from tenuto.kernel.facts import Failed
+from tenuto.kernel.facts import Failed, TimedOut
 from tenuto.kernel.retry import (
     EXCEPTIONS,
     MATRIX,
@@ -507,6 +507,14 @@ def test_a_guard_that_fails_is_asked_again_and_one_that_is_broken_is_not() -> No
     lines = run.new_lines()
     assert lines[2].startswith("failed a:guard/1 TRANSIENT -> probe@")
     assert lines[3:] == ["granted + a:guard/2", "probed a:guard/2 unknown -> review", "review indeterminate a"]
+
+
+def test_a_guard_that_does_not_answer_in_time_is_asked_again() -> None:
+    run = guarded_run()
+    run.time_out("a")
+    run.report("a", TimedOut(), phase="guard")
+    run.tick()
+    assert run.open() == ["a:guard/2"]
 
 
 def run_failure(error_class: ErrorClass) -> Failed:

@@ -738,3 +738,61 @@ def test_a_new_run_repeats_what_the_last_one_repeated_from_its_record() -> None:
         ok z/2
         finished succeeded
     """)
+
+
+# -- Closing, from several sides ---------------------------------------------------------------------------------------
+
+
+def test_a_scope_that_is_closing_already_keeps_its_own_reason() -> None:
+    run = given(scope("s", step("a"), step("b"), mode="parallel"), step("c"), mode="parallel")
+    run.start()
+    run.fail("s/a")
+    run.fail("c")
+    run.succeed("s/b")
+    assert run.scope("s").outcome == "failed"
+    assert run.lines()[-1] == "finished failed non_retryable"
+
+
+def test_2_27_the_last_of_the_budget_goes_to_whoever_comes_first() -> None:
+    run = given(
+        *(scope(f"s{i}", step(f"a{i}", tries=1), step(f"b{i}"), mode="parallel", failure_mode="retry") for i in (1, 2)),
+        mode="parallel",
+        retry_budget=1,
+    )
+    run.start()
+    for i in (1, 2):
+        run.fail(f"s{i}/a{i}", "TRANSIENT")
+    run.skip_lines()
+    for i in (1, 2):
+        run.succeed(f"s{i}/b{i}")
+    run.expect("""
+        ok s1/b1/1
+        round 2 of s1 budget=0 not@100
+        ok s2/b2/1
+        scope s2 failed transient
+        closing . failed transient
+        closing s1 canceled
+        scope s1 canceled
+        review dead_letter s2/a2 (transient)
+        finished failed transient
+    """)
+
+
+def test_half_made_clones_of_an_earlier_round_are_undone() -> None:
+    run = given(
+        scope(
+            "s",
+            step("first", tries=1),
+            step("n", foreach="[1, 2]", undo=True, tries=1, partial_effect=True),
+            failure_mode="retry",
+            max_rounds=2,
+        ),
+    )
+    run.start()
+    run.succeed("s/first")
+    run.fail("s/n#0", "TRANSIENT")
+    run.succeed("s/n#1")
+    run.tick()
+    run.fail("s/first")
+    run.undo("s/n#1", "s/n#0")
+    assert run.status == "failed"

@@ -4,8 +4,9 @@ import pytest
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
+from tenuto.kernel.decide import decide
 
-from .build import approval, guarded, step, unsafe
+from .build import approval, guarded, scope, step, unsafe
 from .driver import given
 
 
@@ -265,8 +266,8 @@ def test_b13_what_no_worker_takes_in_time_fails() -> None:
         expired a pending_timeout -> fail
         expired b pending_timeout -> fail
         expired n#0 pending_timeout -> fail
-        closing . timed_out pending_timeout
         scope n canceled
+        closing . timed_out pending_timeout
         review dead_letter . (pending_timeout)
         finished failed pending_timeout
     """)
@@ -309,3 +310,58 @@ def test_b13_an_owned_start_waits_for_nobody() -> None:
     run = given(step("a"), pending_timeout_ms=1_000)
     run.start()
     assert run.wake_at is None
+
+
+def test_b13_whoever_takes_what_has_nothing_to_run_is_recorded_as_its_owner() -> None:
+    run = given(approval("ok"), pending_timeout_ms=1_000)
+    run.start(owned=False)
+    run.crash()
+    run.expect("""
+        started pending@1000
+        review approval ok
+        granted
+    """)
+    assert (run.state.epoch, run.wake_at) == (1, None)
+
+
+# -- Queues ------------------------------------------------------------------------------------------------------------
+
+
+def test_k2_a_worker_of_a_queue_is_lost_with_what_it_had_alone() -> None:
+    run = given(step("a", queue="q"), guarded("g", queue="q"), step("b", queue="q"), mode="parallel")
+    run.start()
+    run.skip_lines()
+    run.lose("a", "g")
+    run.expect("lost a/1 -> retry@0, g/1 -> probe@0 + g:guard/1 a/2")
+    assert "b/1" in run.open()
+
+
+def test_k2_what_a_worker_of_a_queue_no_longer_has_is_not_lost() -> None:
+    run = given(step("a", queue="q"))
+    run.start()
+    assert run.tell(f.Lost(at=run.now, refs=(Ref("a", "forward", 7), Ref("x", "forward", 1)))) == f.Ignored(
+        "stale_attempt"
+    )
+
+
+def test_several_losses_in_one_takeover_may_close_what_the_others_are_in() -> None:
+    run = given(scope("s", step("a"), step("b"), mode="parallel", failure_mode="retry", max_rounds=2))
+    run.start()
+    for _ in range(3):
+        run.crash()
+    run.skip_lines()
+    run.crash()
+    run.expect("""
+        lost s/a/4 -> fail
+        closing s retry worker_lost
+        lost s/b/4 -> fail
+        round 2 of s budget=19 not@100
+    """)
+
+
+def test_decide_takes_the_epoch_of_whoever_decides() -> None:
+    run = given(step("a"), step("b"))
+    run.start()
+    state = run.state
+    fact = f.Reported(at=run.now, ref=Ref("a", "forward", 1), outcome=f.Succeeded())
+    assert [entry.epoch for entry in decide(state, fact, run.now, 7).entries] == [7]

@@ -372,7 +372,7 @@ class Model:
             track = self.tracks.get(path)
             if track is not None:
                 self._end_open(track)
-            status = {"reused": "succeeded", "marked": "succeeded", "failed_upstream": "skipped"}
+            status = {"reused": "succeeded", "marked": "skipped", "failed_upstream": "skipped"}
             if path in self.frames:
                 self.frames[path].status = "closed"
             self.close(path, status.get(event.status, event.status))

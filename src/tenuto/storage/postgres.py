@@ -95,16 +95,23 @@ class PostgresStore:
     async def open(self, *, migrate: bool) -> int:
         async with translated():
             self._committer = await self._connect()
-            await self._migrate(apply=migrate)
-            # The fence and the row changes are index look-ups whatever the statistics say of a table that has just
-            # grown: a hash join over all executions for each batch is what the planner would choose instead.
-            for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
-                await self._committer.execute(f"SET {setting} = off")
-            await self._committer.execute("SET plan_cache_mode = force_generic_plan")
-            self._pool = await asyncpg.create_pool(self.dsn, min_size=1, max_size=8)
-            now: int = await self._committer.fetchval(f"SELECT {NOW}")
-            return now
+            try:
+                return await self._prepare(migrate=migrate)
+            except BaseException:
+                await self._committer.close()
+                raise
         raise AssertionError("translated() does not swallow")
+
+    async def _prepare(self, *, migrate: bool) -> int:
+        await self._migrate(apply=migrate)
+        # The fence and the row changes are index look-ups whatever the statistics say of a table that has just grown:
+        # a hash join over all executions for each batch is what the planner would choose instead.
+        for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
+            await self._committer.execute(f"SET {setting} = off")
+        await self._committer.execute("SET plan_cache_mode = force_generic_plan")
+        self._pool = await asyncpg.create_pool(self.dsn, min_size=1, max_size=8)
+        now: int = await self._committer.fetchval(f"SELECT {NOW}")
+        return now
 
     async def _connect(self) -> asyncpg.Connection:
         return await asyncpg.connect(self.dsn)
@@ -548,5 +555,9 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
     except asyncpg.DiskFullError as error:
         raise StorageError("the database's disk is full", code="full", hint="free space and try again") from error
+    except asyncpg.InvalidCatalogNameError as error:
+        raise StorageError(
+            "the server has no database of that name", code="no_database", hint="create it first, or check the URL"
+        ) from error
     except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError) as error:
         raise StorageError("PostgreSQL refused the credentials", code="refused", hint="check the URL") from error

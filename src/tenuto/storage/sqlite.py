@@ -77,14 +77,23 @@ class SqliteStore:
     # Connections ----------------------------------------------------------------------------------------------------
 
     async def open(self, *, migrate: bool) -> int:
-        await self._in_writer(lambda: self._open(migrate=migrate))
+        try:
+            await self._in_writer(lambda: self._open(migrate=migrate))
+        except BaseException:
+            self._writer.shutdown()
+            self._reader.shutdown()
+            raise
         return self.now()
 
     def _open(self, *, migrate: bool) -> None:
         with translated():
             self._write = self._connect()
-            self._migrate(apply=migrate)
-            self._read = self._connect(read_only=True)
+            try:
+                self._migrate(apply=migrate)
+                self._read = self._connect(read_only=True)
+            except BaseException:
+                self._write.close()
+                raise
 
     def _connect(self, *, read_only: bool = False) -> apsw.Connection:
         flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE

@@ -316,8 +316,7 @@ def reset_fan(fan: FanState, *, keep: bool) -> None:
         reset_step(step, keep=keep)
         if index < fan.count:
             fan.marks[index] = CLONE_SUCCEEDED if step.done else CLONE_PENDING
-        if step.number:
-            fan.numbers[index] = step.number
+        fan.numbers[index] = step.number
         if step.undo == "none" and not step.half_done:
             fold_clone(fan, index)
 
