@@ -4,11 +4,11 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import Engine, FromStep, SagaBuilder, SagaContext
+from tenuto import Engine, ExpandEach, FromStep, SagaBuilder, SagaContext, StepInputs
 from tenuto.errors import DefinitionError, NonRetryableError, TransientError
 
 from .conftest import MakeHarness
-from .doubles import Stage
+from .doubles import Stage, until
 from .sagas import FAST
 
 REFUSED = NonRetryableError("refused")
@@ -297,17 +297,33 @@ async def test_c16_a_group_and_all_in_it_can_be_skipped(engine: Engine) -> None:
     assert [result.steps[id].status for id in "ab"] == ["skipped", "skipped"]
 
 
-async def test_c16_dependents_of_what_was_passed_over_are_skipped(engine: Engine) -> None:
-    """A failed step with `continue` is skipped, and with it what depends on it; all others go on."""
+def needs_a(stage: Stage, **options: Any) -> SagaBuilder:
+    """`a` fails; `reads` takes its result, `other` does not."""
+
+    async def reads(a: Annotated[str | None, FromStep("a")]) -> None:
+        stage.log.append(f"reads {a}")
+
+    builder = SagaBuilder("s").step("a", stage.fails("a", REFUSED), **options).step("reads", reads)
+    return builder.step("other", stage.does("other"))
+
+
+async def test_c16_what_needs_a_result_is_skipped_with_what_its_scope_passed_over(engine: Engine) -> None:
     stage = Stage()
-    builder = SagaBuilder("s").step("a", stage.fails("a", REFUSED), failure_mode="continue")
-    builder.step("needs_a", stage.does("needs_a"), depends_on=["a"]).step("other", stage.does("other"))
-    engine.register(builder.step("last", stage.does("last"), depends_on=["other"]).build())
+    builder = needs_a(stage).group("work", "a", "reads", "other", mode="dag", failure_mode="continue")
+    engine.register(builder.build())
+    result = await engine.execute("s")
+    assert (result.status, sorted(stage.log)) == ("succeeded", ["a", "other"])
+    assert [result.steps[id].status for id in ("a", "reads", "other")] == ["skipped", "skipped", "succeeded"]
+    assert result.steps["a"].error == "refused"
+
+
+async def test_c16_a_step_that_says_continue_is_optional_and_its_dependents_run_with_none(engine: Engine) -> None:
+    stage = Stage()
+    engine.register(needs_a(stage, failure_mode="continue").build())
     result = await engine.execute("s")
     assert (result.status, result.outcome) == ("succeeded", "partial")
-    assert [result.steps[id].status for id in ("a", "needs_a")] == ["skipped", "skipped"]
-    assert stage.log == ["a", "other", "last"]
-    assert result.steps["a"].error == "refused"
+    assert sorted(stage.log) == ["a", "other", "reads None"]
+    assert [result.steps[id].status for id in ("a", "reads")] == ["skipped", "succeeded"]
 
 
 async def test_c16_a_scope_whose_children_are_all_skipped_is_skipped(engine: Engine) -> None:
@@ -368,10 +384,6 @@ async def test_b17_counts_follow_what_happens(engine: Engine) -> None:
     async def work(item: int) -> None:
         if item:
             await gate.pass_through()
-
-    from tenuto import ExpandEach, StepInputs
-
-    from .doubles import until
 
     engine.register(SagaBuilder("s").step("work", work, max_concurrency=2).build())
     handle = await engine.start("s", StepInputs({"work": ExpandEach([0, 1, 2, 3])}))

@@ -385,7 +385,7 @@ class Driver:
         laws.check_state(self.state)
         if not isinstance(decision.answer, f.Applied):
             self._check_unchanged(before, fact, decision)
-        elif isinstance(fact, REPEATABLE):
+        elif isinstance(fact, REPEATABLE) and not (isinstance(fact, f.Retry) and self.status == "failed"):
             self._check_repeated(fact)
         if finished is not None and not isinstance(fact, HEARD_WHEN_TERMINAL):
             assert not decision.entries, "a terminal execution does not change"

@@ -7,6 +7,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, clone_path, fan_of, parent_of
 from tenuto.kernel.codec import agenda_of
 from tenuto.kernel.evolve import HOLD, apply, apply_grant
+from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
     CLONE_PENDING,
@@ -194,6 +195,9 @@ class Ledger:
 
     def check(self, state: Execution, entry: e.Entry, open_before: set[Ref]) -> None:
         self._note_leave(entry.event)
+        for path in _tried(entry.event):
+            if _is_unsafe(state, path):
+                self.spent[path] = None
         for grant in entry.grants:
             for path in granted_paths(grant):
                 self._check_grant(state, Ref(path, grant.phase, grant.number), open_before)
@@ -210,8 +214,8 @@ class Ledger:
             assert state.cancel is None, f"{ref} started although the execution is cancelled"
             assert state.undo is None, f"{ref} started although its execution is being undone"
             assert path not in self.spent, f"{ref} is not safe to retry, and nobody said that it was not done"
-            if _is_unsafe(state, path):
-                self.spent[path] = None
+            if _is_unsafe(state, path) and node_of(state, path).outside:
+                self.spent[path] = None  # it may have left before that is recorded
 
     def _note_leave(self, event: e.Event) -> None:
         """What makes another attempt of an unsafe step legitimate: a verdict, a person, a send that did not happen."""
@@ -231,7 +235,20 @@ class Ledger:
                 self.spent.pop(event.path, None)
 
 
+def _tried(event: e.Event) -> list[str]:
+    """The steps of which this says that an attempt was begun."""
+    match event:
+        case e.AttemptBegun() | e.AttemptFailed(phase="forward") | e.AttemptTimedOut(phase="forward"):
+            return [event.path]
+        case e.AttemptLost():
+            return [loss.path for loss in event.losses if loss.phase == "forward"]
+    return []
+
+
 def _is_unsafe(state: Execution, path: str) -> bool:
+    return node_of(state, path).step.safety == "NOT_SAFE_TO_RETRY"
+
+
+def node_of(state: Execution, path: str) -> Node:
     clone = fan_of(path)
-    node = state.nodes[clone[0] if clone is not None else path]
-    return node.node.step.safety == "NOT_SAFE_TO_RETRY"
+    return state.nodes[clone[0] if clone is not None else path].node

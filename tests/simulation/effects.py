@@ -31,6 +31,7 @@ FAILURES: tuple[ErrorClass, ...] = (
     "INDETERMINATE",
 )
 PROBE_TIMEOUT_MS = 30_000
+LEASE_MS = 400
 
 
 @dataclass(frozen=True)

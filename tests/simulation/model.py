@@ -113,6 +113,7 @@ class Model:
             case e.AttemptBegun():
                 track = self.track(event.path)
                 track.begun = track.unsafe = True
+                track.since = entry.at
             case e.AttemptSucceeded():
                 self.charged += event.charge
                 self._succeed(entry.seq, event)
@@ -203,7 +204,7 @@ class Model:
         if track.open == ref:
             track.epoch, track.returned = entry.epoch, False
             return
-        track.open, track.epoch = ref, entry.epoch
+        track.open, track.epoch, track.since = ref, entry.epoch, entry.at
         track.begun = track.returned = False
         track.numbers[ref.phase] = ref.number
         if ref.phase == "forward":
@@ -365,10 +366,7 @@ class Model:
     # -- Nodes ---------------------------------------------------------------------------------------------------------
 
     def _close_nodes(self, event: e.NodesClosed) -> None:
-        paths = event.paths
-        if event.first >= 0:
-            paths = tuple(clone_path(event.paths[0], index) for index in range(event.first, event.last + 1))
-        for path in paths:
+        for path in event.paths:
             track = self.tracks.get(path)
             if track is not None:
                 self._end_open(track)

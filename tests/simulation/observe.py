@@ -190,6 +190,7 @@ class Watcher:
         saw = self.saw
         code = event.failure.code if event.failure is not None else ""
         saw("loop limit", code == "loop_limit")
+        saw("output failed", not event.path and code == "expression_failed" and event.failure.path == "")  # type: ignore[union-attr]
         saw("scope timed out", code == "scope_timeout")
         saw("execution timed out", not event.path and code == "deadline")
         saw("pending too long", code == "pending_timeout")

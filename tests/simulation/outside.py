@@ -10,7 +10,7 @@ from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.state import Execution
 
-from .effects import generation_of, node_of, timeout_of
+from .effects import LEASE_MS, generation_of, node_of, timeout_of
 
 if TYPE_CHECKING:
     from .world import World
@@ -97,6 +97,11 @@ class Outside:
         if callback and not self._happens(self.manners.loses):
             self._answer(self.rng.randint(0, 50), lambda: f.Acked(at=world.clock(), ref=ref, lease=lease))
         limit = timeout_of(state, ref)
+        if not callback and self._happens(self.manners.loses):
+            self.world.sometimes("worker of a queue lost")
+            lost = self.rng.randint(0, limit) + LEASE_MS
+            self._later(lost, lambda: self._mail(f.Lost(at=world.clock(), refs=(ref,), lease_ms=LEASE_MS)))
+            return
         delay = min(call.duration, 2_500) if callback else call.duration
         if call.applies:
             self._later(min(call.apply_after, delay), lambda: world.applies(call))

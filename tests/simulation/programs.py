@@ -65,6 +65,7 @@ FEATURES = (
     "admission",
     "unowned",
     "pause_limit",
+    "output",
 )
 
 
@@ -157,11 +158,13 @@ class Builder:
     def definition(self) -> Definition:
         mode, scheduling = self.mode()
         planner = mode != "flow" and self.has("planners")
+        steps = () if planner else self.children(mode, depth=0)
         return Definition(
             name="simulated",
             mode=mode,  # type: ignore[arg-type]  # drawn from the literals
             scheduling=scheduling,  # type: ignore[arg-type]
-            steps=() if planner else self.children(mode, depth=0),
+            steps=steps,
+            output=self.output(steps),
             policies=self.policies(planner=planner),
         )
 
@@ -190,6 +193,13 @@ class Builder:
             max_replans=self.pick((0, 1, 2)),
             escalation=self.escalation(),
         )
+
+    def output(self, steps: tuple[Node, ...]) -> JSON:
+        """What is left in the end; a step that was skipped or fanned out has no `n`, and makes it fail."""
+        readable = [step.id for step in steps if isinstance(step, Step) and step.type == "task"]
+        if not readable or not self.has("output", 0.5):
+            return None
+        return {"n": f"${{steps.{self.pick(readable)}.result.n}}"}
 
     def compensation(self) -> CompensationOrder:
         if self.has("critical", 0.5):

@@ -342,7 +342,10 @@ def _check_loss(model: Model, loss: e.Loss) -> None:
     require(track.epoch > 0, "what nobody owned is not lost", loss)
     if loss.phase == "forward":
         unsafe = track.node.step.safety == "NOT_SAFE_TO_RETRY"
-        require(track.begun or not unsafe, "NOT_SAFE that never began is not lost", loss)
+        require(track.begun or not unsafe or track.node.outside, "NOT_SAFE that never began is not lost", loss)
+        if unsafe and loss.verdict == "probe":
+            due = track.since + track.node.step.retry_policy.timeout_ms
+            require(loss.retry_at is not None and loss.retry_at >= due, "a frozen worker's time is waited for", loss)
         require(loss.verdict != "retry" or track.node.step.safety == "SAFE_TO_RETRY", "only safe steps ...", loss)
         require(track.losses <= MAX_LOSSES + track.human, "losses are bounded", loss)
 

@@ -57,6 +57,7 @@ SITUATIONS = (
     "dispatch refused",
     "dispatch refused to its cap",
     "dispatch unconfirmed but delivered",
+    "worker of a queue lost",
     # Structure
     "fan-out over an earlier result",
     "fan-out of nothing",
@@ -64,6 +65,7 @@ SITUATIONS = (
     "concurrency limit reached",
     "condition skipped a step",
     "expression failed",
+    "output failed",
     "dependents of a failed step skipped",
     "scope round",
     "round kept a result",

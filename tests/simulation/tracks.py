@@ -18,6 +18,7 @@ class Track:
     numbers: Counter[str] = field(default_factory=Counter)
     open: Ref | None = None
     epoch: int = 0
+    since: int = 0  # when the open attempt was granted, or was recorded to begin
     begun: bool = False
     returned: bool = False
     late: Ref | None = None

@@ -20,7 +20,7 @@ from tenuto.kernel.decide import Decision, decide
 from tenuto.kernel.effects import DispatchAttempt, RequestAdmission, RequestHold, RunAttempt
 from tenuto.kernel.state import Execution
 
-from .effects import Call, Handlers, Oracle, draw_habits, node_of
+from .effects import LEASE_MS, Call, Handlers, Oracle, draw_habits, node_of
 from .faults import Faults, draw_rates
 from .invariants import Monitor, portrait
 from .model import refs_of
@@ -31,7 +31,7 @@ from .rules import require
 from .situations import Situations
 from .store import Envelope, Store
 from .trace import Trace, short
-from .worker import LEASE_MS, Item, Worker
+from .worker import Item, Worker
 
 EPOCH_MS = 1_000_000
 HOSTILE_ACTIONS = (30, 80, 200, 400)

@@ -11,25 +11,25 @@ from msgspec import Struct
 from .address import Ref
 
 
-class RunAttempt(Struct, frozen=True):
+class RunAttempt(Struct, frozen=True, gc=False):
     """Call the handler of this attempt's phase here, and report what came of it."""
 
     ref: Ref
 
 
-class DispatchAttempt(Struct, frozen=True):
+class DispatchAttempt(Struct, frozen=True, gc=False):
     """Hand this attempt to its queue or bus; somebody else answers it."""
 
     ref: Ref
 
 
-class RequestAdmission(Struct, frozen=True):
+class RequestAdmission(Struct, frozen=True, gc=False):
     """Queue for the concurrency key; report `Admitted` when it is this execution's turn."""
 
     key: str
 
 
-class RequestHold(Struct, frozen=True):
+class RequestHold(Struct, frozen=True, gc=False):
     """Reserve credits for another run; report `HoldGranted` or `HoldRefused`."""
 
     amount: int

@@ -4,6 +4,8 @@ Law 1: an event says what was decided, so that `evolve` needs no rule to apply i
 Law 2: an event type is never changed in a way that makes an old history read differently. New fields come last and
        have defaults; what is no longer written stays readable.
 
+Events hold texts, numbers and raw JSON, and are never part of a cycle, so the garbage collector need not look at them.
+
 An `Entry` is an event in its place: its number and time, who and what caused it, and the attempts that it starts.
 """
 
@@ -25,7 +27,7 @@ NULL = Raw(b"null")
 """No value. Payloads are raw JSON and never absent: what has none has null."""
 
 
-class Failure(Struct, frozen=True, array_like=True):
+class Failure(Struct, frozen=True, array_like=True, gc=False):
     """Why something failed. The summary is already redacted and bounded when it gets here."""
 
     error_class: ErrorClass
@@ -34,7 +36,7 @@ class Failure(Struct, frozen=True, array_like=True):
     path: str = ""
 
 
-class Grant(Struct, frozen=True, array_like=True):
+class Grant(Struct, frozen=True, array_like=True, gc=False):
     """An attempt, or the attempts of a range of clones, that may start once this is committed."""
 
     path: str
@@ -44,7 +46,7 @@ class Grant(Struct, frozen=True, array_like=True):
     last: int = -1
 
 
-class Recorded(Struct, frozen=True, array_like=True, tag=True):
+class Recorded(Struct, frozen=True, array_like=True, tag=True, gc=False):
     """An event."""
 
 
@@ -208,7 +210,7 @@ class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):
     build: str = ""
 
 
-class Loss(Struct, frozen=True, array_like=True):
+class Loss(Struct, frozen=True, array_like=True, gc=False):
     path: str
     phase: Phase
     number: int
@@ -452,7 +454,7 @@ Event: TypeAlias = (
 )
 
 
-class Entry(Struct, frozen=True, array_like=True):
+class Entry(Struct, frozen=True, array_like=True, gc=False):
     seq: int
     at: int
     epoch: int

@@ -12,7 +12,7 @@ from .definition import JSON, CancelMode, ErrorClass
 from .events import NULL, Resolution
 
 
-class Reading(Struct, frozen=True, kw_only=True, tag=True):
+class Reading(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A fact. Who says so (`actor`) and what brought it (`cause`: a mail's id, a ref, a timer) go into the record."""
 
     at: int
@@ -23,12 +23,12 @@ class Reading(Struct, frozen=True, kw_only=True, tag=True):
 # Outcomes of an attempt ---------------------------------------------------------------------------------------------
 
 
-class Succeeded(Struct, frozen=True, kw_only=True, tag=True):
+class Succeeded(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     result: Raw = NULL
     usage: int = 0
 
 
-class Failed(Struct, frozen=True, kw_only=True, tag=True):
+class Failed(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     error_class: ErrorClass
     code: str
     summary: str = ""

@@ -92,7 +92,7 @@ SHIFTED_BY_PAUSE: tuple[TimerKind, ...] = ("deadline", "reconcile", "scope", "ex
 HELD_BY_PAUSE: tuple[TimerKind, ...] = ("retry", "probe", "round", "wait")
 
 
-class OpenAttempt(Struct):
+class OpenAttempt(Struct, gc=False):
     """The one attempt of a step that may still report. `epoch` 0: returned by its worker, owned by nobody."""
 
     ref: Ref

@@ -490,6 +490,10 @@ class PostgresStore:
             return found
         raise AssertionError("translated() does not swallow")
 
+    async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
+        rows = await self._fetch("SELECT id, status FROM executions WHERE id = ANY($1)", (list(ids),))
+        return {row["id"]: row["status"] for row in rows}
+
     async def has(self, execution: str, seq: int) -> bool:
         async with translated():
             query = "SELECT true FROM events WHERE execution = $1 AND seq = $2"

@@ -494,6 +494,10 @@ class SqliteStore:
 
         return await self._in_reader(work)
 
+    async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
+        query = "SELECT id, status FROM executions WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(await self._fetch(query, (json.dumps(list(ids)),)))
+
     async def has(self, execution: str, seq: int) -> bool:
         query = "SELECT 1 FROM events WHERE execution = ? AND seq = ?"
         return await self._in_reader(lambda: self._read.execute(query, (execution, seq)).fetchone() is not None)

@@ -247,6 +247,9 @@ class Store(Protocol):
     async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
         """Open ones, oldest first."""
 
+    async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
+        """How these executions stand, for those who wait for them."""
+
     async def has(self, execution: str, seq: int) -> bool:
         """Whether this row of events is there: the answer after a commit whose outcome is unknown."""
 

@@ -17,6 +17,7 @@ from tenuto.kernel.events import (
     ReviewOpened,
     ReviewResolved,
     RunOpened,
+    ScopeClosing,
 )
 from tenuto.kernel.facts import (
     APPLIED,
@@ -177,6 +178,8 @@ def _terminate(turn: Turn) -> None:
     else:
         for step in _active_steps(state):
             cancel_step(turn, step)
+        for scope in [scope for scope in _open_scopes(state) if scope.moving]:  # it waits for its next round or plan
+            turn.emit(ScopeClosing(scope.path, "canceled"))
     for review in list(state.reviews.values()):
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="terminated"))
     for step in unknown:

@@ -16,6 +16,7 @@ import msgspec
 
 from tenuto.errors import (
     ConcurrencyConflict,
+    EngineClosed,
     IdempotencyConflict,
     NotFound,
     NotSupported,
@@ -31,7 +32,7 @@ from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution
-from tenuto.program import Program
+from tenuto.program import Handler, Program
 from tenuto.projection import PRIORITIES, ReviewRow, TaskEnded, TaskRow, reviews, standing, tasks
 from tenuto.runtime import (
     Environment,
@@ -104,6 +105,8 @@ class DurableRuntime(Worker):
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
         self._statuses: dict[str, str] = {}
+        self._runnable: dict[Performer, bool] = {}
+        self._watched: dict[str, list[tuple[str, asyncio.Future[None]]]] = {}
         self._reopening: asyncio.Task[None] | None = None
 
     # -- Life ----------------------------------------------------------------------------------------------------------
@@ -140,6 +143,9 @@ class DurableRuntime(Worker):
             self._release(record)
         await self._committer.stop()
         self._close_up()
+        for _, moved in (pair for waiting in self._watched.values() for pair in waiting):
+            if not moved.done():
+                moved.set_exception(EngineClosed("The engine was closed while the execution was under way."))
         await self._session.close()
         await self._store.close()
 
@@ -337,7 +343,7 @@ class DurableRuntime(Worker):
         await self._ensure_stored(submission.program)
         program = submission.program
         performer = self._performer(program.name, program.version)
-        owned = self._works and len(self._records) < IN_HAND and not program.missing_handlers()
+        owned = self._works and len(self._records) < IN_HAND and self._can_run(performer)
         id = self.environment.new_id()
         record = Record(self, performer, submission.idempotency_key)
         fate = await self._start_record(record, id, submission, owned=owned)
@@ -471,21 +477,35 @@ class DurableRuntime(Worker):
                 await self._store.reap()
                 await self._claim()
                 await self._read_mail()
+                await self._look_after_watched()
 
     async def _claim(self) -> None:
         room = min(IN_HAND - len(self._records), CLAIM_AT_ONCE)
         if not self._works or room <= 0 or not self._session.may_start or self._closing:
             return
         plans = [
-            f"{name}/{version}"
-            for (name, version), performer in self._performers.items()
-            if not self._missing(performer)
+            f"{name}/{version}" for (name, version), performer in self._performers.items() if self._can_run(performer)
         ]
-        for claim in await self._store.claim(self._session.id, plans, room):
-            await self._adopt(claim)
+        claims = await self._store.claim(self._session.id, plans, room)
+        await asyncio.gather(*(self._adopt(claim) for claim in claims))
+        if len(claims) == room:
+            self._poll.set()  # there may be more
 
-    def _missing(self, performer: Performer) -> bool:
-        return any(performer.handler(name) is None for name in performer.program.missing_handlers())
+    def _can_run(self, performer: Performer) -> bool:
+        """Whether this process has the handlers of all steps that are not a queue's."""
+        known = self._runnable.get(performer)
+        if known is None:
+            missing = performer.program.missing_handlers()
+            known = self._runnable[performer] = all(performer.handler(name) is not None for name in missing)
+        return known
+
+    def provide(self, program: Program) -> None:
+        super().provide(program)
+        self._runnable.clear()
+
+    def provide_handler(self, handler: Handler) -> None:
+        super().provide_handler(handler)
+        self._runnable.clear()
 
     async def _adopt(self, claim: Claim) -> None:
         loaded = await self._store.load(claim.id)
@@ -553,7 +573,6 @@ class DurableRuntime(Worker):
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
-        pause = 0.01
         while True:
             left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
             record = self._records.get(execution_id)
@@ -564,11 +583,34 @@ class DurableRuntime(Worker):
             reading = await self.read(tenant, execution_id)
             if has_come(reading.state, until):
                 return reading
-            if left == 0:
-                raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.")
             self._check_open()
-            await asyncio.sleep(pause if left is None else min(pause, left / 1_000))
-            pause = min(pause * 1.5, 0.5)
+            await self._until_it_moves(execution_id, reading.state.status, left)
+
+    async def _until_it_moves(self, execution_id: str, status: str, left_ms: int | None) -> None:
+        """Until an execution that others drive stands otherwise than now, or came to be driven here.
+
+        All who wait are looked up in one query at each poll: a caller costs nothing while nothing happens.
+        """
+        assert self._loop is not None
+        moved: asyncio.Future[None] = self._loop.create_future()
+        self._watched.setdefault(execution_id, []).append((status, moved))
+        try:
+            await asyncio.wait_for(moved, None if left_ms is None else left_ms / 1_000)
+        except TimeoutError:
+            raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.") from None
+
+    async def _look_after_watched(self) -> None:
+        if not self._watched:
+            return
+        for id, status in (await self._store.statuses(list(self._watched))).items():
+            here = id in self._records
+            waiting = self._watched.pop(id, [])
+            still = [pair for pair in waiting if not pair[1].done() and pair[0] == status and not here]
+            for pair in waiting:
+                if pair not in still and not pair[1].done():
+                    pair[1].set_result(None)
+            if still:
+                self._watched[id] = still
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
         rows = await self._store.executions(_wanted(wanted), cursor, limit + 1)
