@@ -375,6 +375,62 @@ async def test_a9_a_flow_that_makes_no_sense_is_refused(engine: Engine, steps: l
     assert code in [problem.code for problem in refused.value.problems]
 
 
+# -- Running a flow again ----------------------------------------------------------------------------------------------
+
+
+async def test_b15_a_flow_that_is_run_again_keeps_what_came_before(engine: Engine) -> None:
+    """It begins at what failed; what it came through before that stays as it was, and can be read."""
+    stage = Stage()
+    seen: list[Any] = []
+
+    async def each(item: Any) -> Any:
+        return item * 10
+
+    async def use(given: Any) -> Any:
+        seen.append(given)
+        if len(seen) == 1:
+            raise NonRetryableError("not yet")
+        return "done"
+
+    engine.handler("each", each)
+    engine.handler("use", use)
+    handlers(engine, stage, first={"n": 1}, refused=NonRetryableError("no"), inner={"n": 2})
+    read = {"first": "${steps.first.result.n}", "each": "${steps.each.result}", "inner": "${steps.inner.result.n}"}
+    nested = {
+        "step_id": "nested",
+        "type": "scope",
+        "mode": "flow",
+        "children": [task("inner", on_success="use"), task("use", **{"with": read})],
+    }
+    steps = [
+        task("first", on_success="each"),
+        task("each", foreach="input", on_success="refused"),
+        task("refused", on_failure="nested"),
+        nested,
+    ]
+    await engine.apply({"name": "flow", "steps": steps, "output": {"n": "${steps.first.result.n}"}})
+    handle = await engine.start("flow", [1, 2])
+    assert (await handle.result()).status == "failed"
+    await handle.retry(reason="now")
+    result = await handle.result()
+
+    assert (result.output, stage.log) == ({"n": 1}, ["first", "refused", "inner"])
+    assert seen == [{"first": 1, "each": [10, 20], "inner": 2}] * 2
+    assert {id: result.steps[id].status for id in result.steps} == {
+        "first": "succeeded",
+        "each": "succeeded",
+        "refused": "failed",
+        "inner": "succeeded",
+        "use": "succeeded",
+    }
+    assert (result.result_of("first"), result.results_of("each"), result.result_of("inner")) == (
+        {"n": 1},
+        [10, 20],
+        {"n": 2},
+    )
+    assert result.steps["refused"].error == "no"
+
+
 # -- Templates ---------------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,7 @@ DECLARATIONS: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "code"), DECLARATIONS, ids=lambda part: str(part)[:60])
+@pytest.mark.parametrize(("options", "code"), DECLARATIONS, ids=range(len(DECLARATIONS)))
 async def test_c8_a_declaration_is_checked_when_it_is_registered(
     engine: Engine, options: dict[str, Any], code: str | None
 ) -> None:

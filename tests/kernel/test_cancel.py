@@ -371,3 +371,42 @@ def test_2_17_a_cancel_of_a_failed_run_that_waits_for_credits_prevents_the_next(
     run.expect("hold refused")
     assert isinstance(run.cancel(), f.Refused)
     assert run.status == "failed"
+
+
+def test_terminate_ends_the_wait_for_a_round_and_for_a_plan() -> None:
+    run = given(
+        scope("s", step("a", tries=1), failure_mode="retry"),
+        scope("w", planner="p", mode="parallel"),
+        mode="parallel",
+    )
+    run.start()
+    run.fail("s/a", "TRANSIENT")
+    run.plan_fails("TRANSIENT", scope="w")
+    run.skip_lines()
+    run.cancel("terminate")
+    run.expect("""
+        cancel terminate
+        closing s canceled
+        closing w canceled
+        finished canceled
+    """)
+
+
+def test_terminate_of_an_undo_that_was_to_be_tried_again_on_resume() -> None:
+    run = given(step("a", undo=True), step("b"))
+    run.start()
+    run.succeed("a")
+    run.fail("b")
+    run.undo_fails("a")
+    run.pause()
+    run.resolve("a", "retry")
+    run.cancel("terminate")
+    assert run.undone() == {"a": "skipped"}
+
+
+def test_a_scope_that_closes_does_not_await_an_unsafe_attempt_that_never_began() -> None:
+    run = given(scope("s", unsafe("pay"), step("b", tries=1), mode="parallel", failure_mode="retry", max_rounds=2))
+    run.start()
+    run.fail("s/b", "TRANSIENT")
+    run.tick()
+    assert run.open() == ["s/pay/2", "s/b/2"], "it never began, so that it may be made now"

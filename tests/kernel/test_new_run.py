@@ -564,3 +564,36 @@ def test_b15_a_flow_begins_at_the_scope_to_which_a_planner_added_the_step() -> N
         open w@1 + w@1/x/2
         closed w@1/y reused
     """)
+
+
+def test_a_retry_that_nobody_runs_at_once_is_nobodys_loss() -> None:
+    run = given(step("a"), pending_timeout_ms=1_000)
+    run.start()
+    run.fail("a")
+    run.skip_lines()
+    run.retry(owned=False)
+    run.crash()
+    run.expect("""
+        resolved dead_letter a retry -> close
+        run 2 + a/2
+        returned a/2
+        granted + a/2
+    """)
+    assert run.step("a").losses == 0
+    assert run.wake_at is None
+
+
+def test_what_is_kept_begins_a_run_with_no_attempt_counted() -> None:
+    run = given(
+        scope("s", scope("t", step("a")), step("n", foreach="[1, 2]", failure_mode="continue")),
+        step("z"),
+    )
+    run.start()
+    run.fail("s/t/a", "TRANSIENT")
+    run.tick()
+    run.succeed("s/t/a", "s/n#0")
+    run.fail("s/n#1")
+    run.fail("z")
+    run.retry()
+    assert (run.step("s/t/a").tries, run.step("s/n#1").tries) == (0, 0)
+    assert run.open() == ["z/2"]

@@ -475,3 +475,16 @@ def test_superseded_children_do_not_stand_in_the_way_of_a_new_run() -> None:
     run.retry()
     assert run.statuses() == {"a": "succeeded", "b": "skipped", "c": "skipped", "d": "succeeded"}
     assert run.status == "succeeded"
+
+
+def test_in_a_new_round_of_a_layered_scope_a_planners_children_run_too() -> None:
+    run = given(
+        scope("w", step("a"), planner="p", mode="dag", scheduling="layered", failure_mode="retry", max_rounds=2),
+    )
+    run.start()
+    run.planned(step("x", tries=1), step("y", after=("x",)), scope="w")
+    run.succeed("w/a")
+    run.fail("w/x", "TRANSIENT")
+    run.tick()
+    assert run.open() == ["w/a/2", "w/x/2"]
+    assert run.run_out() == "succeeded"

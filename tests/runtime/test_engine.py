@@ -421,3 +421,8 @@ async def test_clones_have_names() -> None:
             result.steps["send#eve"]
         handle: Handle[Any] = engine.get(result.execution_id)
         assert [row["step_id"] for row in await handle.history()] == ["send#ann", "send#bob"]
+
+
+def test_a_lease_has_a_least_length() -> None:
+    with pytest.raises(InvalidInput, match="lease: at least 1s"):
+        Engine(lease="999ms")

@@ -339,7 +339,8 @@ def _check_loss(model: Model, loss: e.Loss) -> None:
     track = model.track(loss.path)
     require(track.open == Ref(loss.path, loss.phase, loss.number), "only an open attempt is lost", loss)
     require(not track.returned, "what was handed back is not lost", loss)
-    require(track.epoch > 0, "what nobody owned is not lost", loss)
+    outside = track.node.outside if loss.phase == "forward" else track.node.queue is not None
+    require(track.epoch > 0 or outside, "what nobody owned is not lost", loss)
     if loss.phase == "forward":
         unsafe = track.node.step.safety == "NOT_SAFE_TO_RETRY"
         require(track.begun or not unsafe or track.node.outside, "NOT_SAFE that never began is not lost", loss)

@@ -16,7 +16,7 @@ from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution
 
-from .effects import LEASE_MS, Call, generation_of, node_of, timeout_of
+from .effects import Call, generation_of, node_of, timeout_of
 from .model import refs_of
 from .store import Envelope
 

@@ -204,3 +204,17 @@ def refused_hold() -> Driver:
         hold refused
     """)
     return run
+
+
+@program
+def late_and_again() -> Driver:
+    """A step whose time was over is tried again in the next run."""
+    run = given(step("a"), step("b", tries=1), name="late")
+    run.start()
+    run.succeed("a")
+    run.time_out("b")
+    assert (run.status, run.step("b").status) == ("failed", "timed_out")
+    run.retry()
+    run.succeed("b")
+    assert run.status == "succeeded"
+    return run

@@ -697,7 +697,7 @@ def taken(turn: Turn, fact: Taken) -> Answer:
         never_begun = not open.begun_at and (open.epoch == 0 or needs_begin(holder.node, open.ref))
         (again if never_begun else losses).append(open.ref)
     unknown_owner = ("pending", "") in state.timers or state.epoch == 0
-    if not losses and not again and state.finished is None and unknown_owner:
+    if state.finished is None and unknown_owner:
         turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
     for ref in again:
         turn.grant(*ref)
@@ -766,7 +766,8 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
     if verdict == "probe" and spec.safety == "NOT_SAFE_TO_RETRY":
         # A frozen worker may still be about to make the effect: it is not looked for before its time is over.
         assert holder.open is not None
-        due = max(turn.now, holder.open.begun_at + spec.retry_policy.timeout_ms + lease_ms)
+        begun_at = holder.open.begun_at or turn.now - lease_ms  # nobody knows when the worker of a queue began
+        due = max(turn.now, begun_at + spec.retry_policy.timeout_ms + lease_ms)
     if verdict == "fail":
         verdict = step_disposition(state, holder)
     return Loss(*ref, verdict, due, judgement.half_done)

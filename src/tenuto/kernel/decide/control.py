@@ -4,8 +4,10 @@ from collections.abc import Iterable
 
 from tenuto.kernel.address import Ref, clone_path, fan_of, parent_of, review_id, segments, step_id
 from tenuto.kernel.definition import CancelMode
+from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import (
     AttemptAbandoned,
+    AttemptsReturned,
     CancelRequested,
     CompensationStopped,
     ExecutionAdmitted,
@@ -268,6 +270,9 @@ def _open_run(
         )
     )
     advance(turn, state.root)
+    nobodys = tuple(sorted(effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)))
+    if nobodys and not owned:
+        turn.emit(AttemptsReturned(nobodys))  # whoever takes the execution has not lost them
 
 
 def _child_with(state: Execution, id: str) -> str:

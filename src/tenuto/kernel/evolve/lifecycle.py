@@ -7,7 +7,7 @@ from tenuto.kernel.state import SHIFTED_BY_PAUSE, CancelState, Execution, PauseS
 
 from .nodes import open_scope
 from .parts import ADMISSION, HOLD, clear_timer, drop_marks, fan_at, set_timer, step_at
-from .structure import repeat_clone, reset_children
+from .structure import begin_flow, repeat_clone, reset_children
 from .undo import mark_ancestors_undone
 
 
@@ -62,10 +62,8 @@ def run_opened(state: Execution, event: e.RunOpened) -> None:
         redo(state, path, generation)
     open_run(state, event)
     root = state.root
-    reset_children(state, root, whole_scopes=True)
-    scope = open_scope(state, None, root.node, ROOT)
-    scope.start = event.start
-    scope.visits = dict(event.visits)
+    reset_children(state, root, whole_scopes=True, visits=event.visits)
+    begin_flow(state, open_scope(state, None, root.node, ROOT), event.start, event.visits)
 
 
 def redo(state: Execution, path: str, generation: int) -> None:

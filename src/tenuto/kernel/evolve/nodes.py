@@ -131,6 +131,7 @@ def fill_ready(scope: ScopeState) -> None:
     elif node.layers:
         scope.layer = -1
         next_layer(scope)
+        scope.ready.extend(child.index for child in scope.children[len(node.children) :] if child.unmet == 0)
     else:
         scope.ready.extend(child.index for child in scope.children if child.unmet == 0)
 
@@ -154,6 +155,20 @@ def unqueue(scope: ScopeState, index: int) -> None:
             scope.ready.remove(index)
 
 
+def leave_queue(state: Execution, step: StepState) -> None:
+    """A step that waits for a slot is settled without it: by its own late answer, by its deadline, by a cancel."""
+    if step.status != "retrying" or step.open is not None:
+        return
+    clone = fan_of(step.path)
+    if clone is None:
+        unqueue(scope_at(state, parent_of(step.path)), step.node.index)
+        return
+    fan = fan_at(state, clone[0])
+    if clone[1] in fan.queue:
+        fan.queue.remove(clone[1])
+        drop_idle_fan(state, fan)
+
+
 def complete(state: Execution, step: StepState, result: Raw, variable: str | None, key: str | None) -> None:
     """A step's effect is known to have been made: its result is that of this event."""
     step.done = True
@@ -173,6 +188,7 @@ def complete(state: Execution, step: StepState, result: Raw, variable: str | Non
 
 def close_step(state: Execution, step: StepState, status: StepStatus, *, poison: bool = False) -> None:
     path = step.path
+    leave_queue(state, step)
     set_status(step, status)
     set_moving(state, step, False)
     step.review = None

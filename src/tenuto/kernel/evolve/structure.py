@@ -3,7 +3,7 @@
 from array import array
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import ROOT, fan_of, parent_of
+from tenuto.kernel.address import ROOT, fan_of, parent_of, segments
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
@@ -176,10 +176,29 @@ def scope_opened(state: Execution, event: e.ScopeOpened) -> None:
     scope = open_scope(state, parent, node, event.path)
     scope.in_slot = True
     parent.busy += 1
-    scope.start = event.start
-    scope.visits = dict(event.visits)
+    begin_flow(state, scope, event.start, event.visits)
     if event.deadline is not None:
         set_timer(state, "scope", event.path, event.deadline)
+
+
+def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: dict[str, int]) -> None:
+    """Where a flow begins. What it completed before that, in an earlier run, is not met again: it stays completed."""
+    scope.start = start
+    scope.visits = dict(visits)
+    for path in scope.touched if visits else ():
+        node = state.nodes[path]
+        if not _is_before(path, visits):
+            continue
+        if isinstance(node, StepState) and node.done:
+            set_status(node, "succeeded")
+        elif isinstance(node, FanState) and CLONE_SUCCEEDED in node.marks:
+            node.status = "succeeded"
+
+
+def _is_before(path: str, visits: dict[str, int]) -> bool:
+    """Whether this visit of a flow is one of those that came before the point where it begins again."""
+    segment = segments(path)[-1]
+    return (segment.visit or 1) <= visits.get(segment.id, 0)
 
 
 def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
@@ -267,22 +286,40 @@ def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
     set_timer(state, "round", event.path, event.not_before)
 
 
-def reset_children(state: Execution, scope: ScopeState, *, whole_scopes: bool) -> None:
+def reset_children(
+    state: Execution, scope: ScopeState, *, whole_scopes: bool, visits: dict[str, int] | None = None
+) -> None:
     """Everything that was touched in this scope is pending again. What was done stays known.
 
     In a new run (`whole_scopes`) all completed work is kept; in a new round only what may not or need not be repeated.
+    What a flow came through before the point where it begins again (`visits`) stays as it is.
     """
     for path in [path for path in scope.touched if path not in scope.superseded]:
+        if visits and _is_before(path, visits):
+            continue
         node = state.nodes[path]
         if isinstance(node, ScopeState):
             node.kept = whole_scopes and node.kept and not node.undone
-            if not node.kept:
+            if node.kept:
+                forget_tries(state, node)
+            else:
                 reset_children(state, node, whole_scopes=whole_scopes)
                 node.undone = False
         elif isinstance(node, FanState):
             reset_fan(node, keep=whole_scopes or repeats_nothing(node.node))
         else:
             reset_step(node, keep=whole_scopes or repeats_nothing(node.node))
+
+
+def forget_tries(state: Execution, scope: ScopeState) -> None:
+    """What is kept begins the run like all else: with no attempt counted."""
+    for path in scope.touched:
+        node = state.nodes[path]
+        if isinstance(node, ScopeState):
+            forget_tries(state, node)
+        else:
+            for step in node.live.values() if isinstance(node, FanState) else (node,):
+                step.tries = step.losses = step.refused_dispatches = 0
 
 
 def repeats_nothing(node: Node) -> bool:

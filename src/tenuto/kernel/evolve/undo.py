@@ -19,7 +19,7 @@ def compensation_stopped(state: Execution, event: e.CompensationStopped) -> None
     assert undo is not None
     undo.stopped = event.reason
     if event.reason == "terminated":  # nobody waits for the ones under way
-        for path in undo.open:
+        for path in (*undo.open, *undo.failed):
             step = step_at(state, path)
             set_undo(step, "skipped")
             set_moving(state, step, False)

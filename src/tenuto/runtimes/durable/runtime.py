@@ -135,8 +135,7 @@ class DurableRuntime(Worker):
         await self._stop_work(grace_ms)
         if self._polling is not None:
             self._polling.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._polling
+            await asyncio.wait([self._polling])
         for record in list(self._records.values()):
             self._return_work(record)
         for record in list(self._records.values()):
@@ -355,6 +354,7 @@ class DurableRuntime(Worker):
         assert self._loop is not None
         settled: asyncio.Future[Fate] = self._loop.create_future()
         fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=owned)
+        record.epoch = 1 if owned else 0  # what nobody owns is nobody's loss
         start = NewExecution(
             id=id,
             tenant=submission.tenant,
@@ -559,7 +559,9 @@ class DurableRuntime(Worker):
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         record = self._records.get(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
-            return record.reading()
+            reading = record.reading()
+            if not record.unkept or await self._is_kept(execution_id):
+                return reading
         loaded = await self._store.load(execution_id)
         if loaded is None or (tenant is not None and loaded.row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
@@ -569,6 +571,18 @@ class DurableRuntime(Worker):
         for entry in entries:
             evolve(state, entry)
         return Reading(performer.program, state, entries, idempotency_key=loaded.row.key)
+
+    async def _is_kept(self, execution_id: str) -> bool:
+        """Whether all that was decided so far was kept, once that is known: nobody is shown what may yet be lost."""
+        assert self._loop is not None
+        kept: asyncio.Future[bool] = self._loop.create_future()
+
+        def settle(fate: Fate) -> None:
+            if not kept.done():
+                kept.set_result(fate == "committed")
+
+        self._committer.add(Write(execution=execution_id, append=None, settle=settle))
+        return await kept
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         loop = asyncio.get_running_loop()

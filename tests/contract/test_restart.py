@@ -1,0 +1,181 @@
+"""What only a runtime with a database can promise: an execution outlives the process that began it."""
+
+from typing import Any
+
+import pytest
+
+from tenuto import SagaBuilder, SagaContext
+from tenuto.errors import DefinitionError, NonRetryableError
+
+from .conftest import DURABLE, MakeEngine
+from .doubles import Stage, until_blocked
+from .sagas import BookTrip, Charge, Trip, chain, one_step
+
+pytestmark = pytest.mark.parametrize("url", DURABLE, indirect=True)
+
+FAST_STOP: dict[str, Any] = {"shutdown_grace": "10ms"}
+
+
+async def test_b9_an_execution_goes_on_after_a_restart(make_engine: MakeEngine) -> None:
+    """What was done stays done; what was under way is tried again, under the same key."""
+    stage = Stage()
+    held = stage.gate("never comes so far")
+    keys: list[str] = []
+
+    async def second(ctx: SagaContext) -> None:
+        keys.append(ctx.idempotency_key)
+        if len(keys) == 1:
+            await held.pass_through()
+        stage.log.append("second")
+
+    def saga() -> object:
+        builder = SagaBuilder("s", output="third").step("first", stage.does("first"))
+        builder.step("second", second, depends_on=["first"])
+        return builder.step("third", stage.does("third"), depends_on=["second"]).build()
+
+    before = await make_engine(saga(), **FAST_STOP)
+    handle = await before.start("s")
+    await held.reached.wait()
+    await before.close()
+
+    after = await make_engine(saga())
+    result = await after.get(handle.id).result()
+    assert (result.output, stage.log) == ("third", ["first", "second", "third"])
+    assert (len(keys), len(set(keys))) == (2, 1)
+
+
+async def test_b9_an_undo_goes_on_after_a_restart(make_engine: MakeEngine) -> None:
+    stage = Stage()
+
+    def saga(undo_b: Any) -> object:
+        builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
+        builder.step("b", stage.does("b"), depends_on=["a"], compensate=undo_b)
+        return builder.step("c", stage.fails("c", NonRetryableError()), depends_on=["b"]).build()
+
+    gate = stage.gate("undo b")
+    before = await make_engine(saga(gate.pass_through), **FAST_STOP)
+    handle = await before.start("s")
+    await gate.reached.wait()
+    await before.close()
+
+    after = await make_engine(saga(stage.does("undo b")))
+    result = await after.get(handle.id).result()
+    assert (result.status, stage.log) == ("failed", ["a", "b", "c", "undo b", "undo a"])
+
+
+async def test_c10_a_step_that_is_not_safe_is_not_repeated_by_a_restart(make_engine: MakeEngine) -> None:
+    stage = Stage()
+    gate = stage.gate("pay")
+    options: Any = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
+    before = await make_engine(one_step("s", gate.pass_through, **options).build(), **FAST_STOP)
+    handle = await before.start("s")
+    await gate.reached.wait()
+    await before.close()
+
+    after = await make_engine(one_step("s", stage.does("pay again"), **options).build())
+    blocked = await until_blocked(after.get(handle.id), "review")
+    assert stage.log == []
+    assert [row["kind"] async for row in after.reviews()] == ["indeterminate"]
+    await after.resolve(blocked["review_id"], "completed", result="paid", reason="it is on the statement")
+    assert (await after.get(handle.id).result()).output == "paid"
+
+
+async def test_b4_a_key_is_remembered_after_a_restart(make_engine: MakeEngine) -> None:
+    before = await make_engine(BookTrip())
+    first = await before.execute(BookTrip, Trip("Oslo"), idempotency_key="k")
+    await before.close()
+    trip = BookTrip()
+    after = await make_engine(trip)
+    again = await after.execute(BookTrip, Trip("Oslo"), idempotency_key="k")
+    assert (again.execution_id, again.output, trip.log) == (first.execution_id, Charge("F-Oslo/charge", 0), [])
+
+
+async def test_b7_history_and_results_outlive_the_process(make_engine: MakeEngine) -> None:
+    before = await make_engine(BookTrip())
+    result = await before.execute(BookTrip, Trip("nowhere"))
+    handle = before.get(result.execution_id)
+    kept = (await handle.status(), await handle.history())
+    await before.close()
+
+    after = await make_engine(worker=False)  # which has no code for it
+    found = after.get(result.execution_id)
+    assert (await found.status(), await found.history()) == kept
+    assert (await found.result()).compensated_steps == result.compensated_steps
+    assert [row["execution_id"] async for row in after.dlq()] == [result.execution_id]
+
+
+async def test_i1_a_decision_is_taken_after_a_restart(make_engine: MakeEngine) -> None:
+    stage = Stage()
+
+    def saga() -> object:
+        builder = SagaBuilder("s").approval("ok").step("then", stage.does("then"), depends_on=["ok"])
+        return builder.build()
+
+    before = await make_engine(saga())
+    handle = await before.start("s")
+    await until_blocked(handle, "approval")
+    await before.close()
+    after = await make_engine(saga())
+    assert [row["step_id"] async for row in after.reviews()] == ["ok"]
+    await after.get(handle.id).approve("ok")
+    assert (await after.get(handle.id).result()).succeeded
+    assert stage.log == ["then"]
+
+
+async def test_signals_and_timers_outlive_the_process(make_engine: MakeEngine) -> None:
+    def saga() -> object:
+        builder = SagaBuilder("s", output="paid").wait("nap", "20ms")
+        return builder.signal("paid", "paid", depends_on=["nap"]).build()
+
+    before = await make_engine(saga())
+    handle = await before.start("s")
+    await handle.signal("paid", 5)
+    await before.close()
+    after = await make_engine(saga())
+    assert (await after.get(handle.id).result()).output == 5
+
+
+async def test_b5_a_line_for_a_key_outlives_the_process(make_engine: MakeEngine) -> None:
+    stage = Stage()
+    gate = stage.gate("first")
+    before = await make_engine(one_step("s", gate.pass_through).build(), **FAST_STOP)
+    first = await before.start("s", concurrency_key="k")
+    await gate.reached.wait()
+    second = await before.start("s", concurrency_key="k")
+    await before.close()
+    after = await make_engine(one_step("s", stage.does("work")).build())
+    for handle in (first, second):
+        assert (await after.get(handle.id).result()).succeeded
+    assert stage.log == ["work", "work"]
+
+
+async def test_a3_a_changed_plan_is_refused_by_the_next_process(make_engine: MakeEngine) -> None:
+    before = await make_engine(chain("s", Stage(), "a").build())
+    await before.execute("s")
+    await before.close()
+    after = await make_engine(chain("s", Stage(), "a", "b").build())
+    with pytest.raises(DefinitionError) as refused:
+        await after.start("s")
+    assert "/steps/b" in str(refused.value)
+
+
+async def test_two_engines_share_the_work(make_engine: MakeEngine) -> None:
+    """Whoever starts an execution, any of them may be asked about it, and it is run once."""
+    stage = Stage()
+    one = await make_engine(one_step("s", stage.does("work")).build())
+    two = await make_engine(one_step("s", stage.does("work")).build())
+    handles = [await (one if n % 2 else two).start("s") for n in range(6)]
+    for handle in handles:
+        assert (await one.get(handle.id).result()).succeeded
+        assert (await two.get(handle.id).result()).succeeded
+    assert stage.count("work") == 6
+    assert await two.count() == {"succeeded": 6}
+
+
+async def test_a_submitter_needs_no_code(make_engine: MakeEngine) -> None:
+    """`worker=False` starts what others run."""
+    worker = await make_engine(BookTrip())
+    await worker.execute(BookTrip, Trip("Oslo"))  # now the definition is stored
+    submitter = await make_engine(worker=False)
+    result = await (await submitter.start("book-trip", {"city": "Rome", "cents": 3})).result()
+    assert result.output == {"id": "F-Rome/charge", "cents": 3}

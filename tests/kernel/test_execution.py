@@ -1,0 +1,81 @@
+"""An execution as a whole (A4, A6, B6, B20, B21): what it is pinned to, what it carries, how its end is told."""
+
+from tenuto.kernel import facts as f
+from tenuto.kernel.definition import content_hash
+from tenuto.kernel.events import ExecutionFinished, ExecutionStarted
+
+from .build import approval, step
+from .driver import EXECUTION, TENANT, Driver, given, raw
+from .rendering import START
+
+
+def ended(run: Driver) -> ExecutionFinished:
+    event = run.history[-1].event
+    assert isinstance(event, ExecutionFinished)
+    return event
+
+
+def test_a4_an_execution_is_pinned_to_one_version_of_one_definition() -> None:
+    run = given(step("a"), name="orders")
+    run.start()
+    event = run.history[0].event
+    assert isinstance(event, ExecutionStarted)
+    assert (event.definition, event.version, event.plan_hash) == ("orders", 1, content_hash(run.definition))
+    assert event.rules == run.state.rules > 0
+
+
+def test_a6_policies_of_a_definition_hold_for_all_of_it() -> None:
+    run = given(step("a"), step("b"), step("c"), mode="parallel", max_concurrency=2, timeout_ms=9_000)
+    run.start()
+    assert (len(run.open()), run.wake_at) == (2, 9_000)
+
+
+def test_b6_what_comes_with_a_start_is_recorded_and_carried() -> None:
+    run = given(step("a", when="context.correlation_id == 'root'"))
+    run.tell(
+        f.Start(
+            at=run.now,
+            execution=EXECUTION,
+            tenant=TENANT,
+            input=raw({"x": 1}),
+            headers={"X-Trace": "t"},
+            correlation_id="root",
+            target=("order", "7"),
+            priority="high",
+        )
+    )
+    event = run.history[0].event
+    assert isinstance(event, ExecutionStarted)
+    assert (event.correlation_id, event.target, event.headers) == ("root", ("order", "7"), {"X-Trace": "t"})
+    assert (run.state.correlation_id, run.state.priority) == ("root", "high")
+    assert run.open() == ["a/1"]
+
+
+def test_b21_an_end_says_when_and_why() -> None:
+    run = given(step("a"))
+    run.start()
+    run.tick_to(700)
+    run.fail("a")
+    assert run.history[-1].at == START + 700
+    error = ended(run).error
+    assert error is not None
+    assert (error.error_class, error.code, error.path) == ("NON_RETRYABLE", "non_retryable", "a")
+
+
+def test_b21_a_canceled_execution_has_no_error() -> None:
+    run = given(approval("ok"))
+    run.start()
+    run.cancel("drain")
+    assert (ended(run).status, ended(run).error) == ("canceled", None)
+
+
+def test_b1_b14_a_terminal_execution_hears_nothing_more() -> None:
+    run = given(step("a"))
+    run.start()
+    run.succeed("a")
+    before = len(run.history)
+    run.crash()
+    run.tick_to(1_000_000)
+    assert run.succeed("a", number=1) == f.Ignored("terminal")
+    assert isinstance(run.retry(), f.Refused)
+    assert len(run.history) == before
