@@ -20,7 +20,7 @@ from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
-from .handle import Batch, Handle, Link, Scope, check_word
+from .handle import Batch, Handle, Link, Scope, check_one_of, check_word
 from .kernel import facts as f
 from .kernel.address import fingerprint
 from .kernel.definition import ErrorClass, Priority, to_document
@@ -280,6 +280,8 @@ class Engine:
         }
         target = options.get("target")
         concurrency_key = options.get("concurrency_key")
+        priority = options.get("priority", "normal")
+        check_one_of(priority, Priority, "/priority")
         plan = program.plan
         if concurrency_key is None and plan.concurrency_key is not None:
             concurrency_key = _concurrency_key(plan, given.input, variables)
@@ -295,7 +297,7 @@ class Engine:
                 variables=variables,
                 correlation_id=options.get("correlation_id") or "",
                 target=target,
-                priority=options.get("priority", "normal"),
+                priority=priority,
                 concurrency_key=concurrency_key,
                 on_conflict=plan.definition.policies.on_conflict,
                 idempotency_key=key,
@@ -372,6 +374,7 @@ class Engine:
         self, review_id: str, resolution: Resolution, *, reason: str = "", result: object = None, again: bool = False
     ) -> None:
         """A person's word on a review. `retry` on a dead letter opens the next run of its execution."""
+        check_one_of(resolution, Resolution, "/resolution")
         execution_id = review_id.rpartition(".")[0]
         if not execution_id:
             raise NotFound(f"There is no review {review_id!r}.")

@@ -1,7 +1,7 @@
 """A hold on executions: `Handle` for one, `Batch` for many that were started together."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec import Raw
@@ -70,6 +70,12 @@ def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
     return InvalidTransition(message, code=answer.code, hint=hint)
 
 
+def check_one_of(word: str, words: object, where: str) -> None:
+    """Of a word that type checkers see to: whoever has it from elsewhere is told which there are."""
+    if word not in get_args(words):
+        raise InvalidInput.at(where, "unknown_word", f"{word!r} is none of {', '.join(get_args(words))}")
+
+
 def step_text(step: StepRef) -> str:
     return step if isinstance(step, str) else step_name(step)
 
@@ -91,6 +97,7 @@ class Handle(Generic[O_co]):
     ) -> SagaResult[O_co]:
         """Waits until it has settled: it is over, or waits for a person. `ResultTimeout` after `timeout`."""
         patience = None if timeout is None else milliseconds(timeout)
+        check_one_of(return_when, Until, "/return_when")
         link = self._link
         return SagaResult(await link.runtime.wait(link.scope.tenant, self.id, return_when, patience))
 
@@ -121,6 +128,8 @@ class Handle(Generic[O_co]):
 
     async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
         """`drain` awaits what runs, `terminate` awaits nothing, `compensate` undoes what was done. None: as defined."""
+        if mode is not None:
+            check_one_of(mode, CancelMode, "/mode")
         await self._command(f.Cancel(at=self._link.now, actor=self._actor, mode=mode, reason=reason))
 
     async def retry(self, *, from_step: StepRef | None = None, again: bool = False, reason: str) -> None:
@@ -164,6 +173,7 @@ class Handle(Generic[O_co]):
         usage: int = 0,
     ) -> Answered:
         """What came of a callback step. Says whether that changed anything, and if not why."""
+        check_one_of(error_class, ErrorClass, "/error_class")
         ref = await self._ref(step, attempt)
         link = self._link
         found = find_step((await link.read(self.id)).state, ref.path)

@@ -17,7 +17,7 @@ from tenuto.errors import (
 )
 
 from .conftest import MakeEngine, MakeHarness
-from .doubles import Stage, until, until_blocked
+from .doubles import Stage, ThreadGate, until, until_blocked
 from .sagas import BookTrip, CardDeclined, Order, OrderSaga, Shop, Trip, chain
 
 Policy = Literal[
@@ -369,22 +369,34 @@ async def test_e8_a_manual_undo_waits_for_consent(engine: Engine) -> None:
 
 
 async def test_e9_undos_go_before_everything_else_that_waits(make_engine: MakeEngine) -> None:
+    """One slot for async handlers, and it is taken. A step in a thread fails meanwhile: its saga's undo is next."""
     stage = Stage()
-    gate = stage.gate("broken", REFUSED)
-    failing = SagaBuilder("failing").step("a", stage.does("a"), compensate=stage.does("undo a"))
-    failing.step("broken", gate.pass_through, depends_on=["a"], retry=0)
+    slot, thread = stage.gate("slot"), ThreadGate()
+
+    def broken() -> None:
+        thread.pass_through()
+        raise REFUSED
 
     async def other(name: str) -> None:
         stage.log.append(name)
 
-    engine = await make_engine(failing.build(), SagaBuilder("other").step("work", other).build(), slots=1)
+    failing = SagaBuilder("failing").step("a", stage.does("a"), compensate=stage.does("undo a"))
+    failing.step("broken", broken, depends_on=["a"])
+    holding = SagaBuilder("holding").step("hold", slot.pass_through)
+    engine = await make_engine(
+        failing.build(), holding.build(), SagaBuilder("other").step("work", other).build(), slots=1
+    )
     first = await engine.start("failing")
-    await gate.reached.wait()
+    await thread.reached.wait()
+    second = await engine.start("holding")
+    await slot.reached.wait()
     rest = [await engine.start("other", "high", priority="high"), await engine.start("other", "normal")]
-    gate.open()
-    for handle in (first, *rest):
+    thread.open()
+    await until(first, lambda found: found["phase"] == "compensation")
+    slot.open()
+    for handle in (first, second, *rest):
         await handle.result()
-    assert stage.log == ["a", "broken", "undo a", "high", "normal"]
+    assert stage.log == ["a", "slot", "undo a", "high", "normal"]
 
 
 async def test_e9_an_undo_carries_a_key_of_its_own(engine: Engine) -> None:

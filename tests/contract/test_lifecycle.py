@@ -10,6 +10,7 @@ from tenuto import Engine, ExpandEach, Handle, NotDone, Outcome, Retry, SagaBuil
 from tenuto.errors import (
     CompensationRequiredError,
     IndeterminateError,
+    InvalidInput,
     InvalidTransition,
     NonRetryableError,
     NotFound,
@@ -121,6 +122,27 @@ async def test_b1_a_step_that_has_not_begun_is_pending_and_one_that_runs_is_runn
     ]
     gate.open()
     await handle.result()
+
+
+async def test_a_word_that_nobody_knows_is_refused(engine: Engine) -> None:
+    """Type checkers see it; what comes from elsewhere is checked all the same, and changes nothing."""
+    unknown: Any = "whatever"
+    engine.register(SagaBuilder("s").approval("ok").build())
+    handle = await engine.start("s")
+    blocked = await until_blocked(handle, "approval")
+    before = await handle.status()
+    attempts: list[Callable[[], Awaitable[Any]]] = [
+        lambda: handle.cancel(unknown),
+        lambda: engine.resolve(blocked["review_id"], unknown),
+        lambda: engine.start("s", priority=unknown),
+        lambda: handle.answer("ok", attempt=1, lease="x", error="no", error_class=unknown),
+        lambda: handle.result(return_when=unknown),
+    ]
+    for attempt in attempts:
+        with pytest.raises(InvalidInput, match="whatever"):
+            await attempt()
+    assert await handle.status() == before
+    assert sum((await engine.count()).values()) == 1
 
 
 # -- Pausing -----------------------------------------------------------------------------------------------------------

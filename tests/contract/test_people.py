@@ -184,16 +184,14 @@ async def test_a_person_says_what_became_of_an_unknown_effect(engine: Engine, wo
 
 
 async def test_a_review_is_resolved_once_and_only_by_words_that_fit(engine: Engine) -> None:
-    engine.register(
-        one_step("s", Stage().fails("a", CompensationRequiredError()), compensate=Stage().does("u")).build()
-    )
+    unsafe: Any = {"safety": "not_safe_to_retry", "compensate": Stage().does("undo")}
+    engine.register(one_step("s", Stage().fails("a", IndeterminateError()), **unsafe).build())
     result = await engine.execute("s")
     assert result.blocked is not None
     review = result.blocked["review_id"]
     assert review is not None
-    wrong: Any = "perhaps"
     with pytest.raises(InvalidTransition) as refused:
-        await engine.resolve(review, wrong)
+        await engine.resolve(review, "approved")
     assert refused.value.code == "bad_resolution"
     await engine.resolve(review, "compensate")
     assert (await engine.get(result.execution_id).result()).status == "failed"

@@ -597,3 +597,20 @@ def test_what_is_kept_begins_a_run_with_no_attempt_counted() -> None:
     run.retry()
     assert (run.step("s/t/a").tries, run.step("s/n#1").tries) == (0, 0)
     assert run.open() == ["z/2"]
+
+
+def test_what_a_flow_completed_before_it_begins_again_stays_completed() -> None:
+    run = given(
+        step("a", on_success="n"),
+        step("n", foreach="[1, 2]", on_success="s"),
+        scope("s", step("x"), on_success="z"),
+        step("z"),
+        mode="flow",
+    )
+    run.start()
+    run.succeed("a@1", "n#0@1", "n#1@1", "s@1/x")
+    run.fail("z@1")
+    run.retry()
+    assert run.open() == ["z@1/2"]
+    statuses = run.statuses()
+    assert (statuses["a@1"], statuses["n@1"], statuses["n#0@1"]) == ("succeeded", "succeeded", "succeeded")

@@ -238,9 +238,11 @@ class Monitor:
             step = find_step(state, path)
             if step is None or path in scope_at(state, parent_of(path)).superseded:
                 continue  # a clone that is closed keeps no counters, a step that was replaced needs none
-            kept = (step.number, step.tries, step.losses, step.generation, step.open and step.open.ref)
-            counted = (track.numbers["forward"], len(track.failures), track.losses, track.generation, track.open)
+            kept = (step.number, step.generation, step.open and step.open.ref)
+            counted = (track.numbers["forward"], track.generation, track.open)
             require(kept == counted, "counters equal counts", f"{path}: kept {kept}, counted {counted}")
+            tried = (step.tries, step.losses), (len(track.failures), track.losses)
+            require(step.done or tried[0] == tried[1], "counters equal counts", f"{path}: kept, counted {tried}")
             kept_undo = (step.undo_number, step.undo_tries, step.undo_losses)
             counted_undo = (track.numbers["compensate"], track.undo_failures, track.undo_losses)
             require(kept_undo == counted_undo, "counters equal counts", f"{path}: {kept_undo}, not {counted_undo}")

@@ -5,7 +5,7 @@ from tenuto.kernel.address import Phase, Ref, parent_of
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
 
-from .nodes import close_step, complete, opened, reached, unqueue
+from .nodes import close_step, complete, leave_queue, opened, reached, unqueue
 from .parts import (
     PROBE_TIMERS,
     clear_timer,
@@ -240,6 +240,7 @@ def after_failure(
         return
     if phase == "forward":
         step.failure = failure
+        leave_queue(state, step)
     match verdict:
         case "retry" | "probe":
             set_status(step, "retrying")

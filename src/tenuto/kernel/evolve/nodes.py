@@ -205,7 +205,6 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
         close_clone(state, fan_at(state, clone[0]), clone[1], step)
         return
     scope = scope_at(state, parent_of(path))
-    unqueue(scope, step.node.index)
     optional = step.node.step.failure_mode == "continue"
     failed_skip = status == "skipped" and step.failure is not None and not optional
     leave_scope(state, scope, step.node, path, status, poison=poison or failed_skip)
@@ -223,8 +222,6 @@ def note_compensable(state: Execution, step: StepState) -> None:
 def close_clone(state: Execution, fan: FanState, index: int, step: StepState) -> None:
     fan.remaining -= 1
     fan.active -= 1
-    if index in fan.queue:
-        fan.queue.remove(index)
     match step.status:
         case "succeeded":
             fan.succeeded += 1

@@ -26,6 +26,7 @@ from .nodes import (
     enter,
     fill_ready,
     fold_clone,
+    leave_queue,
     leave_scope,
     leave_superseded,
     locate,
@@ -54,6 +55,7 @@ def step_expired(state: Execution, event: e.StepExpired) -> None:
     step = step_at(state, event.path)
     end_attempt(state, step)
     stop_waiting(state, step)
+    leave_queue(state, step)
     step.failure = event.failure
     for kind in STEP_TIMERS:
         clear_timer(state, kind, event.path)
