@@ -125,9 +125,16 @@ class StepResult:
             "latency_ms": self.latency_ms,
             "error_class": self.error_class,
             "error": self.error,
+            "result": self._told(self._done_seq()),
             "compensated": self.compensated,
+            "compensation_result": self._told(self._undo_seq()),
             "compensation_error": self.compensation_error,
         }
+
+    def _told(self, seq: int) -> Any:
+        """A result as plain JSON, for those who do not know its type."""
+        entry = self._entry(seq)
+        return None if entry is None else _plain(result_of(entry.event))
 
     def __repr__(self) -> str:
         return f"<StepResult {self.id} {self.status}>"
@@ -259,6 +266,11 @@ class _FanResult(StepResult):
     @property
     def clones(self) -> Sequence[StepResult]:
         return _Clones(self._reading, self._fan)
+
+    def to_dict(self) -> dict[str, Any]:
+        clones = [clone.to_dict() for clone in self.clones]
+        results = {name: [clone[name] for clone in clones] for name in ("result", "compensation_result")}
+        return {**super().to_dict(), **results}
 
     def _failure(self) -> e.Failure | None:
         return self._fan.failure

@@ -3,9 +3,12 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
+
+import apsw
+import asyncpg
 
 from tenuto import EventContext, Handle, SagaEvents, SagaResult
 from tenuto.errors import ResultTimeout
@@ -134,6 +137,28 @@ class Heard(SagaEvents):
     def on_completed(self, ctx: EventContext, result: SagaResult[Any]) -> None:
         self.result = result
         self._note(ctx, "completed", result.status)
+
+
+@asynccontextmanager
+async def transaction(url: str) -> AsyncIterator[Any]:
+    """A connection of the caller's own to the engine's database, in a transaction. None where there is no database."""
+    if url.startswith("sqlite"):
+        database = apsw.Connection(url.removeprefix("sqlite:///"))
+        database.set_busy_timeout(10_000)
+        try:
+            with database:
+                yield database
+        finally:
+            database.close()
+    elif url.startswith("postgresql"):
+        connection = await asyncpg.connect(url)
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            await connection.close()
+    else:
+        yield None
 
 
 async def until(handle: Handle[Any], ready: Callable[[Any], object]) -> Any:

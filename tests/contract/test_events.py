@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import pytest
 
-from tenuto import Engine, EventContext, FromStep, SagaBuilder, SagaContext, SagaEvents, SagaReport
+from tenuto import (
+    Engine,
+    EventContext,
+    ExpandEach,
+    FromStep,
+    SagaBuilder,
+    SagaContext,
+    SagaEvents,
+    SagaReport,
+    StepInputs,
+)
 from tenuto.errors import IndeterminateError, NonRetryableError, TransientError
 
 from .conftest import MakeEngine, MakeHarness
@@ -308,8 +318,26 @@ async def test_e16_a_report_is_for_people_and_for_programs(engine: Engine) -> No
     assert (told["failed_steps"], told["compensated_steps"]) == (["b"], ["a"])
     assert [step["step_id"] for step in told["steps"]] == ["a", "b", "c"]
     assert told["steps"][1]["error_class"] == "NON_RETRYABLE"
+    assert [(step["result"], step["compensation_result"]) for step in told["steps"]] == [
+        ("a", 7),
+        (None, None),
+        (None, None),
+    ]
     assert told["started_at"] <= told["completed_at"]
     assert (list(report.failed_steps), list(report.compensated_steps)) == (["b"], ["a"])
+
+
+async def test_e16_a_report_of_a_fan_out_has_the_results_of_its_clones(engine: Engine) -> None:
+    async def work(item: int) -> Flight:
+        return Flight(f"F{item}")
+
+    builder = SagaBuilder("s").step("work", work, compensate=Stage().does("undone"))
+    engine.register(builder.step("fail", Stage().fails("x", NonRetryableError()), depends_on=["work"]).build())
+    result = await engine.execute("s", StepInputs({"work": ExpandEach([1, 2])}))
+    (work_told, _) = json.loads(json.dumps(result.report().to_dict()))["steps"]
+    assert work_told["result"] == [{"pnr": "F1"}, {"pnr": "F2"}]
+    assert work_told["compensation_result"] == ["undone", "undone"]
+    assert "2 of 2 clones" in str(result.report())
 
 
 async def test_e16_without_an_output_the_last_result_is_the_output(engine: Engine) -> None:

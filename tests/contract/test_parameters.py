@@ -46,7 +46,7 @@ from tenuto.errors import (
 )
 
 from .conftest import MakeEngine
-from .doubles import Stage
+from .doubles import Stage, transaction
 from .sagas import FAST, Flight, Trip, one_step
 
 # -- What a step is given ----------------------------------------------------------------------------------------------
@@ -437,6 +437,21 @@ async def test_progress_is_given_to_the_next_attempt(engine: Engine) -> None:
     assert seen == [None, {"page": 1}, {"page": 2}]
 
 
+async def test_progress_is_shown(engine: Engine) -> None:
+    gate = Stage().gate("a")
+
+    async def work(ctx: SagaContext) -> None:
+        await ctx.heartbeat(progress={"page": 3})
+        await gate.pass_through()
+
+    engine.register(one_step("s", work).build())
+    handle = await engine.start("s")
+    await gate.reached.wait()
+    assert (await handle.status())["steps"][0]["progress"] == {"page": 3}
+    gate.open()
+    assert (await handle.result()).succeeded
+
+
 async def test_a_handler_in_a_thread_beats_too(engine: Engine) -> None:
     seen: list[Any] = []
 
@@ -476,21 +491,22 @@ async def test_a_heartbeat_tells_of_a_pause_and_of_a_cancel(engine: Engine) -> N
     assert [(beats[0].paused, beats[0].cancelled), beats[1].cancelled, beats[2]] == [(True, False), True, True]
 
 
-async def test_once_is_true_once_per_step(engine: Engine) -> None:
-    """On `memory://` there is no transaction to be part of: then the key counts as used when the block ends well."""
+async def test_once_is_true_once_per_step(engine: Engine, url: str) -> None:
+    """In the caller's own transaction, where there is a database; what is rolled back was not used."""
     firsts: list[bool] = []
 
     async def work(ctx: SagaContext) -> None:
-        async with ctx.once(None) as first:
+        async with transaction(url) as connection, ctx.once(connection) as first:
             firsts.append(first)
-        if ctx.attempt == 1:
-            raise TransientError
+            if ctx.attempt == 1:
+                raise TransientError("rolled back")
+        if ctx.attempt == 2:
+            raise TransientError("after it was committed")
 
     engine.register(one_step("s", work, retry=FAST).build())
-    if engine.url.startswith("memory"):
-        await engine.execute("s")
-        await engine.execute("s")
-        assert firsts == [True, False, True, False]
+    for _ in range(2):
+        assert (await engine.execute("s")).succeeded
+    assert firsts == [True, True, False] * 2
 
 
 # -- Types -------------------------------------------------------------------------------------------------------------

@@ -217,6 +217,27 @@ async def test_reviews_are_listed_together_and_filtered(engine: Engine) -> None:
     assert [row["kind"] async for row in engine.reviews(definition="halts")] == ["compensation"]
 
 
+async def test_an_escalation_pauses_until_a_person_has_looked(make_harness: MakeHarness) -> None:
+    """When errors pile up, as the definition says. There is nothing more that the engine does by itself."""
+    stage = Stage()
+    for word in ("retry", "resume"):
+        t = await make_harness()
+        t.handler("a", stage.does("a", *[TransientError("no network")] * 4))
+        task = {"step_id": "a", "handler": "a", "idempotency_strategy": "SAFE_TO_RETRY"}
+        policies = {"escalation": {"errors": 2}}
+        await t.apply({"name": "doc", "steps": [{**task, "retry_policy": {"max_attempts": 9}}], "policies": policies})
+        result = await t.execute("doc")
+        handle = t.get(result.execution_id)
+
+        assert (result.status, result.blocked and result.blocked["reason"]) == ("paused", "paused")
+        assert (await handle.status())["pause_reason"] == "escalated"
+        (review,) = [row async for row in t.reviews()]
+        assert (review["kind"], result.blocked and result.blocked["review_id"]) == ("escalation", review["id"])
+        await (handle.resume() if word == "resume" else t.resolve(review["id"], "retry", reason="the network is back"))
+        assert [row async for row in t.reviews()] == []
+        assert (await handle.result()).succeeded
+
+
 # -- Dead letters ------------------------------------------------------------------------------------------------------
 
 DEAD: dict[str, tuple[Exception, int]] = {

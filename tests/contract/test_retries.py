@@ -13,6 +13,7 @@ from tenuto.errors import (
     DefinitionError,
     DependencyFailedError,
     IndeterminateError,
+    InvalidInput,
     NonRetryableError,
     RateLimitedError,
     RetryableError,
@@ -88,6 +89,26 @@ async def test_c2_an_ordinary_exception_is_classified_by_its_type(
     engine.register(one_step("s", Stage().fails("a", error), retry=0).build())
     work = (await engine.execute("s")).steps["work"]
     assert work.error_class == error_class
+
+
+async def exits() -> None:
+    raise SystemExit(3)
+
+
+async def interrupts_itself() -> None:
+    raise asyncio.CancelledError
+
+
+def exits_in_a_thread() -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("function", [exits, interrupts_itself, exits_in_a_thread])
+async def test_c2_what_would_end_a_process_ends_the_step(engine: Engine, function: Any) -> None:
+    engine.register(one_step("s", function, retry=0).build(), one_step("t", Stage().does("alive")).build())
+    result = await engine.execute("s")
+    assert (result.status, result.steps["work"].status) == ("failed", "failed")
+    assert (await engine.execute("t")).output == "alive"
 
 
 TABLES: list[tuple[dict[Any, Any], dict[Any, Any], Exception, str]] = [
@@ -489,6 +510,24 @@ async def test_a_limit_bounds_all_steps_that_name_it(engine: Engine) -> None:
     for handle in handles:
         assert (await handle.result()).results_of("send") == [1] * 5
     assert peak == 2
+
+
+async def test_a_limit_can_be_lifted_and_must_make_sense(engine: Engine) -> None:
+    gate = Stage().gate("a")
+    engine.register(one_step("s", gate.pass_through, limits=["bank"]).build())
+    await engine.limit("bank", concurrency=1)
+    handles = [await engine.start("s") for _ in range(2)]
+    await gate.reached.wait()
+    await until_blocked(handles[1], "limit")
+    await engine.limit("bank")
+    await until(handles[1], lambda found: found["blocked"] is None)
+    gate.open()
+    for handle in handles:
+        assert (await handle.result()).succeeded
+    for wrong in ({"concurrency": 0}, {"rate": "often"}, {"rate": "0/s"}):
+        options: Any = wrong
+        with pytest.raises(InvalidInput):
+            await engine.limit("bank", **options)
 
 
 async def test_a_rate_bounds_how_many_start_in_a_time(make_harness: MakeHarness) -> None:

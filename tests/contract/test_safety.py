@@ -99,6 +99,15 @@ async def test_c9_what_a_guard_found_done_is_not_made_again(engine: Engine) -> N
     assert stage.log == ["work", "probe"]
 
 
+async def test_c9_a_pending_guard_is_asked_again(engine: Engine) -> None:
+    stage = Stage()
+    options: Any = {"safety": "safe_to_retry_with_guard", "retry": FAST}
+    answers = probe(stage, Pending(retry_after="1ms"), Pending(retry_after="1ms"), Done("found"))
+    engine.register(one_step("s", stage.does("work", TransientError()), guard=answers, **options).build())
+    assert (await engine.execute("s")).output == "found"
+    assert stage.log == ["work", "probe", "probe", "probe"]
+
+
 async def test_c9_a_guard_that_does_not_know_asks_a_person(engine: Engine) -> None:
     stage = Stage()
     options: Any = {"safety": "safe_to_retry_with_guard", "retry": FAST}

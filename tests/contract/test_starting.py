@@ -188,6 +188,44 @@ async def test_b5_the_callers_key_goes_before_the_definitions(engine: Engine) ->
     assert (await second.result()).succeeded
 
 
+async def test_b5_a_retry_asks_for_the_key_again(engine: Engine) -> None:
+    stage = Stage()
+    gate = stage.gate("other")
+
+    async def work(name: str) -> None:
+        if name == "other":
+            await gate.pass_through()
+        elif "mended" not in stage.log:
+            raise NonRetryableError
+        stage.log.append(name)
+
+    engine.register(one_step("s", work).build())
+    failed = await engine.start("s", "failed", concurrency_key="k")
+    assert (await failed.result()).status == "failed"
+    with pytest.raises(NotFound):
+        await failed.retry(from_step="nobody", reason="a refused retry keeps no key")
+    other = await engine.start("s", "other", concurrency_key="k")
+    await gate.reached.wait()
+    stage.log.append("mended")
+    await failed.retry(reason="again")
+    await until_blocked(failed, "concurrency_key")
+    gate.open()
+    assert (await other.result()).succeeded
+    assert (await failed.result()).succeeded
+    assert stage.log == ["mended", "other", "other", "failed"]
+
+
+async def test_b5_a_key_that_was_seen_is_answered_before_a_conflict(engine: Engine) -> None:
+    saga, gates = keyed(Stage(), on_conflict="reject")
+    engine.register(saga)
+    given = {"order": "1", "name": "a"}
+    first = await engine.start("keyed", given, idempotency_key="once")
+    again = await engine.start("keyed", given, idempotency_key="once")
+    assert first.id == again.id
+    gates["a"].open()
+    assert (await first.result()).succeeded
+
+
 async def test_b5_an_execution_is_about_an_object(engine: Engine) -> None:
     engine.register(BookTrip())
     handle = await engine.start(BookTrip, Trip("Oslo"), target=("Invoice", "i-7"))

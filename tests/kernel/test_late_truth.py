@@ -141,3 +141,17 @@ def test_a_late_answer_in_a_closing_scope_counts() -> None:
     run.fail("s/b")
     run.succeed("s/a", number=1)
     assert run.open() == ["s/a:undo/1"]
+
+
+def test_a_late_answer_of_a_step_that_queues_for_a_slot_counts() -> None:
+    run = given(step("a"), step("b"), step("c"), mode="parallel", max_concurrency=1)
+    run.start()
+    run.time_out("a")
+    run.time_out("b")
+    run.tick_to(1_000)
+    assert run.open() == ["c/1"], "the others queue"
+    run.succeed("a", number=1)
+    run.succeed("c")
+    assert run.open() == ["b/2"]
+    run.succeed("b")
+    assert run.status == "succeeded"

@@ -614,3 +614,38 @@ def test_what_a_flow_completed_before_it_begins_again_stays_completed() -> None:
     assert run.open() == ["z@1/2"]
     statuses = run.statuses()
     assert (statuses["a@1"], statuses["n@1"], statuses["n#0@1"]) == ("succeeded", "succeeded", "succeeded")
+
+
+@pytest.mark.parametrize(("clone", "status"), [("fails", "failed"), ("succeeds", "succeeded")])
+def test_a_fan_out_behind_which_a_flow_begins_again_stays_as_it_was(clone: str, status: str) -> None:
+    run = given(step("n", foreach="[1, 2]", on_success="z"), step("z"), mode="flow")
+    run.start()
+    run.succeed("n#0@1")
+    if clone == "fails":
+        run.fail("n#1@1")
+    else:
+        run.succeed("n#1@1")
+        run.fail("z@1")
+    run.retry(start="z")
+    assert run.open() == ["z@1/1" if clone == "fails" else "z@1/2"]
+    assert run.statuses()["n@1"] == status
+
+
+def test_what_a_nested_flow_completed_before_it_begins_again_stays_completed() -> None:
+    run = given(
+        scope(
+            "f",
+            step("a", on_success="n"),
+            step("n", foreach="[1, 2]", on_success="s"),
+            scope("s", step("x"), on_success="z"),
+            step("z"),
+            mode="flow",
+        ),
+    )
+    run.start()
+    run.succeed("f/a@1", "f/n#0@1", "f/n#1@1", "f/s@1/x")
+    run.fail("f/z@1")
+    run.retry()
+    assert run.open() == ["f/z@1/2"]
+    statuses = run.statuses()
+    assert (statuses["f/a@1"], statuses["f/n@1"], statuses["f/n#0@1"]) == ("succeeded", "succeeded", "succeeded")

@@ -488,3 +488,62 @@ def test_in_a_new_round_of_a_layered_scope_a_planners_children_run_too() -> None
     run.tick()
     assert run.open() == ["w/a/2", "w/x/2"]
     assert run.run_out() == "succeeded"
+
+
+def test_a_superseded_child_does_not_run_again_when_what_stands_before_it_is_done() -> None:
+    run = planned(step("a", undo=True), step("b"), mode="sequence", failure_mode="continue", timeout_ms=1_000)
+    run.succeed("a")
+    run.fail("b")
+    assert run.open() == [], "one of two is not most"
+    assert run.status == "succeeded"
+    run = planned(
+        step("x"), step("a", undo=True), step("b"), mode="sequence", failure_mode="continue", timeout_ms=1_000
+    )
+    run.fail("x")
+    run.succeed("a")
+    run.fail("b")
+    run.planned(step("c"))
+    run.tick()
+    run.succeed("c")
+    run.undo("a")
+    assert run.status == "failed"
+    run.retry()
+    run.succeed("a")
+    assert run.status == "succeeded"
+    assert {path: run.step(path).number for path in "xabc"} == {"x": 1, "a": 2, "b": 1, "c": 1}
+
+
+def test_a_superseded_child_of_a_layer_does_not_hold_up_the_next_one() -> None:
+    run = given(
+        step("a", undo=True),
+        step("b", after=("a",)),
+        step("c", after=("b",)),
+        step("d", after=("a",)),
+        planner="p",
+        mode="dag",
+        scheduling="layered",
+        max_replans=1,
+        timeout_ms=1_000,
+    )
+    run.start()
+    many = scope("m", *(step(f"t{i}") for i in range(11)), mode="parallel", failure_mode="continue")
+    run.planned(many)
+    for i in range(11):
+        run.fail(f"m/t{i}")
+    run.succeed("a")
+    run.skip_lines()
+    run.fail("b")
+    run.planned(step("z"))
+    run.succeed("d")
+    run.expect("""
+        failed b/1 NON_RETRYABLE -> fail
+        added .:plan/2 1 instead of b + z/1
+        ok d/1
+        closed c failed_upstream
+    """)
+    run.tick()
+    run.succeed("z")
+    run.undo("a")
+    run.retry()
+    assert run.run_out() == "succeeded"
+    assert {path: run.step(path).number for path in "abd"} == {"a": 2, "b": 1, "d": 1}

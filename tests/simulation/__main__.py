@@ -11,7 +11,7 @@ from .planted import hunt_all
 from .run import CORPUS, Report, corpus, run_seed, run_seeds
 from .situations import SITUATIONS, never_reached
 
-DEFAULT_SEEDS = 6_000
+DEFAULT_SEEDS = 8_000
 MAX_SHOWN = 3
 
 

@@ -6,7 +6,6 @@ Nothing here knows what the kernel recorded. A handler begins, perhaps makes its
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
 
 import msgspec
 from msgspec import Raw
@@ -204,6 +203,3 @@ def timeout_of(state: Execution, ref: Ref) -> int:
     if ref.phase == "compensate":
         return undo_policy(step, POLICIES[state.plan.definition.policies.compensation].max_attempts).timeout_ms
     return step.retry_policy.timeout_ms
-
-
-Fate = Literal["runs", "killed", "frozen"]

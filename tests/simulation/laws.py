@@ -1,6 +1,6 @@
 """What must be true of a state, whatever led to it: its counters, its timers, and that somebody will go on with it."""
 
-from tenuto.kernel.address import ROOT, Ref, clone_path, fan_of, parent_of
+from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of
 from tenuto.kernel.decide.turn import may_start
 from tenuto.kernel.state import (
     CLONE_LIVE,
@@ -218,7 +218,3 @@ def check_is_over(state: Execution, steps: list[StepState]) -> None:
     require(state.wake_at is None, "nothing is open after the end", state.wake_at)
     open_steps = [step.path for step in steps if step.open is not None]
     require(not open_steps, "nothing is open after the end", open_steps)
-
-
-def clones(fan: FanState) -> list[str]:
-    return [clone_path(fan.path, index) for index in range(fan.count)]

@@ -5,17 +5,20 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.state import Execution
 
-from .effects import LEASE_MS, generation_of, node_of, timeout_of
+from .effects import LEASE_MS, Call, generation_of, key_of, node_of, timeout_of
 
 if TYPE_CHECKING:
     from .world import World
 
 
+LONGEST_CALLBACK_MS = 2_500
 NEVER_TAKES = 1.0  # a bus that refuses for ever, in the quiet phase too: its attempts end by their cap
 
 
@@ -44,6 +47,33 @@ def draw_manners(rng: Random) -> Manners:
     )
 
 
+@dataclass(frozen=True)
+class Directive:
+    """What is published: all that somebody behind the bus knows of the attempt."""
+
+    ref: Ref
+    key: str
+    generation: int
+    lease: str
+    timeout: int
+    callback: bool
+    awaited: bool  # whether a time-out will say so if no result comes
+
+
+def directive(state: Execution, ref: Ref) -> Directive:
+    node = node_of(state, ref.path)
+    callback = ref.phase == "forward" and not node.is_scope and node.step.completion == "callback"
+    return Directive(
+        ref=ref,
+        key=key_of(state, ref, ref.phase),
+        generation=generation_of(state, ref.path),
+        lease=lease_id(state.id, ref),
+        timeout=timeout_of(state, ref),
+        callback=callback,
+        awaited=callback and node.step.result_timeout_ms is not None,
+    )
+
+
 class Outside:
     """The relay that publishes directives, and the workers behind the bus. It outlives every worker of the engine."""
 
@@ -57,8 +87,11 @@ class Outside:
     def _happens(self, share: float) -> bool:
         return self.world.hostile and self.rng.random() < share
 
-    def _later(self, delay: int, action: Callable[[], None]) -> None:
-        self.world.after(delay, action)
+    def _mail(self, delay: int, make: Callable[[], f.Fact]) -> None:
+        """Sent in a while, and stamped when it arrives."""
+        self.world.after(delay, lambda: self.world.mail(make()))
+
+    # -- The relay -----------------------------------------------------------------------------------------------------
 
     def publish(self, state: Execution, ref: Ref) -> None:
         """The outbox row was written with the grant: from now on the directive is on its way."""
@@ -66,74 +99,72 @@ class Outside:
             return
         self.published[ref] = None
         delay = self.rng.randint(0, 30)
-        unsafe = self._is_unsafe(state, ref)
         if self._happens(self.manners.refuses) or self.manners.refuses == NEVER_TAKES:
-            failure = f.Failed(error_class=self.manners.refusal, code="nack")
-            self._later(delay, lambda: self._mail(f.DispatchRefused(at=self.world.clock(), ref=ref, failure=failure)))
+            self._refuse(delay, ref, f.Failed(error_class=self.manners.refusal, code="nack"))
             return
         if self._happens(self.manners.unconfirmed):
-            failure = f.Failed(error_class="INDETERMINATE", code="unconfirmed")
             self.world.sometimes("dispatch unconfirmed but delivered")
-            self._later(delay, lambda: self._mail(f.DispatchRefused(at=self.world.clock(), ref=ref, failure=failure)))
+            self._refuse(delay, ref, f.Failed(error_class="INDETERMINATE", code="unconfirmed"))
         else:
-            self._later(delay, lambda: self._mail(f.Dispatched(at=self.world.clock(), ref=ref)))
-        generation = generation_of(state, ref.path)
-        self._later(delay + self.rng.randint(0, 20), lambda: self._receive(state, ref, generation, unsafe=unsafe))
+            self._mail(delay, lambda: f.Dispatched(at=self.world.clock(), ref=ref))
+        sent = directive(state, ref)
+        self.world.after(delay + self.rng.randint(0, 20), lambda: self._receive(state, sent))
 
-    def _is_unsafe(self, state: Execution, ref: Ref) -> bool:
-        return ref.phase == "forward" and node_of(state, ref.path).step.safety == "NOT_SAFE_TO_RETRY"
+    def _refuse(self, delay: int, ref: Ref, failure: f.Failed) -> None:
+        self._mail(delay, lambda: f.DispatchRefused(at=self.world.clock(), ref=ref, failure=failure))
 
-    def _mail(self, fact: f.Fact) -> None:
-        self.world.mail(fact)
+    # -- Behind the bus ------------------------------------------------------------------------------------------------
 
-    def _receive(self, state: Execution, ref: Ref, generation: int, *, unsafe: bool) -> None:
-        """Somebody behind the bus takes the directive and works on it."""
+    def _receive(self, state: Execution, sent: Directive) -> None:
+        """Somebody takes the directive and works on it."""
         world = self.world
-        call = world.handlers.script(state, ref)
-        lease = lease_id(state.id, ref)
-        world.begins(state, ref, call.key, generation)
-        node = node_of(state, ref.path)
-        callback = ref.phase == "forward" and not node.is_scope and node.step.completion == "callback"
-        if callback and not self._happens(self.manners.loses):
-            self._answer(self.rng.randint(0, 50), lambda: f.Acked(at=world.clock(), ref=ref, lease=lease))
-        limit = timeout_of(state, ref)
-        if not callback and self._happens(self.manners.loses):
-            self.world.sometimes("worker of a queue lost")
-            lost = self.rng.randint(0, limit) + LEASE_MS
-            self._later(lost, lambda: self._mail(f.Lost(at=world.clock(), refs=(ref,), lease_ms=LEASE_MS)))
-            return
-        delay = min(call.duration, 2_500) if callback else call.duration
-        if call.applies:
-            self._later(min(call.apply_after, delay), lambda: world.applies(call))
-        if not callback and call.duration > limit:
-            outcome: f.Outcome = f.TimedOut()
-            self._answer(limit, lambda: self._reported(ref, outcome, lease))
-            return
-        has_timer = callback and (node.step.result_timeout_ms is not None or node.step.ack_timeout_ms is not None)
-        if has_timer and call.duration > 2_500 and node.step.result_timeout_ms is not None:
-            return  # it hangs: the time-out will say so
-        if has_timer and node.step.result_timeout_ms is not None and self._happens(self.manners.loses):
-            return
-        if self._happens(self.manners.slow):
-            delay += self.rng.randint(0, 4_000)
-        self._answer(delay, lambda: self._reported(ref, call.outcome, lease))
+        call = world.handlers.script(state, sent.ref)
+        call.key = sent.key
+        world.begins(state, sent.ref, sent.key, sent.generation)
+        if sent.callback:
+            self._work_for_callback(sent, call)
+        elif self._happens(self.manners.loses):
+            world.sometimes("worker of a queue lost")
+            lost = self.rng.randint(0, sent.timeout) + LEASE_MS
+            self._mail(lost, lambda: f.Lost(at=world.clock(), refs=(sent.ref,), lease_ms=LEASE_MS))
+        else:
+            self._work_for_queue(sent, call)
 
-    def _reported(self, ref: Ref, outcome: f.Outcome, lease: str) -> f.Reported:
-        fact = f.Reported(at=self.world.clock(), ref=ref, outcome=outcome, worker="outside", lease=lease)
+    def _work_for_callback(self, sent: Directive, call: Call) -> None:
+        clock = self.world.clock
+        if not self._happens(self.manners.loses):
+            acked = self.rng.randint(0, 50)
+            self._answer(acked, lambda: f.Acked(at=clock(), ref=sent.ref, lease=sent.lease))
+        delay = min(call.duration, LONGEST_CALLBACK_MS)
+        self._apply(call, delay)
+        hangs = call.duration > LONGEST_CALLBACK_MS or self._happens(self.manners.loses)
+        if not (hangs and sent.awaited):
+            delay += self.rng.randint(0, 4_000) if self._happens(self.manners.slow) else 0
+            self._answer(delay, lambda: self._reported(sent, call.outcome))
+
+    def _work_for_queue(self, sent: Directive, call: Call) -> None:
+        self._apply(call, call.duration)
+        if call.duration > sent.timeout:
+            self._answer(sent.timeout, lambda: self._reported(sent, f.TimedOut()))
+            return
+        delay = call.duration + (self.rng.randint(0, 4_000) if self._happens(self.manners.slow) else 0)
+        self._answer(delay, lambda: self._reported(sent, call.outcome))
+
+    def _apply(self, call: Call, duration: int) -> None:
+        if call.applies:
+            self.world.after(min(call.apply_after, duration), lambda: self.world.applies(call))
+
+    def _reported(self, sent: Directive, outcome: f.Outcome) -> f.Reported:
+        fact = f.Reported(at=self.world.clock(), ref=sent.ref, outcome=outcome, worker="outside", lease=sent.lease)
         self.answered.append(fact)
         return fact
 
     def _answer(self, delay: int, make: Callable[[], f.Acked | f.Reported]) -> None:
-        self._later(delay, lambda: self._mail(make()))
+        """Once, or twice, or once more by somebody who has no lease."""
+        self._mail(delay, make)
         if self._happens(self.manners.doubles):
             self.world.sometimes("callback doubled")
-            self._later(delay + self.rng.randint(0, 2_000), lambda: self._mail(make()))
+            self._mail(delay + self.rng.randint(0, 2_000), make)
         if self._happens(self.manners.forges):
             self.world.sometimes("callback with a forged lease")
-            self._later(delay, lambda: self._forge(make()))
-
-    def _forge(self, fact: f.Acked | f.Reported) -> None:
-        if isinstance(fact, f.Acked):
-            self._mail(f.Acked(at=fact.at, ref=fact.ref, lease="forged"))
-        else:
-            self._mail(f.Reported(at=fact.at, ref=fact.ref, outcome=fact.outcome, lease="forged"))
+            self._mail(delay, lambda: msgspec.structs.replace(make(), lease="forged"))

@@ -38,7 +38,6 @@ DELAYS: dict[ErrorClass, tuple[int, int]] = {  # the first delay and the longest
 HONOURS_RETRY_AFTER: tuple[ErrorClass, ...] = ("RATE_LIMITED", "DEPENDENCY_FAILED")
 
 AFTER_THE_END = (e.RunOpened, e.HoldChanged, e.ReviewResolved)
-PROBES = ("guard", "reconcile")
 
 
 def require(condition: object, law: str, detail: object) -> None:

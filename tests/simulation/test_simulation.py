@@ -9,7 +9,7 @@ from .run import corpus, run_seed
 from .situations import SITUATIONS
 
 SHARDS = 4
-SEEDS_PER_SHARD = 150
+SEEDS_PER_SHARD = 400
 
 
 def test_seeds_that_found_something_hold() -> None:

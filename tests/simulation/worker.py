@@ -6,6 +6,7 @@ answered, when the commit of their event is acknowledged; after a failed commit 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tenuto.kernel import events as e
@@ -143,7 +144,7 @@ class Worker:
         for item in lost:
             fact = item.envelope.fact
             if item.envelope.source == "mail":
-                self.after(world.latency(), lambda envelope=item.envelope: world.deliver(envelope))  # type: ignore[misc]
+                self.after(world.latency(), partial(world.deliver, item.envelope))
             elif item.envelope.source == "local" and not isinstance(fact, f.Begun):
                 self.handle(item.envelope, item.then)
         world.watch_clock(self)
@@ -176,7 +177,7 @@ class Worker:
         for key in keys:
             effect = self.state.agenda.get(key)
             if isinstance(effect, RunAttempt) and effect.ref not in self.calls:
-                self.after(self.world.queue_delay(), lambda ref=effect.ref: self.begin(ref))  # type: ignore[misc]
+                self.after(self.world.queue_delay(), partial(self.begin, effect.ref))
 
     def begin(self, ref: Ref) -> None:
         if not self.owns or self.leaving or ref in self.calls or ref not in self.state.agenda:

@@ -116,7 +116,7 @@ class Record:
             spent = self.worker.limits.spent(ticket.role.limits)
             waiting[ref] = Waiting("slot") if spent is None else Waiting("limit", spent)
         running = [ref for ref, job in self.jobs.items() if not job.stopped and not job.attempt.role.dispatches]
-        return Activity(running, waiting)
+        return Activity(running, waiting, dict(self.shown))
 
     @property
     def is_idle(self) -> bool:

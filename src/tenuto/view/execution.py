@@ -46,7 +46,7 @@ def execution_document(
         "cancel_requested": state.cancel is not None and state.finished is None,
         "pause_reason": state.pause.reason if state.pause is not None else None,
         "blocked": blocked(state, activity),
-        "steps": list(step_documents(state)),
+        "steps": list(step_documents(state, activity)),
     }
 
 

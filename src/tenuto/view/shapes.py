@@ -49,10 +49,11 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a runtime does about the agenda: the attempts that run, and what the others wait for."""
+    """What a runtime does about the agenda: the attempts that run, what the others wait for, how far each step is."""
 
     running: Collection[Ref] = ()
     waiting: Mapping[Ref, Waiting] = field(default_factory=dict)
+    progress: Mapping[str, Raw] = field(default_factory=dict)
 
 
 NOTHING_UNDER_WAY = Activity()
@@ -93,6 +94,7 @@ class StepDocument(TypedDict):
     retry_at: str | None
     review_id: str | None
     compensation: str
+    progress: JSON
     clones: CloneCounts | None
 
 

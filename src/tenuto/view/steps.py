@@ -19,18 +19,20 @@ from tenuto.kernel.state import (
 )
 
 from .finding import all_nodes, earliest, path_of
-from .shapes import CloneCounts, StepDocument, error_document, time_text
+from .shapes import NOTHING_UNDER_WAY, Activity, CloneCounts, StepDocument, decoded, error_document, time_text
 
 
-def step_documents(state: Execution) -> Iterator[StepDocument]:
+def step_documents(state: Execution, activity: Activity = NOTHING_UNDER_WAY) -> Iterator[StepDocument]:
     """The current state of each step: of a loop its latest visit, of a fan-out one entry with counts."""
     for node in all_nodes(state):
         path = path_of(state, node)
         found = state.nodes.get(path) if path is not None else None
-        yield _step_document(state, node, path or node.id, found)
+        yield _step_document(state, activity, node, path or node.id, found)
 
 
-def _step_document(state: Execution, node: Node, path: str, found: NodeState | None) -> StepDocument:
+def _step_document(
+    state: Execution, activity: Activity, node: Node, path: str, found: NodeState | None
+) -> StepDocument:
     step = found if isinstance(found, StepState) else None
     return {
         "step_id": node.id,
@@ -42,6 +44,7 @@ def _step_document(state: Execution, node: Node, path: str, found: NodeState | N
         "retry_at": time_text(earliest(state, ("retry", "probe"), path)),
         "review_id": step.review if step is not None else None,
         "compensation": step.undo if step is not None else "none",
+        "progress": decoded(activity.progress.get(path)),
         "clones": clone_counts(found) if isinstance(found, FanState) else None,
     }
 

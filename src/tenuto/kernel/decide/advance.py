@@ -324,7 +324,7 @@ def restart_point(state: Execution, path: str, at: str | None = None) -> tuple[s
 def _is_unmade(state: Execution, node: NodeState) -> bool:
     """Whether anything in this node was completed and is to be made again: it was undone, or an operator said so."""
     if isinstance(node, StepState):
-        return node.done_seq > 0 and not node.done
+        return not node.done and (node.done_seq > 0 or node.undo_seq > 0)
     if isinstance(node, FanState):
         return any(seq and mark != CLONE_SUCCEEDED for mark, seq in zip(node.marks, node.done_seq, strict=True))
     return any(_is_unmade(state, state.nodes[path]) for path in node.touched)

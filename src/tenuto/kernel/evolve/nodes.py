@@ -101,39 +101,32 @@ def open_scope(state: Execution, parent: ScopeState | None, node: Node, path: st
     state.nodes[path] = scope
     if parent is not None:
         enter(parent, node, path)
-    fill_ready(scope)
     if isinstance(old, ScopeState):
         scope.plan_number = old.plan_number
         scope.touched = old.touched
         scope.undone = old.undone
-        for specs in old.added:
-            add_children(scope, specs)
         scope.superseded = old.superseded
-        leave_superseded(scope)
+        for specs in old.added:
+            know_children(scope, specs)
+    fill_ready(scope)
     return scope
-
-
-def leave_superseded(scope: ScopeState) -> None:
-    for path in scope.superseded:
-        index = scope.by_id[step_id(path)].index
-        scope.remaining -= 1
-        unqueue(scope, index)
-        supersede(scope, path)
 
 
 def fill_ready(scope: ScopeState) -> None:
     node = scope.node
-    scope.remaining = len(scope.children)
+    scope.remaining = len(scope.children) - len(scope.superseded)
     scope.unmet = [child.unmet for child in scope.children]
     scope.ready.clear()
     if node.is_flow:
         scope.remaining = 0
-    elif node.layers:
+        return
+    waiting_for_nobody = [child for child in scope.children if child.unmet == 0]
+    if node.layers:
+        waiting_for_nobody = [child for child in waiting_for_nobody if not in_layers(scope, child)]
         scope.layer = -1
         next_layer(scope)
-        scope.ready.extend(child.index for child in scope.children[len(node.children) :] if child.unmet == 0)
-    else:
-        scope.ready.extend(child.index for child in scope.children if child.unmet == 0)
+    for child in waiting_for_nobody:
+        make_ready(scope, child)
 
 
 def enter(scope: ScopeState, node: Node, path: str) -> None:
@@ -216,7 +209,7 @@ def note_compensable(state: Execution, step: StepState) -> None:
         state.compensable[clone[0]] = 0  # its clones have their own numbers
         return
     state.compensable.pop(step.path, None)
-    state.compensable[step.path] = step.done_seq if step.done else state.seq
+    state.compensable[step.path] = step.done_seq if step.done else step.half_done
 
 
 def close_clone(state: Execution, fan: FanState, index: int, step: StepState) -> None:
@@ -283,52 +276,63 @@ def leave_scope(
         scope.skipped += 1
     elif status in ("failed", "timed_out"):
         return  # what needs its result never becomes ready: the scope closes, or its planner replaces the child
-    if scope.node.layers and node.index < len(scope.node.children):  # a planner's children are not in layers
-        if poison:
-            scope.poisoned.update((index, None) for index, needs_result in node.dependents if needs_result)
-        scope.layer_left -= 1
-        if scope.layer_left == 0 and scope.layer + 1 < len(scope.node.layers):
-            next_layer(scope)
-        return
+    release(scope, node, poison=poison)
+
+
+def release(scope: ScopeState, node: Node, *, poison: bool) -> None:
+    """What waits for this child, or for its layer, waits no longer."""
     for index, needs_result in node.dependents:
         scope.unmet[index] -= 1
         if poison and needs_result:
             scope.poisoned[index] = None
-        if scope.unmet[index] == 0:
-            scope.ready.append(index)
+        if scope.unmet[index] == 0 and not in_layers(scope, node):
+            make_ready(scope, scope.children[index])
+    if in_layers(scope, node):
+        scope.layer_left -= 1
+        if scope.layer_left == 0:
+            next_layer(scope)
+
+
+def in_layers(scope: ScopeState, node: Node) -> bool:
+    """A planner's children are not."""
+    return bool(scope.node.layers) and node.index < len(scope.node.children)
 
 
 def next_layer(scope: ScopeState) -> None:
-    scope.layer += 1
-    layer = scope.node.layers[scope.layer]
-    scope.layer_left = len(layer)
-    scope.ready.extend(layer)
+    if scope.layer + 1 < len(scope.node.layers):
+        scope.layer += 1
+        layer = scope.node.layers[scope.layer]
+        scope.layer_left = len(layer)
+        for index in layer:
+            make_ready(scope, scope.children[index])
 
 
-def supersede(scope: ScopeState, path: str) -> None:
-    """A child that failed was replaced: what needs its result is passed over."""
-    for index, needs_result in scope.by_id[step_id(path)].dependents:
-        scope.unmet[index] -= 1
-        if needs_result:
-            scope.poisoned[index] = None
-        if scope.unmet[index] == 0:
-            scope.ready.append(index)
+def make_ready(scope: ScopeState, child: Node) -> None:
+    """A child that was replaced by a new plan does not run again: what needs its result is passed over."""
+    if scope.superseded and any(step_id(path) == child.id for path in scope.superseded):
+        release(scope, child, poison=True)
+    else:
+        scope.ready.append(child.index)
 
 
 def add_children(scope: ScopeState, specs: Raw) -> None:
+    nodes = know_children(scope, specs)
+    scope.unmet.extend(node.unmet for node in nodes)
+    scope.ready.extend(node.index for node in nodes if node.unmet == 0)
+    scope.remaining += len(nodes)
+
+
+def know_children(scope: ScopeState, specs: Raw) -> tuple[Node, ...]:
     documents: list[JSON] = msgspec.json.decode(specs)
-    scope.added.append(specs)
     first = len(scope.children)
     nodes = compile_children(scope.node, tuple(node_from_document(document) for document in documents))
     for node in nodes:
         node.index += first
         node.dependents = tuple((index + first, data) for index, data in node.dependents)
-        scope.unmet.append(node.unmet)
-        if node.unmet == 0:
-            scope.ready.append(node.index)
+    scope.added.append(specs)
     scope.children = (*scope.children, *nodes)
     scope.by_id = {**scope.by_id, **{node.id: node for node in nodes}}
-    scope.remaining += len(nodes)
+    return nodes
 
 
 def restore_node(state: Execution, path: str) -> None:
@@ -343,7 +347,6 @@ def restore_node(state: Execution, path: str) -> None:
             step.node = node.node
     elif isinstance(node, ScopeState):
         node.children, node.by_id = node.node.children, node.node.by_id
-        unmet, ready, remaining, added = list(node.unmet), node.ready.copy(), node.remaining, list(node.added)
+        added, node.added = node.added, []
         for specs in added:
-            add_children(node, specs)
-        node.unmet, node.ready, node.remaining, node.added = unmet, ready, remaining, added
+            know_children(node, specs)

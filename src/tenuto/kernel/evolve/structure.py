@@ -28,12 +28,11 @@ from .nodes import (
     fold_clone,
     leave_queue,
     leave_scope,
-    leave_superseded,
     locate,
     open_fan,
     open_scope,
     opened,
-    supersede,
+    release,
 )
 from .parts import (
     STEP_TIMERS,
@@ -140,7 +139,7 @@ def children_added(state: Execution, event: e.ChildrenAdded) -> None:
         scope.failed -= 1
         node = state.nodes[path]
         if (node.outcome if isinstance(node, ScopeState) else node.status) != "skipped":
-            supersede(scope, path)  # what waits for a skipped one was let go when it was skipped
+            release(scope, node.node, poison=True)  # what waits for a skipped one was let go when it was skipped
     scope.plan_tries = scope.plan_losses = scope.inner_failed = 0
     add_children(scope, event.specs)
 
@@ -193,7 +192,7 @@ def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: d
             continue
         if isinstance(node, StepState) and node.done:
             set_status(node, "succeeded")
-        elif isinstance(node, FanState) and CLONE_SUCCEEDED in node.marks:
+        elif isinstance(node, FanState) and node.kept:
             node.status = "succeeded"
 
 
@@ -280,7 +279,6 @@ def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
     scope.poisoned = {}
     state.budget_left = event.budget_left
     fill_ready(scope)
-    leave_superseded(scope)
     if scope.node.scope.timeout_ms is not None and event.path != ROOT:
         set_timer(state, "scope", event.path, state.at + scope.node.scope.timeout_ms)
     scope.waiting_round = True
@@ -343,6 +341,7 @@ def reset_step(step: StepState, *, keep: bool) -> None:
 
 
 def reset_fan(fan: FanState, *, keep: bool) -> None:
+    fan.kept = keep and fan.status == "succeeded" and CLONE_UNDONE not in fan.marks
     fan.status = "pending"
     fan.failure = None
     fan.closing = False

@@ -25,8 +25,10 @@ from tenuto.errors import (
     TenantLimit,
 )
 from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_answer, decode_entries, decode_fact, encode_answer, encode_entries, encode_fact
 from tenuto.kernel.decide import decide
+from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import Definition, canonical, from_document
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
@@ -61,7 +63,7 @@ from tenuto.storage.store import (
     Store,
     Wanted,
 )
-from tenuto.view import DeadLetterRow, dead_letter_rows, review_rows
+from tenuto.view import NOTHING_UNDER_WAY, Activity, DeadLetterRow, Waiting, dead_letter_rows, review_rows
 from tenuto.view import ReviewRow as ReviewDocument
 
 from .clock import DatabaseClock
@@ -418,7 +420,7 @@ class DurableRuntime(Worker):
             row = await self._row(tenant, execution_id)
             fact = msgspec.structs.replace(fact, admitted=row.concurrency_key is None)
         record = self._records.get(execution_id)
-        if record is not None and (tenant is None or record.state.tenant == tenant):
+        if record is not None and record.owned and (tenant is None or record.state.tenant == tenant):
             return await self._apply_and_wait(record, fact)
         await self._row(tenant, execution_id)
         return await self._send(execution_id, fact)
@@ -459,7 +461,10 @@ class DurableRuntime(Worker):
         return decode_answer(verdict)
 
     async def _take(self, execution_id: str) -> None:
-        if execution_id not in self._records and self._session.may_start:
+        record = self._records.get(execution_id)
+        # One that was given up may still be here for a handler that has not ended: it is ours no more.
+        in_hand = record is not None and (record.owned or record.unkept)
+        if not in_hand and self._session.may_start:
             claim = await self._store.claim_one(self._session.id, execution_id)
             if claim is not None:
                 await self._adopt(claim)
@@ -570,7 +575,8 @@ class DurableRuntime(Worker):
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
             evolve(state, entry)
-        return Reading(performer.program, state, entries, idempotency_key=loaded.row.key)
+        activity = _unclaimed(performer, state) if loaded.row.owner is None else NOTHING_UNDER_WAY
+        return Reading(performer.program, state, entries, idempotency_key=loaded.row.key, activity=activity)
 
     async def _is_kept(self, execution_id: str) -> bool:
         """Whether all that was decided so far was kept, once that is known: nobody is shown what may yet be lost."""
@@ -659,6 +665,17 @@ class DurableRuntime(Worker):
 
 def void(_: object) -> None:
     """For callbacks whose caller wants no answer."""
+
+
+def _unclaimed(performer: Performer, state: Execution) -> Activity:
+    """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers."""
+    waiting: dict[Ref, Waiting] = {}
+    for effect in state.agenda.values():
+        holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None
+        if isinstance(effect, RunAttempt) and holder is not None:
+            handler = performer.role(holder.node, effect.ref.phase).handler_name
+            waiting[effect.ref] = Waiting("no_worker", handler or "")
+    return Activity(waiting=waiting)
 
 
 class _Moved(Exception):
