@@ -192,7 +192,9 @@ class Monitor:
         require(self.in_hand == set(state.agenda), "changes of the agenda are told", self.in_hand ^ set(state.agenda))
 
     def _check_counts(self, state: Execution) -> None:
-        """The kernel's counters of attempts are those of the history."""
+        """The kernel's counters of attempts are those of the history, and so are the signals that it keeps."""
+        kept_signals = sorted(signal.id for signals in state.signals.values() for signal in signals)
+        require(kept_signals == sorted(self.model.kept), "a kept signal is used once", kept_signals)
         for path, track in self.model.touched.items():
             step = find_step(state, path)
             if step is None or path in scope_at(state, parent_of(path)).superseded:

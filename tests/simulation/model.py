@@ -454,8 +454,8 @@ class Model:
                 self.clearances[review.path] += 1
                 track.generation += event.again
             case "fail" | "undo" | "skip":
-                track.half_seq = 0
                 if event.resolution == "not_completed":
+                    track.half_seq = 0
                     track.unsafe = False
                     self.clearances[review.path] += 1
                 if event.verdict == "undo":

@@ -35,7 +35,11 @@ class People:
         self.decided: list[f.Decide] = []
         actions = ("pause", "resume", "cancel", "signal", "review", "retry", "repeat", "intrude")
         weights = {name: rng.choice((0, 1, 3)) for name in actions}
-        weights["cancel"] = rng.choice((0, 0, 1))
+        weights["cancel"] = rng.choice((0, 0, 1, 2))
+        if "approvals" in world.program.features:
+            weights["review"] = max(weights["review"], 2)
+        if world.program.signals:
+            weights["signal"] = max(weights["signal"], 1)
         weights["resume"] = max(weights["pause"] * 2, weights["resume"])
         self.actions = [name for name, weight in weights.items() for _ in range(weight)] or ["review"]
         self.pace = rng.choice((50, 300, 1_500))
@@ -58,7 +62,7 @@ class People:
             case "resume":
                 self._command(f.Resume(at=now, actor="op"))
             case "cancel":
-                mode = self.rng.choice((None, "drain", "terminate", "compensate"))
+                mode = self.rng.choice((None, "drain", "terminate", "terminate", "compensate"))
                 self._command(f.Cancel(at=now, actor="op", mode=mode, reason="because"))  # type: ignore[arg-type]
             case "signal":
                 self.signal(self.rng.choice(self.world.program.signals or ("noise",)))

@@ -338,7 +338,7 @@ class Builder:
         if "guards" in self.features:
             options.append("SAFE_TO_RETRY_WITH_GUARD")
         if "not_safe" in self.features:
-            options.append("NOT_SAFE_TO_RETRY")
+            options += ["NOT_SAFE_TO_RETRY"] * 2
         return self.pick(options)
 
     def retry(self) -> RetryPolicy:
@@ -389,7 +389,7 @@ class Builder:
         timeout = self.pick((None, 300, 2_000)) if "step_deadlines" in self.features else None
         config: JSON
         if "signals" in self.features and self.rng.random() < 0.6:
-            name = self.pick(("paid", "go", "shipped"))
+            name = self.pick(("go", "go", "paid"))
             self.signals.append(name)
             config = {"signal": name}
         elif self.rng.random() < 0.7:

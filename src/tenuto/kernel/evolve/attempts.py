@@ -5,7 +5,7 @@ from tenuto.kernel.address import Phase, Ref, parent_of
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
 
-from .nodes import close_step, complete, leave_queue, opened, reached, unqueue
+from .nodes import close_step, complete, leave_queue, not_made, opened, reached, unqueue
 from .parts import (
     PROBE_TIMERS,
     clear_timer,
@@ -293,8 +293,7 @@ def probe_answered(state: Execution, event: e.ProbeAnswered) -> None:
             set_status(step, "retrying")
             set_timer(state, "probe", event.path, event.again_at)
         case "skip" | "fail":
-            step.late = None
-            step.half_done = 0
+            not_made(state, step)
             step.failure = event.failure or step.failure
             close_step(state, step, "skipped" if event.verdict == "skip" else "failed")
         case "review":

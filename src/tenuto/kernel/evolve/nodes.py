@@ -179,6 +179,15 @@ def complete(state: Execution, step: StepState, result: Raw, variable: str | Non
     close_step(state, step, "succeeded")
 
 
+def not_made(state: Execution, step: StepState) -> None:
+    """It is known now that the effect was not made, not even in part, by an attempt of an earlier round either."""
+    if step.half_done and state.compensable.get(step.path) == step.half_done:
+        del state.compensable[step.path]
+        if step.done_seq > step.undo_seq:  # what an earlier round completed stays to be undone
+            state.compensable[step.path] = step.done_seq
+    step.half_done = 0
+
+
 def close_step(state: Execution, step: StepState, status: StepStatus, *, poison: bool = False) -> None:
     path = step.path
     leave_queue(state, step)

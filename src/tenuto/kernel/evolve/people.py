@@ -5,7 +5,7 @@ from collections import deque
 from tenuto.kernel import events as e
 from tenuto.kernel.state import Execution, KeptSignal, Review, StepState
 
-from .nodes import close_step, complete, opened, reached
+from .nodes import close_step, complete, not_made, opened, reached
 from .parts import clear_timer, find_step, set_moving, set_status, set_timer, set_undo, step_at
 from .undo import close_undo, enter_undo
 
@@ -93,14 +93,13 @@ def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
             set_moving(state, step, True)
             if event.again:
                 step.generation += 1
-        case "skip":
-            step.failure = event.failure
-            close_step(state, step, "skipped")
-        case "fail" | "undo":
-            step.late = None
+        case "skip" | "fail" | "undo":
             step.failure = event.failure or step.failure
-            step.half_done = state.seq if event.verdict == "undo" else 0
-            close_step(state, step, "failed")
+            if event.verdict == "undo":
+                step.half_done = state.seq
+            elif event.resolution == "not_completed":
+                not_made(state, step)
+            close_step(state, step, "skipped" if event.verdict == "skip" else "failed")
 
 
 def resolve_undo(state: Execution, step: StepState, event: e.ReviewResolved) -> None:

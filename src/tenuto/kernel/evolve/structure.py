@@ -124,6 +124,7 @@ def expanded(state: Execution, event: e.Expanded) -> None:
     fan.skipped = fan.cursor = fan.active = 0
     fan.end = 1 + max((i for i in range(event.count - 1, -1, -1) if fan.marks[i] != CLONE_SUCCEEDED), default=-1)
     fan.status = "running"
+    fan.kept = False
     if fan.remaining:
         scope.fans[event.path] = None
 
@@ -341,7 +342,7 @@ def reset_step(step: StepState, *, keep: bool) -> None:
 
 
 def reset_fan(fan: FanState, *, keep: bool) -> None:
-    fan.kept = keep and fan.status == "succeeded" and CLONE_UNDONE not in fan.marks
+    fan.kept = keep and fan.status == "succeeded" and CLONE_PENDING not in fan.marks and CLONE_UNDONE not in fan.marks
     fan.status = "pending"
     fan.failure = None
     fan.closing = False
