@@ -9,7 +9,7 @@ from tenuto.kernel.definition import CompensationOrder
 from tenuto.kernel.events import Resolution
 from tenuto.kernel.facts import TimedOut
 
-from .build import scope, step, unsafe
+from .build import guarded, scope, step, unsafe
 from .driver import Driver, given
 
 SEQUENTIAL: tuple[CompensationOrder, ...] = ("STRICT_SEQUENTIAL", "RETRY_WITH_BACKOFF", "CIRCUIT_BREAKER")
@@ -665,3 +665,37 @@ def test_a_clone_whose_undo_needed_a_second_attempt_is_made_again_like_the_other
     run.retry()
     assert [run.step(f"n#{i}").generation for i in (0, 1)] == [2, 2]
     assert run.run_out() == "succeeded"
+
+
+def test_what_a_probe_says_was_not_made_is_not_undone_although_an_earlier_round_may_have_begun_it() -> None:
+    run = given(
+        scope("s", guarded("g", tries=1, undo=True, partial_effect=True), failure_mode="retry", max_rounds=2),
+    )
+    run.start()
+    run.fail("s/g", "TRANSIENT")
+    run.tick()
+    run.time_out("s/g")
+    run.not_done("s/g")
+    assert (run.status, run.undone()) == ("failed", {})
+
+
+def test_what_an_earlier_round_completed_is_undone_although_a_later_one_was_not_made() -> None:
+    run = given(
+        scope(
+            "s",
+            guarded("g", tries=1, undo=True, partial_effect=True),
+            step("z", tries=1),
+            failure_mode="retry",
+            max_rounds=3,
+        ),
+    )
+    run.start()
+    run.succeed("s/g")
+    run.fail("s/z", "TRANSIENT")
+    run.tick()
+    run.fail("s/g", "TRANSIENT")
+    run.tick()
+    run.time_out("s/g")
+    run.not_done("s/g")
+    run.undo("s/g")
+    assert (run.status, run.undone()) == ("failed", {"s/g": "done"})
