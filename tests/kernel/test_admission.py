@@ -56,15 +56,25 @@ def test_b13_the_time_of_an_execution_runs_while_it_queues() -> None:
 
 
 def test_what_must_be_undone_waits_for_its_turn_too() -> None:
-    run = given(step("a", undo=True), step("b"), concurrency_key="'k'")
+    run = given(
+        step("a", undo=True, compensation_critical=True),
+        step("b", undo=True, compensation_critical=True),
+        step("c"),
+        concurrency_key="'k'",
+        compensation="CIRCUIT_BREAKER",
+    )
     run.start(key="k")
-    run.succeed("a")
-    run.fail("b")
-    run.undo_fails("a")
-    run.resolve("a", "dismiss")
+    run.succeed("a", "b")
+    run.fail("c")
+    run.undo_fails("b")
+    run.resolve("b", "dismiss")
     run.retry(admitted=False)
     run.cancel("compensate")
-    assert run.status in ("running", "canceled")
+    assert (run.status, run.open()) == ("running", []), "a is still to be undone, and it is not its turn"
+    run.admit()
+    assert run.open() == ["a:undo/1"]
+    run.undo("a")
+    assert run.status == "canceled"
 
 
 def test_an_approval_is_not_asked_for_before_admission() -> None:

@@ -29,7 +29,7 @@ def test_2_2_a_run_may_cost_nothing() -> None:
     run = given(step("a"))
     run.start(hold=100)
     run.succeed("a")
-    assert run.lines()[-1] == "finished succeeded charged=0 refunded=100" or run.state.refunded == 100
+    assert run.lines()[-1] == "finished succeeded charged=0 refunded=100"
 
 
 def test_h2_failed_and_timed_out_attempts_are_charged_too() -> None:
@@ -224,7 +224,7 @@ def test_b19_2_29_no_more_runs_than_attempts() -> None:
             run.grant_hold(10)
             runs += 1
     assert runs == run.state.run == 3
-    assert run.lines()[-1] == "finished failed transient charged=0 refunded=10" or run.state.refunded == 10
+    assert run.lines()[-1] == "finished failed transient charged=0 refunded=10"
 
 
 def test_a_hold_that_was_not_asked_for_is_ignored() -> None:

@@ -169,13 +169,11 @@ def test_e14_nor_than_the_scope_allows() -> None:
 
 
 def test_k7_a_fan_out_without_a_limit_of_its_own_has_a_thousand_at_a_time() -> None:
-    run = fan("input")
     plan = Plan(definition(step("n"), name="wide"))
     state = Execution(plan)
     start = f.Start(at=1, execution="x", tenant="t", input=raw(None), by_step=True, each={"n": 2_500})
     decide(state, start, 1)
     assert len(state.agenda) == 1_000
-    assert run.status == "failed", "null is no list"
 
 
 def test_retries_of_clones_come_before_clones_that_were_never_started() -> None:
