@@ -44,16 +44,18 @@ def _check_decision(before: Execution, fact: f.Decide, decision: Decision) -> No
     if fact.review not in before.reviews or before.finished is not None:
         return
     resolved = [
-        event
-        for event in (entry.event for entry in decision.entries)
-        if isinstance(event, e.ReviewResolved) and event.id == fact.review
+        (event, entry.at)
+        for entry in decision.entries
+        if isinstance(event := entry.event, e.ReviewResolved) and event.id == fact.review
     ]
     if _arrived_in_time(before, fact):
         misplaced = isinstance(decision.answer, f.Refused) and decision.answer.code == "bad_resolution"
         require(resolved or misplaced, "a decision that came in time counts", fact)
     due = before.timers.get(("review", fact.review))
     if before.pause is None and due is not None and due <= fact.at:
-        heard = [event for event in resolved if event.verdict != "close"]
+        heard = [
+            event for event, at in resolved if event.verdict != "close" and at >= due
+        ]  # the clock may have gone back
         require(not heard, "a decision that came too late does not count", fact)
 
 

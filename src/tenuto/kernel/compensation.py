@@ -56,7 +56,7 @@ def _completed_clones(fan: FanState) -> Iterator[tuple[int, str]]:
     for index, mark in enumerate(fan.marks):
         if mark == CLONE_SUCCEEDED and index not in fan.spared:
             yield fan.done_seq[index], clone_path(fan.path, index)
-    for index, seq in {**half_done, **fan.owed}.items():
+    for index, seq in {**fan.owed, **half_done}.items():  # of both, what was half made is the later
         yield seq, clone_path(fan.path, index)
 
 
