@@ -32,13 +32,14 @@ from .observation import Announcer, SagaEvents
 from .outcome import Duration
 from .program import Handler
 from .results import SagaResult
-from .runtime import Clock, Environment, Filter, Page, Runtime, Submission
+from .runtime import Clock, Environment, Filter, Page, Runtime, Submission, execution_summary
 from .runtimes.durable import DatabaseClock, DurableRuntime
 from .runtimes.memory import MemoryRuntime
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .storage import make_store
 from .values import encode
-from .view import DeadLetterRow, ReviewRow
+from .view import DeadLetterRow, ExecutionSummary, ReviewRow, WorkerRow
+from .view import blocked as why_blocked
 
 I = TypeVar("I")  # noqa: E741  (the input of a saga)
 O = TypeVar("O")  # noqa: E741  (its output)
@@ -336,10 +337,51 @@ class Engine:
             definition=definition,
             correlation_id=correlation_id,
             target_id=target_id,
-            since_ms=None if since is None else round(since.timestamp() * 1_000),
+            since_ms=_ms(since),
         )
         async for summary in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
             yield self.get(summary.execution_id)
+
+    async def summaries(
+        self,
+        *,
+        status: ExecutionStatus | None = None,
+        definition: str | None = None,
+        correlation_id: str | None = None,
+        target_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        blocked: bool = False,
+        newest_first: bool = False,
+    ) -> AsyncIterator[ExecutionSummary]:
+        """The executions that fit, each in a line: what lists show.
+
+        `blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
+        and otherwise started before it.
+        """
+        wanted = Filter(
+            tenant=self._scope.tenant,
+            status=status,
+            definition=definition,
+            correlation_id=correlation_id,
+            target_id=target_id,
+            since_ms=_ms(since),
+            before_ms=_ms(before),
+            active=blocked,
+            newest_first=newest_first,
+        )
+        async for found in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
+            summary = execution_summary(found)
+            if blocked:
+                reading = await self._link.read(found.execution_id)
+                summary["blocked"] = why = why_blocked(reading.state, reading.activity)
+                if why is None or not _is_before(why["since"], before):
+                    continue
+            yield summary
+
+    async def workers(self) -> list[WorkerRow]:
+        """The processes that run steps, and what each has in hand."""
+        return await self._runtime.workers()
 
     async def count(
         self,
@@ -514,6 +556,14 @@ def _rate(text: str) -> tuple[int, int]:
     if count < 1 or period_ms < 1:
         raise InvalidInput.at("/rate", "rate", f'{text!r} is no rate: write "14/s", "100/m" or "100/10s"')
     return count, period_ms
+
+
+def _ms(moment: datetime | None) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1_000)
+
+
+def _is_before(since: str | None, before: datetime | None) -> bool:
+    return before is None or since is None or datetime.fromisoformat(since) < before
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:

@@ -26,7 +26,16 @@ from .kernel.evolve import fold
 from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
-from .view import NOTHING_UNDER_WAY, Activity, DeadLetterRow, ReviewRow
+from .view import (
+    NOTHING_UNDER_WAY,
+    Activity,
+    DeadLetterRow,
+    ExecutionSummary,
+    ReviewRow,
+    WorkerRow,
+    rfc3339,
+    time_text,
+)
 
 T = TypeVar("T")
 
@@ -167,6 +176,9 @@ class Filter:
     correlation_id: str | None = None
     target_id: str | None = None
     since_ms: int | None = None
+    before_ms: int | None = None
+    active: bool = False  # those that are not over
+    newest_first: bool = False
     error_class: str | None = None
     kind: str | None = None
 
@@ -183,6 +195,27 @@ class Summary:
     correlation_id: str
     target: tuple[str, str] | None
     started_at: int
+    ended_at: int | None = None
+    error_class: str = ""
+
+
+def execution_summary(summary: Summary) -> ExecutionSummary:
+    """In the words of the HTTP surface."""
+    target = summary.target or (None, None)
+    return {
+        "execution_id": summary.execution_id,
+        "definition_id": summary.definition,
+        "definition_version": summary.version,
+        "status": summary.status,
+        "tenant_id": summary.tenant,
+        "target_object_type": target[0],
+        "target_object_id": target[1],
+        "correlation_id": summary.correlation_id,
+        "started_at": rfc3339(summary.started_at),
+        "completed_at": time_text(summary.ended_at),
+        "error_class": summary.error_class or None,
+        "blocked": None,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +275,9 @@ class Runtime(Protocol):
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]: ...
+
+    async def workers(self) -> list[WorkerRow]:
+        """The processes that run steps, of those that share these executions."""
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit."""

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from itertools import islice
 from typing import Literal, TypeVar
 
 import msgspec
@@ -33,7 +32,15 @@ from tenuto.runtime import (
     Summary,
     Until,
 )
-from tenuto.view import DeadLetterRow, ReviewRow, dead_letter_rows, review_rows
+from tenuto.view import (
+    DeadLetterRow,
+    ReviewRow,
+    WorkerRow,
+    dead_letter_rows,
+    finished_at,
+    review_rows,
+    rfc3339,
+)
 
 from .perform import Performer, Role
 from .slots import RESUME
@@ -62,11 +69,13 @@ class MemoryRuntime(Worker):
         self._lines: dict[tuple[str, str, str], deque[Record]] = {}
         self._made: set[str] = set()
         self._awaited: dict[Record, None] = {}
+        self._opened_at = 0
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._opened_at = self._now()
 
     async def close(self, grace_ms: int) -> None:
         await self._stop_work(grace_ms)
@@ -263,9 +272,14 @@ class MemoryRuntime(Worker):
         return await self._await(record, until, timeout_ms)
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
-        first = int(cursor) if cursor else 0
+        last = len(self._in_order) - 1
+        if wanted.newest_first:
+            positions = range(int(cursor) if cursor else last, -1, -1)
+        else:
+            positions = range(int(cursor) if cursor else 0, last + 1)
         found: list[Summary] = []
-        for position, record in enumerate(islice(self._in_order, first, None), first):
+        for position in positions:
+            record = self._in_order[position]
             if _fits(record, wanted):
                 if len(found) == limit:
                     return Page(found, str(position))
@@ -290,6 +304,23 @@ class MemoryRuntime(Worker):
 
     def _with_reviews(self, wanted: Filter) -> Iterator[Record]:
         return (record for record in self._in_order if record.state.reviews and _fits(record, wanted))
+
+    async def workers(self) -> list[WorkerRow]:
+        """This process, which is all there is."""
+        if not self._works:
+            return []
+        at_work = sum(record.state.finished is None for record in self._in_order)
+        return [
+            {
+                "id": self.environment.worker,
+                "worker": self.environment.worker,
+                "build": self.environment.build,
+                "queues": sorted(self._queues),
+                "started_at": rfc3339(self._opened_at),
+                "expires_at": None,
+                "executions": at_work,
+            }
+        ]
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         self.limits.set(name, rate, concurrency)
@@ -346,6 +377,8 @@ def _fits(record: Record, wanted: Filter) -> bool:
         and wanted.correlation_id in (None, state.correlation_id)
         and wanted.target_id in (None, target)
         and (wanted.since_ms is None or record.history[0].at >= wanted.since_ms)
+        and (wanted.before_ms is None or record.history[0].at < wanted.before_ms)
+        and not (wanted.active and state.finished is not None)
     )
 
 
@@ -360,6 +393,8 @@ def _summary(record: Record) -> Summary:
         correlation_id=state.correlation_id,
         target=started.target,
         started_at=record.history[0].at,
+        ended_at=finished_at(state, record.history),
+        error_class="" if state.failure is None else state.failure.error_class,
     )
 
 

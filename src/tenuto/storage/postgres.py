@@ -31,6 +31,7 @@ from .store import (
     NewExecution,
     Refusal,
     Renewal,
+    SessionRow,
     Wanted,
 )
 
@@ -483,6 +484,9 @@ class PostgresStore:
     async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
         rows = await self._fetch(*queries.reviews(wanted, after, limit, "$"))
         return [ReviewRow(**dict(row)) for row in rows]
+
+    async def sessions(self) -> list[SessionRow]:
+        return [SessionRow(**dict(row)) for row in await self._fetch(queries.SESSIONS, ())]
 
     async def _fetch(self, query: str, values: Sequence[object]) -> list[Any]:
         async with translated():

@@ -2,11 +2,18 @@
 
 from tenuto.projection import ReviewRow
 
-from .store import DefinitionRow, ExecutionRow, Wanted
+from .store import DefinitionRow, ExecutionRow, SessionRow, Wanted
 
 EXECUTION_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 REVIEW_COLUMNS = ", ".join(ReviewRow.__struct_fields__)
 DEFINITION_COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
+
+SESSIONS = (
+    f"SELECT {', '.join(SessionRow.__struct_fields__[:-1])}, "
+    "(SELECT count(*) FROM executions WHERE owner = sessions.id) AS executions "
+    "FROM sessions WHERE ended_at IS NULL ORDER BY started_at, id"
+)
+ACTIVE = "status IN ('running', 'waiting_approval', 'paused')"
 
 _EXECUTION_FILTERS = {
     "tenant": "tenant = {}",
@@ -15,6 +22,7 @@ _EXECUTION_FILTERS = {
     "correlation_id": "correlation_id = {}",
     "target_id": "target_id = {}",
     "since": "created_at >= {}",
+    "before": "created_at < {}",
 }
 _REVIEW_FILTERS = {
     "tenant": "tenant = {}",
@@ -25,19 +33,20 @@ _REVIEW_FILTERS = {
 
 
 def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[str, list[object]]:
-    conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
+    conditions, values = _execution_conditions(wanted, mark)
     if after is not None:
         values.append(after)
-        conditions.append(f"id > {mark}{len(values)}")
+        conditions.append(f"id {'<' if wanted.newest_first else '>'} {mark}{len(values)}")
     values.append(limit)
     where = " AND ".join(conditions) or "true"
-    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY id LIMIT {mark}{len(values)}"
+    order = "id DESC" if wanted.newest_first else "id"
+    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY {order} LIMIT {mark}{len(values)}"
     return query, values
 
 
 def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:
     assert by in ("status", "definition")
-    conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
+    conditions, values = _execution_conditions(wanted, mark)
     where = " AND ".join(conditions) or "true"
     return f"SELECT {by}, count(*) FROM executions WHERE {where} GROUP BY {by}", values
 
@@ -51,6 +60,11 @@ def reviews(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[s
     values.append(limit)
     where = " AND ".join(conditions)
     return f"SELECT {REVIEW_COLUMNS} FROM reviews WHERE {where} ORDER BY id LIMIT {mark}{len(values)}", values
+
+
+def _execution_conditions(wanted: Wanted, mark: str) -> tuple[list[str], list[object]]:
+    conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
+    return [*conditions, *([ACTIVE] if wanted.active else [])], values
 
 
 def _conditions(wanted: Wanted, filters: dict[str, str], mark: str) -> tuple[list[str], list[object]]:

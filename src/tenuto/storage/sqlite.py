@@ -34,6 +34,7 @@ from .store import (
     NewExecution,
     Refusal,
     Renewal,
+    SessionRow,
     Wanted,
 )
 
@@ -486,6 +487,9 @@ class SqliteStore:
     async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
         rows = await self._fetch(*queries.reviews(wanted, after, limit, "?"))
         return [row_of(ReviewRow, row) for row in rows]
+
+    async def sessions(self) -> list[SessionRow]:
+        return [row_of(SessionRow, row) for row in await self._fetch(queries.SESSIONS, ())]
 
     async def _fetch(self, query: str, values: Sequence[Any]) -> list[Any]:
         def work() -> list[Any]:

@@ -175,8 +175,23 @@ class Wanted(Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     target_id: str | None = None
     since: int | None = None
+    before: int | None = None
+    active: bool = False
+    newest_first: bool = False
     kind: str | None = None
     error_class: str | None = None
+
+
+class SessionRow(Struct, frozen=True, kw_only=True):
+    """A live session, and how many executions it owns. `queues` is JSON."""
+
+    id: str
+    worker: str
+    build: str
+    queues: str
+    started_at: int
+    expires_at: int
+    executions: int
 
 
 class Renewal(Struct, frozen=True):
@@ -203,6 +218,9 @@ class Store(Protocol):
         """Takes this execution if nobody holds it: to decide a fact for it, and let go of it again."""
 
     async def end_session(self, id: str) -> None: ...
+
+    async def sessions(self) -> list[SessionRow]:
+        """Those that have not ended, oldest first."""
 
     async def reap(self) -> int:
         """Ends sessions that are over; what they owned becomes claimable. Gives how many."""
@@ -240,7 +258,7 @@ class Store(Protocol):
     async def definitions(self) -> list[DefinitionRow]: ...
 
     async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        """Oldest first; `after` is the last id of the page before."""
+        """Oldest first unless wanted otherwise; `after` is the last id of the page before."""
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
 

@@ -17,11 +17,14 @@ from .shapes import (
     DeadLetterRow,
     ErrorDocument,
     ExecutionDocument,
+    ExecutionSummary,
     ReviewRow,
     StepDocument,
     Waiting,
+    WorkerRow,
     error_document,
     rfc3339,
+    time_text,
 )
 from .steps import clone_status, step_documents, step_status
 
@@ -33,9 +36,11 @@ __all__ = [
     "DeadLetterRow",
     "ErrorDocument",
     "ExecutionDocument",
+    "ExecutionSummary",
     "ReviewRow",
     "StepDocument",
     "Waiting",
+    "WorkerRow",
     "attempt_rows",
     "blocked",
     "clone_status",
@@ -57,4 +62,5 @@ __all__ = [
     "step_documents",
     "step_status",
     "stored_output",
+    "time_text",
 ]

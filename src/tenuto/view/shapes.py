@@ -122,6 +122,35 @@ class ExecutionDocument(TypedDict):
     steps: list[StepDocument]
 
 
+class ExecutionSummary(TypedDict):
+    """An execution in a list. `blocked` is told where it was asked for, because it takes reading each of them."""
+
+    execution_id: str
+    definition_id: str
+    definition_version: int
+    status: ExecutionStatus
+    tenant_id: str
+    target_object_type: str | None
+    target_object_id: str | None
+    correlation_id: str
+    started_at: str
+    completed_at: str | None
+    error_class: str | None
+    blocked: Blocked | None
+
+
+class WorkerRow(TypedDict):
+    """A process that runs steps. Without a word from it until `expires_at`, others take over what it has."""
+
+    id: str
+    worker: str
+    build: str
+    queues: list[str]
+    started_at: str
+    expires_at: str | None
+    executions: int
+
+
 class AttemptRow(TypedDict):
     step_execution_id: str
     execution_id: str

@@ -60,10 +60,20 @@ from tenuto.storage.store import (
     Mail,
     MailVerdict,
     NewExecution,
+    SessionRow,
     Store,
     Wanted,
 )
-from tenuto.view import NOTHING_UNDER_WAY, Activity, DeadLetterRow, Waiting, dead_letter_rows, review_rows
+from tenuto.view import (
+    NOTHING_UNDER_WAY,
+    Activity,
+    DeadLetterRow,
+    Waiting,
+    WorkerRow,
+    dead_letter_rows,
+    review_rows,
+    rfc3339,
+)
 from tenuto.view import ReviewRow as ReviewDocument
 
 from .clock import DatabaseClock
@@ -124,7 +134,9 @@ class DurableRuntime(Worker):
         self._session = Session(self._store, environment.new_id(), self._lose_session, lease_ms=self._lease_ms)
         self._committer = Committer(self._store, self._session.id, self._note_time)
         self._committer.start()
-        self._note_time(await self._session.open(environment.worker, environment.build, sorted(self._queues)))
+        self._note_time(
+            await self._session.open(environment.worker, environment.build, sorted(self._queues) if self._works else ())
+        )
 
     def _note_time(self, now_ms: int) -> None:
         clock = self.environment.clock
@@ -658,6 +670,9 @@ class DurableRuntime(Worker):
             items.extend(letter for letter in found if letter["id"] == row.id)
         return Page(items, rows[limit - 1].id if len(rows) > limit else None)
 
+    async def workers(self) -> list[WorkerRow]:
+        return [_worker(row) for row in await self._store.sessions() if row.queues != "[]"]
+
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         self.limits.set(name, rate, concurrency)
         self._pump()
@@ -695,6 +710,9 @@ def _wanted(wanted: Filter) -> Wanted:
         correlation_id=wanted.correlation_id,
         target_id=wanted.target_id,
         since=wanted.since_ms,
+        before=wanted.before_ms,
+        active=wanted.active,
+        newest_first=wanted.newest_first,
         kind=wanted.kind,
         error_class=wanted.error_class,
     )
@@ -710,7 +728,21 @@ def _summary(row: ExecutionRow) -> Summary:
         correlation_id=row.correlation_id,
         target=(row.target_type, row.target_id) if row.target_id else None,
         started_at=row.created_at,
+        ended_at=row.ended_at,
+        error_class=row.error_class,
     )
+
+
+def _worker(row: SessionRow) -> WorkerRow:
+    return {
+        "id": row.id,
+        "worker": row.worker,
+        "build": row.build,
+        "queues": msgspec.json.decode(row.queues, type=list[str]),
+        "started_at": rfc3339(row.started_at),
+        "expires_at": rfc3339(row.expires_at),
+        "executions": row.executions,
+    }
 
 
 def _published(row: DefinitionRow) -> Published:

@@ -1,0 +1,107 @@
+"""What lists show: executions in a line each, the newest or the oldest first, and why some of them do not go on."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tenuto import Engine, Saga, approval, saga, step
+from tenuto.errors import NonRetryableError
+
+from .conftest import MakeEngine
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+LONG_HENCE = datetime(2200, 1, 1, tzinfo=UTC)
+
+
+@saga("echo", output="say")
+class Echo(Saga[str, str]):
+    @step
+    async def say(self, word: str) -> str:
+        if word == "no":
+            raise NonRetryableError("no is no word")
+        return word
+
+
+@saga("asks", output="consent")
+class Asks(Saga[str, Any]):
+    consent = approval()
+
+
+async def listed(engine: Engine, **wanted: Any) -> list[str]:
+    return [each["execution_id"] async for each in engine.summaries(**wanted)]
+
+
+async def test_newest_first_and_oldest_first_are_each_others_mirror(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo())
+    started = [(await engine.execute(Echo, "yes")).execution_id for _ in range(3)]
+    assert await listed(engine) == started
+    assert await listed(engine, newest_first=True) == started[::-1]
+    assert await listed(engine, newest_first=True, definition="asks") == []
+
+
+async def test_newest_first_goes_on_where_a_page_ends(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo())
+    batch = await engine.start_many(Echo, ["yes"] * 130)
+    async for _ in batch.results():
+        pass
+    assert await listed(engine, newest_first=True) == list(batch.execution_ids)[::-1]
+
+
+async def test_a_line_says_what_it_is_and_how_it_ended(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo())
+    result = await engine.execute(Echo, "no", target=("invoice", "i-7"), correlation_id="root-1")
+    (line,) = [each async for each in engine.summaries()]
+    completed_at = line["completed_at"]
+    assert completed_at is not None
+    assert datetime.fromisoformat(line["started_at"]) <= datetime.fromisoformat(completed_at)
+    assert line == {
+        "execution_id": result.execution_id,
+        "definition_id": "echo",
+        "definition_version": 1,
+        "status": "failed",
+        "tenant_id": "default",
+        "target_object_type": "invoice",
+        "target_object_id": "i-7",
+        "correlation_id": "root-1",
+        "started_at": line["started_at"],
+        "completed_at": completed_at,
+        "error_class": "NON_RETRYABLE",
+        "blocked": None,
+    }
+
+
+async def test_i8_what_is_blocked_is_found_and_says_why(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo(), Asks())
+    await engine.execute(Echo, "yes")
+    waiting = (await engine.execute(Asks, "?")).execution_id
+    (line,) = [each async for each in engine.summaries(blocked=True)]
+    assert line["execution_id"] == waiting
+    assert line["completed_at"] is None
+    assert line["blocked"] is not None
+    assert (line["blocked"]["reason"], line["blocked"]["waiting_for"]) == ("approval", "consent")
+    assert await listed(engine, blocked=True, before=LONG_HENCE) == [waiting]
+    assert await listed(engine, blocked=True, before=LONG_AGO) == []
+    await engine.get(waiting).approve("consent")
+    await engine.get(waiting).result()
+    assert await listed(engine, blocked=True) == []
+
+
+async def test_before_and_since_bound_the_start(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo())
+    one = (await engine.execute(Echo, "yes")).execution_id
+    assert await listed(engine, before=LONG_AGO) == []
+    assert await listed(engine, before=LONG_HENCE, since=LONG_AGO) == [one]
+
+
+async def test_lines_of_another_tenant_are_not_shown(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo(), Asks())
+    await engine.execute(Asks, "?", tenant="theirs")
+    ours = engine.scoped(tenant="ours", actor="ada")
+    assert await listed(ours) == await listed(ours, blocked=True) == []
+
+
+async def test_workers_are_those_that_run_steps(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Asks(), queues=("default", "mail"), build="b7")
+    await make_engine(worker=False)
+    (worker,) = await engine.workers()
+    assert (worker["queues"], worker["build"]) == (["default", "mail"], "b7")
+    assert worker["worker"]
