@@ -6,7 +6,7 @@ Tests compare the pages with what this would write, so that they never tell anyt
 from collections.abc import Callable
 from pathlib import Path
 
-from .generators import errors, kernel, python
+from .generators import errors, kernel, python, settings
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -15,6 +15,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "events.md": kernel.recorded_events,
     "python.md": python.page,
     "retries.md": kernel.retries,
+    "settings.md": settings.page,
     "states.md": kernel.states,
 }
 

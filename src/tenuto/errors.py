@@ -11,15 +11,21 @@
 # │   └── IndeterminateError          INDETERMINATE
 # ├── ValidationError                 `problems` says what, and where
 # │   ├── DefinitionError
-# │   └── InvalidInput
+# │   ├── InvalidInput
+# │   └── SettingsError
 # ├── ExpressionError
 # ├── PayloadError
 # ├── UnknownHandler
+# ├── NotAuthenticated
+# ├── NotPermitted
 # ├── NotFound
 # ├── InvalidTransition
+# ├── DefinitionConflict
 # ├── IdempotencyConflict
+# ├── RequestInFlight
 # ├── ConcurrencyConflict
 # ├── TenantLimit
+# ├── RateExceeded
 # ├── ExecutionFailed
 # ├── ResultTimeout
 # ├── StorageError                    the database cannot be used as it is; nothing was lost
@@ -179,6 +185,12 @@ class InvalidInput(ValidationError):
     code = "input_invalid"
 
 
+class SettingsError(ValidationError):
+    """The settings are not valid."""
+
+    code = "settings_invalid"
+
+
 class ExpressionError(TenutoError):
     """The expression cannot be compiled or evaluated."""
 
@@ -197,6 +209,18 @@ class UnknownHandler(TenutoError):
     code = "handler_unknown"
 
 
+class NotAuthenticated(TenutoError):
+    """The request has no credential that is accepted here."""
+
+    code = "unauthenticated"
+
+
+class NotPermitted(TenutoError):
+    """The credential does not permit this."""
+
+    code = "forbidden"
+
+
 class NotFound(TenutoError):
     """There is no such thing, or it belongs to another tenant."""
 
@@ -209,10 +233,22 @@ class InvalidTransition(TenutoError):
     code = "invalid_transition"
 
 
+class DefinitionConflict(TenutoError):
+    """The definition cannot be changed in its present state."""
+
+    code = "definition_conflict"
+
+
 class IdempotencyConflict(TenutoError):
     """The idempotency key was used before with another request."""
 
     code = "idempotency_conflict"
+
+
+class RequestInFlight(TenutoError):
+    """A request with this idempotency key is under way; its answer can be had in a moment."""
+
+    code = "request_in_flight"
 
 
 class ConcurrencyConflict(TenutoError):
@@ -225,6 +261,18 @@ class TenantLimit(TenutoError):
     """The tenant has as many executions in flight as it may."""
 
     code = "tenant_limit"
+
+
+class RateExceeded(TenutoError):
+    """There were too many requests in too short a time."""
+
+    code = "rate_exceeded"
+
+    def __init__(
+        self, message: str = "", *, retry_after: float = 1.0, code: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.retry_after = retry_after
 
 
 class ExecutionFailed(TenutoError):

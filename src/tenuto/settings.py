@@ -1,0 +1,227 @@
+"""Settings: `TENUTO_*` environment variables, then `tenuto.toml`, then defaults. Each knows where it came from."""
+
+import json
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from .errors import Problem, SettingsError
+from .redaction import redact
+
+T = TypeVar("T")
+
+PREFIX = "TENUTO_"
+FILE = "tenuto.toml"
+DEFAULT_URL = "sqlite:///tenuto.db"
+
+FourEyes = Literal["approvals", "again", "unsafe_retry"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issuer:
+    """Whose JWTs are accepted. Keys come from `jwks_url` (https) or from `jwks_file`, never from a token."""
+
+    issuer: str
+    audience: str
+    jwks_url: str = ""
+    jwks_file: str = ""
+    tenant_claim: str = "tenant"
+    roles_claim: str = "roles"
+
+
+def _setting(doc: str, default: T, *, secret: bool = False) -> T:
+    value: T = field(default=default, metadata={"doc": doc, "secret": secret})
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is in force. `TENUTO_MAX_BODY_BYTES` in the environment is `max_body_bytes` here and in `tenuto.toml`."""
+
+    url: str = _setting("where executions live: memory://, sqlite:///…, postgresql://…", DEFAULT_URL)
+    app: str = _setting("MODULE[:NAME] with the sagas and handlers to register", "")
+    queues: tuple[str, ...] = _setting("queues whose steps a worker runs", ("default",))
+    lease: str = _setting("how long a process may be silent before others take its executions over", "15s")
+    shutdown_grace: str = _setting("how long running handlers may take to end when a process is stopped", "10s")
+    slots: int = _setting("async handlers that one process runs at once", 200)
+    threads: int = _setting("plain `def` handlers that one process runs at once", 32)
+
+    host: str = _setting("address that the service listens on", "127.0.0.1")
+    port: int = _setting("port that the service listens on", 8080)
+    open_routes: bool = _setting("/metrics, /healthz, /readyz, /openapi.json and /docs need no key", True)
+    jwt_issuers: tuple[Issuer, ...] = _setting("issuers whose JWTs are accepted; JSON list, or [[jwt_issuers]]", ())
+    key_days: int = _setting("days until a new API key expires, unless it says otherwise; 0 is never", 90)
+    four_eyes: tuple[FourEyes, ...] = _setting("what a second person must say too: approvals, again, unsafe_retry", ())
+
+    max_body_bytes: int = _setting("size of a request's body at most", 1024 * 1024)
+    max_json_depth: int = _setting("how deep a request's JSON may be nested", 32)
+    max_json_nodes: int = _setting("how many values a request's JSON may hold", 10_000)
+    rate_per_second: float = _setting("requests a second of one credential, on the average; 0 is no limit", 200.0)
+    rate_burst: int = _setting("requests of one credential at once, before the rate counts", 400)
+    verdict_seconds: float = _setting("how long a command waits for its verdict before it answers 202", 5.0)
+
+    server: str = _setting("the service that client commands talk to; without it they work on the url", "")
+    api_key: str = _setting("the key that clients send to the server", "", secret=True)
+
+    bus_url: str = _setting("the broker of commands; the database's outbox without one", "")
+    ledger_url: str = _setting("where the job ledger is kept; the database without one", "")
+    blobs_url: str = _setting("where artifacts are kept; a folder without one", "")
+    planner_url: str = _setting("the planner of agent runs; rules without one", "")
+    egress_allow: tuple[str, ...] = _setting("networks (CIDR) beside the public ones that handlers may call", ())
+
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def told(self) -> Iterator["Told"]:
+        """Every setting as it is in force, secrets masked, and where it came from."""
+        for each in _known():
+            value = getattr(self, each.name)
+            text = ("[secret]" if value else "") if each.metadata["secret"] else redact(_text(value))
+            variable = variable_of(each.name)
+            yield Told(each.name, variable, text, self.sources.get(each.name, "default"), each.metadata["doc"])
+
+
+class Told(NamedTuple):
+    name: str
+    variable: str
+    value: str
+    source: str
+    doc: str
+
+
+def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **given: object) -> Settings:
+    """Reads the environment, then the file (`tenuto.toml` here, or `TENUTO_CONFIG`). `given` goes before all of it.
+
+    `SettingsError` names everything that is wrong at once.
+    """
+    environ = os.environ if environ is None else environ
+    path = file or Path(environ.get(f"{PREFIX}CONFIG", FILE))
+    problems: list[Problem] = []
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    in_file = _read_file(path, must_exist=file is not None or f"{PREFIX}CONFIG" in environ, problems=problems)
+    for each in _known():
+        variable = variable_of(each.name)
+        if given.get(each.name) is not None:
+            found, source = given[each.name], "given"
+        elif variable in environ:
+            found, source = environ[variable], variable
+        elif each.name in in_file:
+            found, source = in_file[each.name], str(path)
+        else:
+            continue
+        parse = _from_text if source == variable else _from_toml
+        try:
+            values[each.name] = parse(each.default, found, each.name)
+            sources[each.name] = source
+        except (ValueError, TypeError) as error:
+            where = variable if source == variable else f"{source}: {each.name}"
+            problems.append(Problem(where, "bad_value", str(error)))
+    if problems:
+        raise SettingsError(problems=problems)
+    return Settings(**values, sources=sources)  # type: ignore[arg-type]  # parsed to the type of each field
+
+
+def variable_of(name: str) -> str:
+    return PREFIX + name.upper()
+
+
+def _known() -> list[Field[Any]]:
+    return [each for each in fields(Settings) if "doc" in each.metadata]
+
+
+def _read_file(path: Path, *, must_exist: bool, problems: list[Problem]) -> dict[str, object]:
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            problems.append(Problem(str(path), "no_file", "there is no such file"))
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problems.append(Problem(str(path), "unreadable", f"it cannot be read: {error}"))
+        return {}
+    names = {each.name for each in _known()}
+    unknown = sorted(set(found) - names)
+    problems.extend(Problem(f"{path}: {name}", "unknown_setting", "there is no such setting") for name in unknown)
+    return found
+
+
+# -- Values ------------------------------------------------------------------------------------------------------------
+
+
+def _from_text(default: object, text: object, name: str) -> object:
+    """From the environment: lists by commas, tables as JSON."""
+    assert isinstance(text, str)
+    match default:
+        case bool():
+            return _boolean(text)
+        case int():
+            return int(text)
+        case float():
+            return float(text)
+        case tuple() if name == "jwt_issuers":
+            return _issuers(json.loads(text or "[]"))
+        case tuple():
+            return _words(name, [part.strip() for part in text.split(",") if part.strip()])
+    return text
+
+
+def _from_toml(default: object, value: object, name: str) -> object:
+    if isinstance(default, tuple):
+        if not isinstance(value, list | tuple):
+            raise ValueError("a list is wanted")
+        return _issuers(value) if name == "jwt_issuers" else _words(name, value)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is not type(default):
+        raise ValueError(f"{type(default).__name__} is wanted")
+    return value
+
+
+_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in _BOOLEANS:
+        raise ValueError("true or false is wanted")
+    return _BOOLEANS[text.lower()]
+
+
+def _words(name: str, given: Any) -> tuple[str, ...]:
+    if not all(isinstance(word, str) for word in given):
+        raise ValueError("texts are wanted")
+    known = get_args(FourEyes)
+    if name == "four_eyes" and (unknown := [word for word in given if word not in known]):
+        raise ValueError(f"{', '.join(unknown)}: it must be one of {', '.join(known)}")
+    return tuple(given)
+
+
+def _issuers(given: Any) -> tuple[Issuer, ...]:
+    if not isinstance(given, list | tuple):
+        raise ValueError("a list of issuers is wanted")
+    return tuple(entry if isinstance(entry, Issuer) else _issuer(entry) for entry in given)
+
+
+def _issuer(entry: Any) -> Issuer:
+    if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
+        raise ValueError("an issuer is an object of texts")
+    try:
+        issuer = Issuer(**entry)
+    except TypeError as error:
+        raise ValueError(f"an issuer has issuer, audience, and jwks_url or jwks_file ({error})") from None
+    if bool(issuer.jwks_url) == bool(issuer.jwks_file):
+        raise ValueError(f"issuer {issuer.issuer}: give jwks_url or jwks_file")
+    if issuer.jwks_url and not issuer.jwks_url.startswith("https://"):
+        raise ValueError(f"issuer {issuer.issuer}: jwks_url must be https")
+    return issuer
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ", ".join(each.issuer if isinstance(each, Issuer) else str(each) for each in value)
+    return str(value)

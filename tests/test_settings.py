@@ -1,0 +1,107 @@
+"""Settings: the environment goes before the file, the file before the defaults, and everybody knows which it was."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto.errors import SettingsError
+from tenuto.settings import Issuer, Settings, load, variable_of
+
+NOWHERE = Path("/nowhere/tenuto.toml")
+ISSUER = {"issuer": "https://id.example", "audience": "tenuto", "jwks_url": "https://id.example/keys"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tenuto.toml"
+
+
+def test_without_anything_the_defaults_are_in_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = load({})
+    assert settings == Settings()
+    assert (settings.url, settings.port) == ("sqlite:///tenuto.db", 8080)
+    assert {told.source for told in settings.told()} == {"default"}
+
+
+def test_the_environment_goes_before_the_file_and_the_file_before_the_defaults(file: Path) -> None:
+    file.write_text('url = "sqlite:///file.db"\nport = 9000\nqueues = ["a", "b"]\nrate_per_second = 5\n')
+    settings = load({"TENUTO_URL": "memory://", "TENUTO_OPEN_ROUTES": "no"}, file)
+    assert (settings.url, settings.port, settings.open_routes) == ("memory://", 9000, False)
+    assert (settings.queues, settings.rate_per_second) == (("a", "b"), 5.0)
+    sources = {told.name: told.source for told in settings.told()}
+    assert (sources["url"], sources["port"], sources["host"]) == ("TENUTO_URL", str(file), "default")
+
+
+def test_what_is_given_goes_before_all() -> None:
+    settings = load({"TENUTO_PORT": "1"}, port=2, host=None)
+    assert (settings.port, settings.host) == (2, "127.0.0.1")
+    assert settings.sources["port"] == "given"
+
+
+def test_the_file_can_be_named_by_a_variable(file: Path) -> None:
+    file.write_text("port = 7000\n")
+    assert load({"TENUTO_CONFIG": str(file)}).port == 7000
+
+
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_issuers_are_tables(where: str, file: Path) -> None:
+    lines = [f'{name} = "{value}"' for name, value in ISSUER.items()]
+    file.write_text("\n".join(["[[jwt_issuers]]", *lines]) if where == "file" else "")
+    environ = {"TENUTO_JWT_ISSUERS": json.dumps([ISSUER])} if where == "variable" else {}
+    assert load(environ, file).jwt_issuers == (Issuer(**ISSUER),)
+
+
+def test_everything_that_is_wrong_is_told_at_once(file: Path) -> None:
+    file.write_text('port = "x"\nprot = 1\nfour_eyes = ["everything"]\n')
+    with pytest.raises(SettingsError) as caught:
+        load({"TENUTO_SLOTS": "many", "TENUTO_OPEN_ROUTES": "perhaps"}, file)
+    told = {(problem.path, problem.code) for problem in caught.value.problems}
+    assert told == {
+        (f"{file}: prot", "unknown_setting"),
+        ("TENUTO_SLOTS", "bad_value"),
+        ("TENUTO_OPEN_ROUTES", "bad_value"),
+        (f"{file}: port", "bad_value"),
+        (f"{file}: four_eyes", "bad_value"),
+    }
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        {**ISSUER, "jwks_url": "http://id.example/keys"},
+        {**ISSUER, "jwks_url": ""},
+        {**ISSUER, "jwks_file": "keys.json"},
+        {**ISSUER, "secret": "x"},
+        {"issuer": "https://id.example"},
+        "https://id.example",
+    ],
+)
+def test_an_issuer_that_cannot_be_trusted_is_refused(issuer: Any) -> None:
+    with pytest.raises(SettingsError):
+        load({"TENUTO_JWT_ISSUERS": json.dumps([issuer])})
+
+
+@pytest.mark.parametrize("text", ["[", "not toml"])
+def test_a_file_that_cannot_be_read_is_said(text: str, file: Path) -> None:
+    file.write_text(text)
+    with pytest.raises(SettingsError, match="cannot be read"):
+        load({}, file)
+    with pytest.raises(SettingsError, match="no such file"):
+        load({}, NOWHERE)
+
+
+def test_secrets_are_masked() -> None:
+    settings = load({"TENUTO_API_KEY": "tnt_verysecret", "TENUTO_URL": "postgresql://me:hidden@db/x"})
+    told = {each.name: each.value for each in settings.told()}
+    assert told["api_key"] == "[secret]"
+    assert "hidden" not in told["url"]
+    assert "db/x" in told["url"]
+
+
+def test_every_setting_has_a_variable_and_says_what_it_is() -> None:
+    for told in Settings().told():
+        assert told.variable == variable_of(told.name) == f"TENUTO_{told.name.upper()}"
+        assert told.doc
