@@ -13,12 +13,12 @@ from msgspec import Raw
 
 from .authoring.decorators import Saga
 from .authoring.document import read_document
-from .authoring.durations import milliseconds
 from .authoring.gather import saga_name
 from .authoring.inputs import encode_inputs
 from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
+from .durations import Duration, milliseconds
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
 from .handle import Batch, Handle, Link, Scope, check_one_of, check_word
 from .kernel import facts as f
@@ -29,7 +29,6 @@ from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
 from .kernel.state import ExecutionStatus
 from .observation import Announcer, SagaEvents
-from .outcome import Duration
 from .program import Handler
 from .results import SagaResult
 from .runtime import Clock, Environment, Filter, Page, Runtime, Submission, execution_summary

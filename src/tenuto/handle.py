@@ -6,9 +6,9 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 from msgspec import Raw
 
-from .authoring.durations import milliseconds
 from .authoring.markers import StepRef
 from .context import step_name
+from .durations import Duration, milliseconds
 from .errors import InvalidInput, InvalidTransition, NotFound, PayloadError, ResultTimeout, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
@@ -16,7 +16,6 @@ from .kernel.definition import CancelMode, ErrorClass, Step
 from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
-from .outcome import Duration
 from .program import Program
 from .redaction import bounded
 from .results import Progress, SagaResult

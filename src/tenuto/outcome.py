@@ -1,13 +1,12 @@
 """What a guard or a reconcile handler answers: what became of an effect whose outcome is unknown."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Generic, TypeAlias, TypeVar
+
+from .durations import Duration
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
-
-Duration: TypeAlias = str | float | timedelta
 
 
 @dataclass(frozen=True, slots=True)

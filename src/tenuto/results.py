@@ -11,7 +11,7 @@ from .context import step_name
 from .errors import ExecutionFailed, NotFound
 from .kernel import events as e
 from .kernel.address import clone_path, step_id
-from .kernel.evolve import find_step
+from .kernel.evolve import find_step, last_completed
 from .kernel.plan import Node
 from .kernel.state import (
     CLONE_SUCCEEDED,
@@ -33,6 +33,7 @@ from .view import (
     leaf_nodes,
     path_of,
     result_of,
+    result_seqs,
     rfc3339,
     step_status,
     stored_output,
@@ -459,14 +460,16 @@ _STANDING: dict[ExecutionStatus, str] = {
 def _last_result(result: SagaResult[Any]) -> Any:
     """Of a definition that names no output: the result of the step that was completed last."""
     reading = result._reading
-    current = reading.state.root.current
-    if current is not None:
-        seq = getattr(reading.state.nodes[current], "done_seq", 0)
-        raw = result_of(reading.history[seq - 1].event) if isinstance(seq, int) and seq else None
-        decode: Decode = reading.program.decode_result.get(step_id(current), _plain)
-        return decode(raw)
-    done = [step for step in result.steps.values() if step._done_seq()]
-    return max(done, key=lambda step: step._done_seq()).result if done else None
+    last = last_completed(reading.state)
+    if last is None:
+        return None
+    decode: Decode = reading.program.decode_result.get(last.node.id, _plain)
+    seqs = result_seqs(reading.state, last.path)
+    results = [
+        decode(result_of(reading.history[seq - 1].event)) if seq else None
+        for seq in (seqs if isinstance(seqs, list) else [seqs])
+    ]
+    return results if isinstance(seqs, list) else results[0]
 
 
 def _plain(raw: Raw | None) -> Any:

@@ -18,16 +18,15 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
-from .authoring.durations import milliseconds
 from .authoring.markers import StepRef
 from .authoring.programs import handlers_running
 from .context import step_name
+from .durations import Duration, milliseconds
 from .engine import Engine
 from .errors import NotFound, NotSupported
 from .kernel.address import Phase, Ref
 from .kernel.decide.attempts import holder_of
 from .kernel.state import Execution
-from .outcome import Duration
 from .program import Call, Handler, Program
 from .runtime import Clock, Environment, Timer
 from .runtimes.memory import MemoryRuntime

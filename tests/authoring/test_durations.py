@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.authoring.durations import milliseconds
+from tenuto.durations import milliseconds
 
 
 @pytest.mark.parametrize(

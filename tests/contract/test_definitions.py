@@ -153,6 +153,30 @@ async def test_a5_schemas_of_input_and_output_are_part_of_the_definition(engine:
     assert [problem.path for problem in refused.value.problems] == ["/output_schema"]
 
 
+@pytest.mark.parametrize("template", [None, "${steps.count.result}", {"n": "${steps.count.result}"}])
+async def test_a5_an_output_that_does_not_fit_its_schema_is_a_failure_and_undone(
+    engine: Engine, template: object
+) -> None:
+    stage = Stage()
+    engine.handler("book", stage.does("book"))
+    engine.handler("cancel", stage.does("cancel"))
+    engine.handler("count", stage.does("count", "top secret", 3))
+    schema = {"type": ["object", "integer"], "properties": {"n": {"type": "integer"}}}
+    steps = [_task("book", handler="book", compensation_handler="cancel"), _task("count", handler="count")]
+    await engine.apply(_document(steps=steps, mode="sequence", output=template, output_schema=schema))
+
+    refused = await engine.execute("doc", {})
+    assert (refused.status, stage.log) == ("failed", ["book", "count", "cancel"])
+    assert refused.error is not None
+    assert (refused.error["error_class"], refused.error["code"]) == ("NON_RETRYABLE", "invalid_output")
+    assert "integer" in refused.error["summary"]
+    assert "top secret" not in refused.error["summary"]
+    assert [letter["execution_id"] async for letter in engine.dlq()] == [refused.execution_id]
+
+    handle = engine.get((await engine.execute("doc", {})).execution_id)
+    assert (await handle.status())["output"] == (3 if not isinstance(template, dict) else {"n": 3})
+
+
 async def test_a5_a_typed_input_is_checked_when_it_is_given(engine: Engine) -> None:
     engine.register(BookTrip())
     with pytest.raises(InvalidInput):

@@ -96,6 +96,7 @@ def definition(
     mode: Mode = "sequence",
     scheduling: Scheduling = "eager",
     output: JSON = None,
+    output_schema: JSON = None,
     name: str = "test",
     valid: bool = True,
     **policies: Any,
@@ -107,6 +108,7 @@ def definition(
         scheduling=scheduling,
         steps=nodes,
         output=output,
+        output_schema=output_schema,
         policies=Policies(**policies),
     )
     assert not valid or problems(made) == [], problems(made)

@@ -17,6 +17,7 @@ A test says what is given, what happens, and exactly which events that leads to:
 stands still until a test moves it; it is counted in milliseconds from the start.
 """
 
+from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
 
@@ -70,9 +71,9 @@ def raw(value: JSON) -> Raw:
 
 
 class Driver:
-    def __init__(self, made: Definition) -> None:
+    def __init__(self, made: Definition, check_output: Callable[[JSON], str | None] | None = None) -> None:
         self.definition = made
-        self.plan = Plan(made)
+        self.plan = Plan(made, check_output)
         self.state = Execution(self.plan)
         self.history: list[Entry] = []
         self.decisions: list[list[Entry]] = []
@@ -436,6 +437,6 @@ class Driver:
         assert decide(again, fact, self.now).entries == [], f"told twice, {type(fact).__name__} acts twice"
 
 
-def given(*nodes: Node, **fields: Any) -> Driver:
+def given(*nodes: Node, check_output: Callable[[JSON], str | None] | None = None, **fields: Any) -> Driver:
     """An execution of a definition made of these nodes; the rest as in `build.definition`."""
-    return Driver(definition(*nodes, **fields))
+    return Driver(definition(*nodes, **fields), check_output)

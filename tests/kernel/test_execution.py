@@ -1,7 +1,7 @@
 """An execution as a whole (A4, A6, B6, B20, B21): what it is pinned to, what it carries, how its end is told."""
 
 from tenuto.kernel import facts as f
-from tenuto.kernel.definition import content_hash
+from tenuto.kernel.definition import JSON, Node, content_hash
 from tenuto.kernel.events import ExecutionFinished, ExecutionStarted
 
 from .build import approval, step
@@ -79,3 +79,54 @@ def test_b1_b14_a_terminal_execution_hears_nothing_more() -> None:
     assert run.succeed("a", number=1) == f.Ignored("terminal")
     assert isinstance(run.retry(), f.Refused)
     assert len(run.history) == before
+
+
+def checked(*nodes: Node, wanted: JSON, output: JSON = None) -> Driver:
+    """An execution whose output has to be exactly this."""
+    return given(
+        *nodes,
+        output=output,
+        output_schema={"const": wanted},
+        check_output=lambda found: None if found == wanted else "it is something else",
+    )
+
+
+def test_a5_the_output_is_checked_before_an_execution_succeeds() -> None:
+    run = checked(step("a"), output={"n": "${steps.a.result}"}, wanted={"n": 1})
+    run.start()
+    run.succeed("a", result=1)
+    assert (ended(run).status, ended(run).output) == ("succeeded", raw({"n": 1}))
+
+
+def test_a5_an_output_that_does_not_fit_fails_the_execution_and_what_was_made_is_undone() -> None:
+    run = checked(step("a", compensation_handler="undo"), output={"n": "${steps.a.result}"}, wanted={"n": 1})
+    run.start()
+    run.succeed("a", result=2)
+    assert run.open() == ["a:undo/1"]
+    run.undo("a")
+    error = ended(run).error
+    assert error is not None
+    assert (ended(run).status, error.error_class, error.code) == ("failed", "NON_RETRYABLE", "invalid_output")
+    assert [review.kind for review in run.state.reviews.values()] == ["dead_letter"]
+
+
+def test_a5_without_a_template_the_last_result_is_checked() -> None:
+    run = checked(step("a"), step("b"), wanted=2)
+    run.start()
+    run.succeed("a", result=1)
+    run.succeed("b", result=2)
+    assert ended(run).status == "succeeded"
+
+
+def test_a5_of_a_fan_out_the_list_of_results_is_checked() -> None:
+    run = checked(step("n", foreach="[1, 2]"), wanted=["x", "y"])
+    run.start()
+    run.succeed("n#1", result="y")
+    run.succeed("n#0", result="x")
+    assert ended(run).status == "succeeded"
+
+
+def test_a5_where_nothing_was_completed_the_output_is_null() -> None:
+    run = checked(step("a", when="false"), wanted=None)
+    run.start()
+    assert ended(run).status == "succeeded"

@@ -23,7 +23,8 @@ from tenuto.kernel.definition import Step
 from tenuto.outcome import Done, NotDone, Pending, Unknown
 from tenuto.program import Handler, Needs
 from tenuto.results import StepResult
-from tenuto.runtimes.perform import Parked, failed, schema_validator, succeeded
+from tenuto.runtimes.perform import Parked, failed, succeeded
+from tenuto.schema import Schema
 from tenuto.testing import Harness
 from tenuto.values import encode
 
@@ -60,7 +61,15 @@ def test_our_own_errors_say_their_class_and_are_shown(error: type[StepError], er
 
 @pytest.mark.parametrize(
     ("retry_after", "ms"),
-    [(2, 2_000), (0.5, 500), ("2s", 2_000), ("1m30s", 90_000), (timedelta(seconds=3), 3_000), ("soon", None), (-1, 0)],
+    [
+        (2, 2_000),
+        (0.5, 500),
+        ("2s", 2_000),
+        ("1m30s", 90_000),
+        (timedelta(seconds=3), 3_000),
+        ("soon", None),
+        (-1, None),
+    ],
 )
 def test_retry_after_is_understood_in_all_its_forms(retry_after: Any, ms: int | None) -> None:
     assert fail(RateLimitedError(retry_after=retry_after)).retry_after_ms == ms
@@ -143,7 +152,7 @@ def test_a_plan_is_a_list_of_nodes() -> None:
 
 
 def test_a_result_that_does_not_fit_its_schema_may_be_tried_again() -> None:
-    schema = schema_validator({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    schema = Schema({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
     assert isinstance(succeeded(handler(), "forward", {"n": 1}, schema), f.Succeeded)
     outcome = succeeded(handler(), "forward", {"n": "top secret"}, schema)
     assert isinstance(outcome, f.Failed)

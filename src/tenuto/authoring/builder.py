@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, Self, Unpack
 
+from tenuto.durations import Duration
 from tenuto.kernel.definition import MAX_VISITS, FailureMode
-from tenuto.outcome import Duration
 from tenuto.program import Program
 
 from . import decorators

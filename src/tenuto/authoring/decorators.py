@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
 from tenuto.context import STEP_ID_ATTRIBUTE
+from tenuto.durations import Duration
 from tenuto.kernel.definition import MAX_VISITS, FailureMode
-from tenuto.outcome import Duration
 
 from .markers import StepRef
 from .settings import (

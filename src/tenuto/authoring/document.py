@@ -5,17 +5,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import jsonschema_rs
 import msgspec
-from jsonschema_rs import ValidationErrorKind as Kind
 
 from tenuto.errors import DefinitionError, Problem
 from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Step, from_document
 from tenuto.kernel.validation.steps import HANDLED
+from tenuto.schema import Flaw, Kind, pointer, schema_problem
 
 from .schema import definition_schema as definition_schema
-from .schema import document_validator, pointer, schema_problem
+from .schema import document_validator
 from .translate import attempt_timeout
 
 Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
@@ -105,7 +104,7 @@ def _convert(document: dict[str, Any]) -> Definition | None:
 
 
 def _schema_problems(document: dict[str, Any]) -> list[Problem]:
-    found = [problem for error in document_validator().iter_errors(document) for problem in _told(error)]
+    found = [problem for flaw in document_validator().flaws(document) for problem in _told(flaw)]
     return sorted(dict.fromkeys(found), key=lambda problem: _order(problem.path))
 
 
@@ -113,24 +112,24 @@ def _order(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.split("/")]
 
 
-def _told(error: jsonschema_rs.ValidationError) -> Iterator[Problem]:
-    at, kind = pointer(error.instance_path), error.kind
+def _told(flaw: Flaw) -> Iterator[Problem]:
+    at, kind = pointer(flaw.instance_path), flaw.kind
     match kind:
         case Kind.Required():
             yield Problem(f"{at}/{kind.property}", "missing", f"`{kind.property}` is missing")
         case Kind.AdditionalProperties():
             for name in kind.unexpected:
-                yield Problem(f"{at}/{name}", "unknown_field", _unknown_field(name, error))
+                yield Problem(f"{at}/{name}", "unknown_field", _unknown_field(name, flaw))
         case Kind.Enum():
             yield Problem(at, "unknown_word", f"it must be one of {', '.join(str(option) for option in kind.options)}")
         case Kind.Pattern():
             yield Problem(at, "bad_name", f"it must be {validation.NAMES}")
         case _:
-            yield Problem(at, kind.name, error.message)
+            yield Problem(at, kind.name, flaw.message)
 
 
-def _unknown_field(name: str, error: jsonschema_rs.ValidationError) -> str:
-    if name in ("foreach", "suffix") and "scope" in error.schema_path:
+def _unknown_field(name: str, flaw: Flaw) -> str:
+    if name in ("foreach", "suffix") and "scope" in flaw.schema_path:
         return "a scope cannot be fanned out: put `foreach` on a step"
     return f"there is no field `{name}` here"
 

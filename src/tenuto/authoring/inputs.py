@@ -1,20 +1,18 @@
 """What an execution is started with: one value for all steps, or inputs by step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jsonschema_rs
-import msgspec
 from msgspec import Raw
 
 from tenuto.errors import InvalidInput, PayloadError, Problem
 from tenuto.kernel.definition import FAN_OUT_LIMIT, JSON
 from tenuto.program import Program
+from tenuto.schema import Schema
 from tenuto.values import DEFAULT_LIMIT, Decode, encode
 
 from .markers import ExpandEach, StepInputs
-from .schema import pointer, validator
 
 # Inputs by step are many values in one: each is bounded as any other, and all of them together by this.
 LIMIT_BY_STEP = 16 * DEFAULT_LIMIT
@@ -36,26 +34,20 @@ class InputEncoder:
     decode: Decode | None = None
     by_step: Mapping[str, Decode] = field(default_factory=dict)
     schema: JSON = None
-    _validator: Any = None
+    _schema: Schema | None = None
 
     def __post_init__(self) -> None:
         if self.schema is not None:
-            self._validator = validator(self.schema)
+            self._schema = Schema(self.schema)
 
     def __call__(self, value: object) -> Raw:
         raw = encode(value, self.annotation, where="input")
         # An instance of the annotated class is what it should be; plain JSON has to be read to know.
         if self.decode is not None and type(value) is not self.annotation:
             _check("input", self.decode, raw)
-        if self._validator is not None:
-            self._check_schema(raw)
-        return raw
-
-    def _check_schema(self, raw: Raw) -> None:
-        errors: Iterator[jsonschema_rs.ValidationError] = self._validator.iter_errors(msgspec.json.decode(raw))
-        problems = [Problem(pointer(error.instance_path), error.kind.name, error.message) for error in errors]
-        if problems:
+        if self._schema is not None and (problems := self._schema.problems_of(raw)):
             raise InvalidInput(problems=problems)
+        return raw
 
 
 def encode_inputs(program: Program, value: object) -> Started:

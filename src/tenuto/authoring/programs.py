@@ -1,15 +1,17 @@
 """The way in for the engine: whatever was written, in whichever way, becomes a `Program` or a `DefinitionError`."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, TypeGuard, get_origin
 
 from tenuto.context import step_name
-from tenuto.kernel.definition import Definition, Step
+from tenuto.kernel.definition import JSON, Definition, Step
 from tenuto.kernel.plan import Plan
 from tenuto.outcome import Done, NotDone, Pending, Unknown
 from tenuto.program import Handler, Program
+from tenuto.redaction import bounded
+from tenuto.schema import Schema
 from tenuto.values import decoder
 
 from .binding import Invocation
@@ -78,10 +80,24 @@ def _owners(extras: tuple[Extra, ...]) -> set[str]:
 # -- Documents and their handlers --------------------------------------------------------------------------------------
 
 
+def make_plan(definition: Definition) -> Plan:
+    """A plan that checks its output: every runtime that makes plans of stored definitions makes them here."""
+    schema = definition.output_schema
+    return Plan(definition, None if schema is None else _check_of(Schema(schema)))
+
+
+def _check_of(schema: Schema) -> Callable[[JSON], str | None]:
+    def check(output: JSON) -> str | None:
+        flaw = schema.summary(output)
+        return None if flaw is None else bounded(flaw)
+
+    return check
+
+
 def compile_document(definition: Definition, handlers: Mapping[str, Handler]) -> Program:
     """A definition that came as a document, with those of its handlers that this process has."""
     check_definition(definition)
-    plan = Plan(definition)
+    plan = make_plan(definition)
     named = dict.fromkeys(name for node in plan.root.walk() if not node.is_scope for name in _names_in(node.step))
     planners = [node.scope.planner for node in plan.root.walk() if node.is_scope and node.scope.planner is not None]
     found = {name: handlers[name] for name in (*named, *planners) if name in handlers}

@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypedDict, TypeVar
 
 from tenuto.context import STEP_ID_ATTRIBUTE
+from tenuto.durations import Duration
 from tenuto.kernel.definition import MAX_VISITS, ErrorClass, FailureMode, Scheduling
-from tenuto.outcome import Duration
 
 from .markers import ExpandEach, StepRef
 

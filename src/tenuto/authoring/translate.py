@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from tenuto.durations import Duration, milliseconds
 from tenuto.kernel.definition import (
     ERROR_CLASSES,
     RETRIED_BY_DEFAULT,
@@ -19,9 +20,7 @@ from tenuto.kernel.definition import (
     Scope,
     Step,
 )
-from tenuto.outcome import Duration
 
-from .durations import milliseconds
 from .markers import ExpandEach
 from .problems import Problems
 from .settings import (

@@ -5,9 +5,9 @@ a `flow` keeps its named transitions. A plan is never changed, and is not the wh
 while running are compiled into nodes of their own (`compile_children`) and kept in the execution's state.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from .definition import FAN_OUT_CONCURRENCY, Definition, Scope, Step, content_hash, root_scope
+from .definition import FAN_OUT_CONCURRENCY, JSON, Definition, Scope, Step, content_hash, root_scope
 from .definition import Node as Spec
 from .expression import Expression, Template, compile_expression, compile_template
 
@@ -103,9 +103,14 @@ class Node:
 
 
 class Plan:
-    """A definition, validated and compiled. `watched` are the steps whose results an expression of the plan reads."""
+    """A definition, validated and compiled. `watched` are the steps whose results an expression of the plan reads.
+
+    `check_output` says what is wrong with an execution's output, or None. It is given to the plan, because reading JSON
+    Schemas takes a library that the kernel does not know.
+    """
 
     __slots__ = (
+        "check_output",
         "concurrency_key",
         "definition",
         "has_queues",
@@ -117,8 +122,9 @@ class Plan:
         "watches_all",
     )
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, check_output: "Callable[[JSON], str | None] | None" = None) -> None:
         self.definition = definition
+        self.check_output = check_output
         self.hash = content_hash(definition)
         self.root = Node(root_scope(definition), None, 0)
         self.has_queues = any(node.queue is not None for node in self.root.walk())
@@ -129,7 +135,9 @@ class Plan:
         if self.output is not None:
             readers.append(self.output)
         self.watched = frozenset(step for reader in readers for step in reader.steps)
-        self.watches_all = any(reader.reads_all_steps for reader in readers)
+        # Without a template the output is the last result, and which step is last only a run can tell.
+        checks_last = definition.output_schema is not None and self.output is None
+        self.watches_all = checks_last or any(reader.reads_all_steps for reader in readers)
         self.reads_input = any("input" in reader.roots for reader in readers)
 
 

@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+import msgspec
 from msgspec import Raw
 
 from tenuto.kernel import events as e
+from tenuto.kernel.evolve import last_completed
 from tenuto.kernel.state import Execution
 
 from .blocking import blocked
+from .finding import result_of, result_seqs
 from .shapes import NOTHING_UNDER_WAY, Activity, ExecutionDocument, decoded, error_document, rfc3339
 from .steps import step_documents
 
@@ -35,7 +38,7 @@ def execution_document(
         "target_object_type": target[0],
         "target_object_id": target[1],
         "input": decoded(started.input),
-        "output": decoded(finished.event.output) if finished is not None else None,
+        "output": decoded(stored_output(state, history)),
         "outcome": state.outcome,
         "error": error_document(state.failure),
         "started_at": rfc3339(history[0].at),
@@ -71,8 +74,18 @@ def finished_at(state: Execution, history: Sequence[e.Entry]) -> int | None:
 
 
 def stored_output(state: Execution, history: Sequence[e.Entry]) -> Raw | None:
+    """The output, as it was recorded; of a definition without a template for it, the last result."""
     finished = _finished(state, history)
-    return None if finished is None else finished.event.output
+    if finished is None or not finished.event.output_seq:
+        return None if finished is None else finished.event.output
+    last = last_completed(state)
+    return None if last is None else _results(history, result_seqs(state, last.path))
+
+
+def _results(history: Sequence[e.Entry], seqs: int | list[int]) -> Raw | None:
+    if isinstance(seqs, int):
+        return result_of(history[seqs - 1].event) if seqs else None
+    return Raw(msgspec.json.encode([_results(history, seq) for seq in seqs]))
 
 
 def phase(state: Execution) -> Literal["forward", "compensation", "finished"]:

@@ -7,7 +7,7 @@ from msgspec import Raw
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import fan_of, review_id
 from tenuto.kernel.compensation import rollback, undo_groups, undo_policy
-from tenuto.kernel.definition import FAN_OUT_CONCURRENCY
+from tenuto.kernel.definition import FAN_OUT_CONCURRENCY, JSON
 from tenuto.kernel.events import (
     NULL,
     CompensationStarted,
@@ -23,7 +23,7 @@ from tenuto.kernel.evolve import fan_at, find_step, step_at
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
-from .turn import Turn, encode, evaluation_scope, refusal
+from .turn import Turn, encode, evaluation_scope, last_result, refusal
 
 
 def end(turn: Turn, outcome: ScopeOutcome, failure: Failure | None) -> None:
@@ -44,16 +44,26 @@ def end(turn: Turn, outcome: ScopeOutcome, failure: Failure | None) -> None:
 
 def _succeed(turn: Turn) -> None:
     state = turn.state
-    output = NULL
-    if state.plan.output is not None:
-        try:
-            output = encode(state.plan.output.render(evaluation_scope(state, state.plan.output)))
-        except ExpressionError as error:
-            failure = refusal("", error.code, str(error))
-            turn.emit(ScopeClosing("", "failed", failure))
-            _undo_or_finish(turn, "failed", failure)
+    template, check = state.plan.output, state.plan.check_output
+    output: JSON = None
+    try:
+        if template is not None:
+            output = template.render(evaluation_scope(state, template))
+    except ExpressionError as error:
+        _fail_at_the_end(turn, refusal("", error.code, str(error)))
+        return
+    if check is not None:
+        flaw = check(output if template is not None else last_result(state))
+        if flaw is not None:
+            _fail_at_the_end(turn, refusal("", "invalid_output", flaw))
             return
-    finish(turn, "succeeded", None, output)
+    finish(turn, "succeeded", None, NULL if template is None else encode(output))
+
+
+def _fail_at_the_end(turn: Turn, failure: Failure) -> None:
+    """All steps are done, but they do not add up to an output: that is a failure like any other, and undone."""
+    turn.emit(ScopeClosing("", "failed", failure))
+    _undo_or_finish(turn, "failed", failure)
 
 
 def _undo_or_finish(turn: Turn, cause: Literal["failed", "canceled"], failure: Failure | None) -> None:

@@ -11,7 +11,7 @@ from msgspec import Raw
 from tenuto.kernel.address import Phase, fan_of, parent_of
 from tenuto.kernel.definition import JSON
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
-from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, scope_at
+from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_at
 from tenuto.kernel.expression import Expression, Template
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
@@ -130,11 +130,20 @@ def _step_view(state: Execution, id: str) -> JSON:
     if path is None or node is None:
         found = find_step(state, path) if path is not None else None
         return {"result": None, "status": found.status if found is not None else "pending"}
+    assert isinstance(node, FanState | StepState)
+    return {"result": _result(state, node), "status": node.status}
+
+
+def last_result(state: Execution) -> JSON:
+    """What the step gave that was completed last, where the plan watches all steps."""
+    last = last_completed(state)
+    return None if last is None else _result(state, last)
+
+
+def _result(state: Execution, node: StepState | FanState) -> JSON:
     if isinstance(node, FanState):
-        return {"result": _fan_results(state, node), "status": node.status}
-    assert isinstance(node, StepState)
-    result = _decode(state.payloads.get(node.done_seq, NULL)) if node.status == "succeeded" else None
-    return {"result": result, "status": node.status}
+        return _fan_results(state, node)
+    return _decode(state.payloads.get(node.done_seq, NULL)) if node.status == "succeeded" else None
 
 
 def _fan_results(state: Execution, fan: FanState) -> JSON:

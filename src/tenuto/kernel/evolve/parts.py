@@ -46,6 +46,16 @@ def find_step(state: Execution, path: str) -> StepState | None:
     return node if isinstance(node, StepState) else None
 
 
+def last_completed(state: Execution) -> StepState | FanState | None:
+    """The step, or the fan-out, whose result came last: the output of a definition that has no template for it."""
+    steps = [node for node in state.nodes.values() if not isinstance(node, ScopeState) and node.status == "succeeded"]
+    return max(steps, key=_done_seq, default=None)
+
+
+def _done_seq(node: StepState | FanState) -> int:
+    return max(node.done_seq, default=0) if isinstance(node, FanState) else node.done_seq
+
+
 def step_at(state: Execution, path: str) -> StepState:
     step = find_step(state, path)
     assert step is not None, path

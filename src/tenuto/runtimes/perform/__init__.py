@@ -7,7 +7,7 @@ cancellation, return what cannot be stored. None of that may reach the runtime.
 
 from .attempt import Attempt, Host, Payloads, Performer, Role, handler_name, wanted
 from .job import Ending, Job, Threads
-from .outcomes import Parked, answered, failed, schema_problems, schema_validator, succeeded
+from .outcomes import Parked, answered, failed, succeeded
 
 __all__ = [
     "Attempt",
@@ -22,8 +22,6 @@ __all__ = [
     "answered",
     "failed",
     "handler_name",
-    "schema_problems",
-    "schema_validator",
     "succeeded",
     "wanted",
 ]

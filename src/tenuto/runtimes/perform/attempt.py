@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-import jsonschema_rs
 import msgspec
 from msgspec import Raw
 
@@ -22,10 +21,9 @@ from tenuto.kernel.plan import Node
 from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
 from tenuto.program import Handler, Program
+from tenuto.schema import Schema
 from tenuto.values import encode
 from tenuto.view import find_path, result_of, result_seqs, step_status
-
-from .outcomes import schema_validator
 
 PLAN_TIMEOUT_MS: Final = RetryPolicy().timeout_ms
 
@@ -136,7 +134,7 @@ class Role:
         self.dispatches = False  # its handler only sends: the answer comes from outside
         self.limits: tuple[str, ...] = ()
         self.template: Template | None = None
-        self.schema: jsonschema_rs.Validator | None = None
+        self.schema: Schema | None = None
         self.timeout_ms = PLAN_TIMEOUT_MS
         self.step = spec if isinstance(spec, Step) else _PLANNING
         if isinstance(spec, Step):
@@ -153,7 +151,7 @@ class Role:
         if given is not None:
             self.template = compile_template(given)
         if phase == "forward" and step.output_schema is not None and not self.dispatches:
-            self.schema = schema_validator(step.output_schema)
+            self.schema = Schema(step.output_schema)
 
 
 _PLANNING = Step(id="plan")  # how a planner's exceptions are classified: as those of any step that is safe to retry

@@ -1,16 +1,14 @@
 """From what a handler gave or raised to the outcome that is reported."""
 
 import asyncio
-import re
 from collections.abc import Mapping
-from datetime import timedelta
 
-import jsonschema_rs
 import msgspec
 from msgspec import Raw
 
 from tenuto import outcome as answers
-from tenuto.errors import ExpressionError, PayloadError, Problem, StepError
+from tenuto.durations import milliseconds
+from tenuto.errors import ExpressionError, PayloadError, StepError
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase
 from tenuto.kernel.definition import ERROR_CLASSES, JSON, ErrorClass, Scope, Step, node_from_document
@@ -18,6 +16,7 @@ from tenuto.kernel.events import NULL
 from tenuto.kernel.retry import classify
 from tenuto.program import Handler
 from tenuto.redaction import bounded, summary
+from tenuto.schema import Schema
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -29,9 +28,7 @@ class Parked(msgspec.Struct, frozen=True):
 # -- Values ------------------------------------------------------------------------------------------------------------
 
 
-def succeeded(
-    handler: Handler, phase: Phase, value: object, schema: jsonschema_rs.Validator | None = None
-) -> f.Outcome:
+def succeeded(handler: Handler, phase: Phase, value: object, schema: Schema | None = None) -> f.Outcome:
     """What a handler's value means in its phase."""
     try:
         if phase in ("guard", "reconcile"):
@@ -41,14 +38,14 @@ def succeeded(
         result = _encoded(handler, value)
     except PayloadError as error:
         return _invalid(error.message) if error.code == "invalid_output" else _refused(error.code, error.message)
-    if schema is not None and (problems := schema_problems(schema, result)):
+    if schema is not None and (problems := schema.problems_of(result)):
         return _invalid("\n".join(map(str, problems)))
     return f.Succeeded(result=result)
 
 
 def answered(result: Raw, schema: JSON) -> f.Succeeded | f.Failed:
     """What a result means that came from outside, for a step with this schema."""
-    problems = [] if schema is None else schema_problems(schema_validator(schema), result)
+    problems = [] if schema is None else Schema(schema).problems_of(result)
     return _invalid("\n".join(map(str, problems))) if problems else f.Succeeded(result=result)
 
 
@@ -73,7 +70,7 @@ def _probed(handler: Handler, value: object) -> f.Outcome:
         case answers.NotDone():
             return f.NotDone()
         case answers.Pending(retry_after=wait):
-            return f.Pending(retry_after_ms=_milliseconds(wait))
+            return f.Pending(retry_after_ms=None if wait is None else milliseconds(wait))
         case answers.Unknown(reason):
             return f.Unknown(reason=bounded(str(reason)))
     given = type(value).__name__
@@ -94,26 +91,6 @@ def _planned(value: object) -> f.Outcome:
             return f.Failed(error_class="RETRYABLE", code="bad_plan", summary=bounded(f"child {position}: {error}"))
         children.append(document)
     return f.Planned(children=tuple(children))
-
-
-def schema_validator(schema: JSON) -> jsonschema_rs.Validator:
-    """Its messages say what was expected and where, and never what was found: payloads hold what logs must not."""
-    assert isinstance(schema, dict | bool | str)
-    return jsonschema_rs.validator_for(schema, mask="it")
-
-
-def schema_problems(schema: jsonschema_rs.Validator, value: Raw | None) -> list[Problem]:
-    found = schema.iter_errors(None if value is None else msgspec.json.decode(value))
-    return [Problem(_pointer(error), _keyword(error), error.message) for error in found]
-
-
-def _pointer(error: jsonschema_rs.ValidationError) -> str:
-    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in error.instance_path)
-    return "".join(f"/{part}" for part in parts)
-
-
-def _keyword(error: jsonschema_rs.ValidationError) -> str:
-    return next((part for part in reversed(error.schema_path) if isinstance(part, str)), "schema")
 
 
 # -- Exceptions --------------------------------------------------------------------------------------------------------
@@ -150,7 +127,7 @@ def _declared(error: StepError) -> f.Failed:
     """One of our own classes: its author chose the words, so they are shown."""
     error_class: ErrorClass = next((known for known in ERROR_CLASSES if known == error.error_class), "RETRYABLE")
     try:
-        retry_after = _milliseconds(error.retry_after)
+        retry_after = None if error.retry_after is None else milliseconds(error.retry_after)  # type: ignore[arg-type]  # a handler may give anything
     except ValueError:
         retry_after = None
     return f.Failed(
@@ -177,23 +154,3 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception:  # the __str__ of somebody's exception, which may fail like all code
         return ""
-
-
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-
-
-def _milliseconds(duration: object) -> int | None:
-    """A delay as handlers give it: seconds, "2s", or a timedelta; `ValueError` for anything else."""
-    if duration is None:
-        return None
-    if isinstance(duration, timedelta):
-        amount = duration / timedelta(milliseconds=1)
-    elif isinstance(duration, int | float):
-        amount = duration * 1_000
-    else:
-        parts = _PART.findall(str(duration))
-        if not parts:
-            raise ValueError(f"{duration!r} is not a duration")
-        amount = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
-    return max(0, round(amount))

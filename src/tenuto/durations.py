@@ -3,8 +3,9 @@
 import math
 import re
 from datetime import timedelta
+from typing import TypeAlias
 
-from tenuto.outcome import Duration
+Duration: TypeAlias = str | float | timedelta
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
