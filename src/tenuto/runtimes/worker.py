@@ -29,7 +29,7 @@ from tenuto.program import Handler, Program
 from tenuto.runtime import Environment, Observer, Reading, Submission, Timer, Until
 from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
 
-from .perform import Attempt, Ending, Job, Parked, Payloads, Performer, Role, Threads
+from .perform import Attempt, Ending, Job, Parked, Payloads, Performer, Role, Tasks, Threads
 from .slots import HIGH, NORMAL, RESUME, UNDO, Lane, Limits
 
 ASYNC_SLOTS = 200
@@ -159,6 +159,7 @@ class Worker(ABC):
         self.limits = Limits(environment.clock, self._pump)
         self._tasks: Lane[Record, Ticket] = Lane(slots, self.limits, self._start)
         self._in_threads: Lane[Record, Ticket] = Lane(threads, self.limits, self._start)
+        self._async = Tasks()
         self._threads = Threads(threads)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
@@ -448,7 +449,7 @@ class Worker(ABC):
             for observer in self._observers:
                 observer.started(reading, ref)
         if attempt.handler.is_async:
-            job.run(loop)
+            job.run(self._async)
         else:
             job.run_in_thread(loop, self._threads)
 

@@ -6,7 +6,7 @@ cancellation, return what cannot be stored. None of that may reach the runtime.
 """
 
 from .attempt import Attempt, Host, Payloads, Performer, Role, handler_name, wanted
-from .job import Ending, Job, Threads
+from .job import Ending, Job, Tasks, Threads
 from .outcomes import Parked, answered, failed, succeeded
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Payloads",
     "Performer",
     "Role",
+    "Tasks",
     "Threads",
     "answered",
     "failed",

@@ -1,14 +1,16 @@
 """Attempts under way: a task for an async handler, a thread for a plain one, and the time each may take.
 
-Async handlers run in a task of their own, because they may ask for the current task, open timeouts and set context
-variables. Neither task nor thread can be killed: a handler that goes on after its time is over is reported as timed out
-at once, and keeps its slot until it ends; its late answer is handed on, for the kernel to judge.
+Async handlers run in a task, because they may ask for the current task, open timeouts and set context variables; one
+that suspends has its task for itself. Neither task nor thread can be killed: a handler that goes on after its time is
+over is reported as timed out at once, and keeps its slot until it ends; its late answer is handed on, for the kernel to
+judge.
 """
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from types import coroutine as make_awaitable
 from typing import Any, TypeAlias
@@ -34,6 +36,7 @@ class Job:
         "_entered",
         "_report",
         "_task",
+        "_tasks",
         "_timer",
         "attempt",
         "ended",
@@ -52,15 +55,18 @@ class Job:
         self._report = report
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
+        self._tasks: Tasks | None = None
         self._entered = False
         self._abandoned = False
 
     # For async handlers
 
-    def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._task = loop.create_task(self._perform())
+    def run(self, tasks: "Tasks") -> None:
+        self._tasks = tasks
+        tasks.run(self)
 
-    async def _perform(self) -> None:
+    async def perform(self, task: asyncio.Task[None]) -> None:
+        self._task = task
         self._entered = True
         attempt = self.attempt
         role, handler = attempt.role, attempt.handler
@@ -106,7 +112,7 @@ class Job:
 
     @property
     def is_task(self) -> bool:
-        return self._task is not None
+        return self._tasks is not None
 
     def stop(self) -> None:
         """The attempt is no longer wanted. A thread goes on; a task is cancelled, and may go on all the same."""
@@ -124,6 +130,12 @@ class Job:
 
     def abandon(self) -> None:
         self._abandoned = True
+
+    def suspends(self) -> None:
+        """The handler waits for something: its time is watched, and its task is its own from now on."""
+        assert self._tasks is not None
+        self._tasks.leave()
+        self.watch()
 
     def watch(self) -> None:
         self._timer = self._clock.call_later(self.attempt.role.timeout_ms, self._time_out)
@@ -157,7 +169,7 @@ def _watched(called: Coroutine[Any, Any, Any], job: Job) -> Generator[Any, Any, 
         awaited = send(None)
     except StopIteration as stop:
         return stop.value
-    job.watch()
+    job.suspends()
     while True:
         try:
             sent = yield awaited
@@ -175,6 +187,63 @@ def _watched(called: Coroutine[Any, Any, Any], job: Job) -> Generator[Any, Any, 
                 awaited = send(sent)
             except StopIteration as stop:
                 return stop.value
+
+
+@make_awaitable
+def _one_turn() -> Generator[None, None, None]:
+    """Lets everything else that is ready go first."""
+    yield
+
+
+class Tasks:
+    """Tasks for async handlers. Many handlers never suspend: those run one after another in the same task.
+
+    A handler that suspends keeps its task, and another one goes on with those that wait; one that left something behind
+    in the task (a context variable, a request to cancel it) is the last to run there. So no handler can tell that it
+    was not given a task of its own.
+    """
+
+    def __init__(self) -> None:
+        self._ready: deque[tuple[Job, Context]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def run(self, job: Job) -> None:
+        """Runs it in the caller's context, as a task of its own would."""
+        self._ready.append((job, copy_context()))
+        if self._task is None:
+            self._spawn()
+
+    def _spawn(self) -> None:
+        context = self._ready[0][1]
+        self._task = asyncio.get_running_loop().create_task(self._work(context.copy()), context=context)
+
+    def leave(self) -> None:
+        """The handler that is running takes its task with it."""
+        self._task = None
+        if self._ready:
+            self._spawn()
+
+    async def _work(self, unchanged: Context) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        ready = self._ready
+        try:
+            while ready:
+                for _ in range(len(ready)):
+                    if ready[0][1] != unchanged:
+                        self.leave()
+                        return
+                    await ready.popleft()[0].perform(task)
+                    if self._task is not task:
+                        return
+                    if task.cancelling() or copy_context() != unchanged:
+                        self.leave()
+                        return
+                if ready:  # what these have led to waits until the loop has gone round
+                    await _one_turn()
+        finally:
+            if self._task is task:
+                self._task = None
 
 
 class Threads:
