@@ -157,4 +157,4 @@ def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | Tas
                     created_at=state.at,
                 )
         elif effect is None:
-            yield TaskEnded(state.id, *key)
+            yield TaskEnded(state.id, *key.parts)

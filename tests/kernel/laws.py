@@ -203,7 +203,7 @@ class Ledger:
                 self._check_grant(state, Ref(path, grant.phase, grant.number), open_before)
 
     def _check_grant(self, state: Execution, ref: Ref, open_before: set[Ref]) -> None:
-        path, phase, number = ref
+        path, phase, number = ref.parts
         if ref in open_before:
             return  # granted again as it was: its owner left without beginning it
         newest = self.newest.get((path, phase), 0)

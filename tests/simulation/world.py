@@ -312,7 +312,7 @@ class World:
     def decided(self, worker: Worker, fact: f.Fact, decision: Decision, state: Execution, now: int) -> None:
         self.note(f"{worker.name} {short(fact)} -> {short(decision.answer)}")
         for entry in decision.entries:
-            grants = " ".join(f"+{'/'.join(map(str, ref))}" for grant in entry.grants for ref in refs_of(grant))
+            grants = " ".join(f"+{'/'.join(map(str, ref.parts))}" for grant in entry.grants for ref in refs_of(grant))
             self.note(f"    {entry.seq} {short(entry.event)} {grants}")
         self.monitor.decided(fact, decision, state, now)
 
@@ -355,12 +355,12 @@ class World:
     def begins(self, state: Execution, ref: Ref, key: str, generation: int) -> None:
         node = node_of(state, ref.path)
         unsafe = not node.is_scope and node.step.safety == "NOT_SAFE_TO_RETRY"
-        self.note(f"    begins {'/'.join(map(str, ref))}")
+        self.note(f"    begins {'/'.join(map(str, ref.parts))}")
         clearances = self.monitor.model.clearances[ref.path]
         self.oracle.begin(ref, key, generation, unsafe=unsafe, clearances=clearances)
 
     def applies(self, call: Call) -> None:
-        self.note(f"    effect of {'/'.join(map(str, call.ref))}")
+        self.note(f"    effect of {'/'.join(map(str, call.ref.parts))}")
         self.oracle.apply(call)
 
     def watch_clock(self, worker: Worker) -> None:

@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+
 Phase = Literal["forward", "compensate", "guard", "reconcile", "plan"]
 PHASES: tuple[Phase, ...] = ("forward", "compensate", "guard", "reconcile", "plan")
 
@@ -18,12 +20,16 @@ ROOT = ""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 
 
-class Ref(NamedTuple):
+class Ref(Struct, frozen=True, order=True, array_like=True, gc=False):
     """One attempt: the number rises for ever within a path and phase, across rounds and runs."""
 
     path: str
     phase: Phase
     number: int
+
+    @property
+    def parts(self) -> tuple[str, Phase, int]:
+        return self.path, self.phase, self.number
 
 
 class Segment(NamedTuple):

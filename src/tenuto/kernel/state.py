@@ -103,7 +103,7 @@ class OpenAttempt(Struct, gc=False):
     acked: bool = False
 
 
-class StepState(Struct, tag="step"):
+class StepState(Struct, tag="step", gc=False):
     node: Node
     path: str
     status: StepStatus = "pending"
@@ -138,7 +138,7 @@ class StepState(Struct, tag="step"):
     undo_failure: Failure | None = None
 
 
-class FanState(Struct, tag="fan"):
+class FanState(Struct, tag="fan", gc=False):
     """A step run once for each item. Its clones are steps at `path#index`."""
 
     node: Node
@@ -170,7 +170,7 @@ class FanState(Struct, tag="fan"):
     undone: bool = False
 
 
-class ScopeState(Struct, tag="scope"):
+class ScopeState(Struct, tag="scope", gc=False):
     node: Node
     path: str
     status: Literal["open", "closing", "closed"] = "open"

@@ -20,7 +20,7 @@ from .turn import Turn
 __all__ = ["Decision", "decide"]
 
 
-class Decision(Struct, frozen=True):
+class Decision(Struct, frozen=True, gc=False):
     """What to append to the history, and what to tell whoever brought the fact."""
 
     entries: list[Entry]

@@ -415,7 +415,7 @@ def grant_probe(turn: Turn, step: StepState) -> None:
 
 def _probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
     state = turn.state
-    path, phase, number = fact.ref
+    path, phase, number = fact.ref.parts
     spec = step.node.step
 
     def answer(
@@ -457,7 +457,7 @@ def _probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
 
 def _probe_gave_up(turn: Turn, step: StepState, fact: Reported, reason: str) -> None:
-    path, phase, number = fact.ref
+    path, phase, number = fact.ref.parts
     failure = Failure("INDETERMINATE", "outcome_unknown", reason, path)
     turn.emit(ProbeAnswered(path, phase, number, "unknown", "review", fact.started_at, fact.worker, failure=failure))
     open_review(turn, step, "indeterminate", failure)
@@ -489,7 +489,7 @@ def queue_step(turn: Turn, step: StepState) -> None:
 
 def _undo_reported(turn: Turn, step: StepState, fact: Reported) -> None:
     state = turn.state
-    path, phase, number = fact.ref
+    path, phase, number = fact.ref.parts
     if isinstance(fact.outcome, Succeeded):
         turn.emit(
             AttemptSucceeded(path, phase, number, fact.started_at, fact.worker, fact.outcome.result, build=fact.build)
@@ -521,7 +521,7 @@ def _undo_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
 
 def _plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
-    path, _, number = fact.ref
+    path, _, number = fact.ref.parts
     state = turn.state
     if isinstance(fact.outcome, Planned):
         wrong = _why_unfit(scope, fact.outcome)
@@ -566,7 +566,7 @@ def _why_unfit(scope: ScopeState, planned: Planned) -> str:
 
 def _plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure) -> None:
     state = turn.state
-    path, phase, number = fact.ref
+    path, phase, number = fact.ref.parts
     tries = scope.plan_tries + 1
     again = (
         failure.error_class in PLAN_POLICY.retry_on_classes
@@ -600,7 +600,7 @@ def begun(turn: Turn, fact: Begun) -> Answer:
         return Ignored("duplicate")
     if fact.ref.phase == "plan":
         return APPLIED
-    turn.emit(AttemptBegun(*fact.ref, fact.worker, fact.build))
+    turn.emit(AttemptBegun(*fact.ref.parts, fact.worker, fact.build))
     return APPLIED
 
 
@@ -617,7 +617,7 @@ def dispatched(turn: Turn, fact: Dispatched) -> Answer:
         if ack_due is None:
             assert spec.result_timeout_ms is not None  # a callback has one of them
             result_due = turn.now + spec.result_timeout_ms
-    turn.emit(AttemptDispatched(*fact.ref, fact.lane, fact.routing_key, ack_due, result_due))
+    turn.emit(AttemptDispatched(*fact.ref.parts, fact.lane, fact.routing_key, ack_due, result_due))
     return APPLIED
 
 
@@ -638,7 +638,7 @@ def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
         tries = holder.refused_dispatches + 1
         wanted = fact.failure.retry_after_ms
         retry_at = turn.now + delay_ms(RetryPolicy(), failure.error_class, tries, wanted, state.id, ref.path, "send")
-    turn.emit(DispatchFailed(*ref, failure, verdict, retry_at))
+    turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at))
     if ref.phase != "compensate":
         _follow(turn, holder, verdict, failure, review)
     elif verdict == "review":
@@ -679,7 +679,7 @@ def acked(turn: Turn, fact: Acked) -> Answer:
         return Ignored("duplicate")
     timeout = step.node.step.result_timeout_ms
     due = None if timeout is None else turn.now + timeout
-    turn.emit(AttemptAcked(*fact.ref, fact.workspace, due))
+    turn.emit(AttemptAcked(*fact.ref.parts, fact.workspace, due))
     return APPLIED
 
 
@@ -700,7 +700,7 @@ def taken(turn: Turn, fact: Taken) -> Answer:
     if state.finished is None and unknown_owner:
         turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
     for ref in again:
-        turn.grant(*ref)
+        turn.grant(*ref.parts)
     _lose(turn, losses, fact.lease_ms)
     return APPLIED
 
@@ -752,12 +752,12 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
     state = turn.state
     if isinstance(holder, ScopeState):
         again = holder.status == "open" and holder.plan_losses < MAX_LOSSES
-        return Loss(*ref, "retry", turn.now) if again else Loss(*ref, "fail")
+        return Loss(*ref.parts, "retry", turn.now) if again else Loss(*ref.parts, "fail")
     if ref.phase in ("guard", "reconcile"):
-        return Loss(*ref, "probe", turn.now)
+        return Loss(*ref.parts, "probe", turn.now)
     if ref.phase == "compensate":
         verdict = judge_undo("TRANSIENT", holder.undo_tries, holder.undo_losses + 1, 1, lost=True)
-        return Loss(*ref, verdict, turn.now if verdict == "retry" else None)
+        return Loss(*ref.parts, verdict, turn.now if verdict == "retry" else None)
     spec = holder.node.step
     repeat = may_repeat(state, holder)
     judgement = judge(spec, "lost", "INDETERMINATE", tries=holder.tries, losses=holder.losses + 1, may_repeat=repeat)
@@ -770,7 +770,7 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
         due = max(turn.now, begun_at + spec.retry_policy.timeout_ms + lease_ms)
     if verdict == "fail":
         verdict = step_disposition(state, holder)
-    return Loss(*ref, verdict, due, judgement.half_done)
+    return Loss(*ref.parts, verdict, due, judgement.half_done)
 
 
 def _after_loss(turn: Turn, loss: Loss) -> None:

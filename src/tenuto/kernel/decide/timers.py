@@ -122,12 +122,12 @@ def _abandon_all(turn: Turn) -> None:
     refs = tuple(sorted(key for key in turn.state.agenda if isinstance(key, Ref)))
     if refs:
         turn.emit(AttemptAbandoned(refs, "expired"))
-    for path, _, _ in refs:
+    for path in [ref.path for ref in refs]:
         step = find_step(turn.state, path)
         if step is not None:
             failure = Failure("TRANSIENT", "pending_timeout", "no worker took the execution in time", path)
             turn.emit(StepExpired(path, "fail", failure))
-    for path, _, _ in refs:
+    for path in [ref.path for ref in refs]:
         clone = fan_of(path)
         if clone is not None:
             settle_fan(turn, fan_at(turn.state, clone[0]))

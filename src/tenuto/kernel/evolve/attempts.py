@@ -26,7 +26,7 @@ from .undo import close_undo, enter_undo
 
 
 def grant(state: Execution, ref: Ref) -> None:
-    path, phase, number = ref
+    path, phase, number = ref.path, ref.phase, ref.number
     if phase == "plan":
         grant_plan(state, ref)
         return
@@ -260,18 +260,18 @@ def after_failure(
 
 
 def attempts_returned(state: Execution, event: e.AttemptsReturned) -> None:
-    for path, phase, _ in event.refs:
-        holder = scope_at(state, path) if phase == "plan" else step_at(state, path)
+    for ref in event.refs:
+        holder = scope_at(state, ref.path) if ref.phase == "plan" else step_at(state, ref.path)
         assert holder.open is not None
         holder.open.epoch = 0
 
 
 def attempt_abandoned(state: Execution, event: e.AttemptAbandoned) -> None:
-    for path, phase, _ in event.refs:
-        if phase == "plan":
-            end_plan(state, scope_at(state, path))
+    for ref in event.refs:
+        if ref.phase == "plan":
+            end_plan(state, scope_at(state, ref.path))
         else:
-            step = step_at(state, path)
+            step = step_at(state, ref.path)
             end_attempt(state, step)
             if event.why == "terminated":
                 set_moving(state, step, False)

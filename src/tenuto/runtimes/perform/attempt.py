@@ -342,7 +342,9 @@ class Attempt:
         state, ref, role = self.state, self.ref, self.role
         generation = _generation(state, ref)
         forward = idempotency_key(state.tenant, state.id, ref.path, "forward", generation)
-        current = forward if ref.phase == "forward" else idempotency_key(state.tenant, state.id, *ref[:2], generation)
+        current = forward
+        if ref.phase != "forward":
+            current = idempotency_key(state.tenant, state.id, ref.path, ref.phase, generation)
         progress = self.host.progress(ref.path)
         return SagaContext(
             _Services(self),
