@@ -17,7 +17,7 @@ from .kernel.state import TERMINAL, Execution
 PRIORITIES = {"normal": 0, "high": 1}
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class Standing(Struct, frozen=True, kw_only=True, gc=False):
     """Where an execution stands after a decision, for its row. `release`: its owner lets go of it."""
 
     id: str

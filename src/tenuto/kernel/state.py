@@ -256,6 +256,9 @@ class UndoState(Struct):
     stopped: Literal["failed", "circuit_open", "terminated"] | None = None
 
 
+_NOT_COUNTED: deque[int] = deque(maxlen=0)
+
+
 class Execution:
     """Everything that is known of one execution. Made empty; `ExecutionStarted` fills it."""
 
@@ -335,8 +338,9 @@ class Execution:
         self.retry_hold = 0
         self.budget_left = 0
         self.replans = 0
-        self.error_times: deque[int] = deque(maxlen=64)
-        self.ok_times: deque[int] = deque(maxlen=64)
+        counts_errors = plan.definition.policies.escalation is not None
+        self.error_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
+        self.ok_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
         self.signals: dict[str, deque[KeptSignal]] = {}
         self.waits: dict[str, dict[str, None]] = {}
         self.marks: dict[str, str] = {}

@@ -6,7 +6,7 @@ execution is never seen halfway. Handlers report from their own tasks; what that
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Literal, TypeVar
@@ -16,9 +16,7 @@ import msgspec
 from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
-from tenuto.kernel.decide import decide
-from tenuto.kernel.effects import DispatchAttempt, EffectKey, RequestHold, RunAttempt
-from tenuto.kernel.events import Entry
+from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.program import Program
 from tenuto.runtime import (
     Environment,
@@ -139,45 +137,19 @@ class MemoryRuntime(Worker):
         return self.apply(record, fact, RESUME if isinstance(fact, f.Resume | f.Decide) else None)
 
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
-        """As for all workers, without the detour: there is nothing to wait for between deciding and acting."""
+        """There is nothing to wait for between deciding and acting."""
         state = record.state
-        try:
-            decision = decide(state, fact, self._now())
-        except Exception as error:
-            self._break(record, error)
-            raise
-        entries, answer = decision.entries, decision.answer
-        if entries:
-            record.note(entries)
-            if self._observers:
-                self._observe(record, entries)
-        if state.changed:
+        decision = self._decide(record, fact)
+        if decision.entries:
             changed, state.changed = state.changed, []
-            self._follow(record, changed, rank)
+            self._act(record, decision.entries, changed, rank)
         if state.timers or record.wake_at is not None:
             self._set_alarm(record)
-        if state.finished is not None and record.is_active:
-            self._finished(record)
         if then is not None:
-            then(answer)
+            then(decision.answer)
         if record.waiters and (state.finished is not None or state.reviews):
             self._tell_waiters(record)
-        return answer
-
-    def _observe(self, record: Record, entries: list[Entry]) -> None:
-        reading = record.reading()
-        for observer in self._observers:
-            observer.decided(reading, entries)
-
-    def _keep(
-        self,
-        record: Record,
-        entries: list[Entry],
-        changed: list[EffectKey],
-        answer: f.Answer,
-        act: Callable[[], None],
-    ) -> None:
-        act()
+        return decision.answer
 
     def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
         """A queue that this process serves is served here and now."""

@@ -1,8 +1,8 @@
 """A worker: the executions that this process holds, and the attempts it runs for them.
 
 What the memory and the durable runtime have in common. A fact is decided on the newest state at once; what it records
-is handed to `_keep`, and takes effect when that says so: at once in memory, after the commit on a database. Until then
-no attempt is started for it, no caller is answered, nobody who waits is told.
+is kept by the runtime, and takes effect then: at once in memory, after the commit on a database. Until then no attempt
+is started for it, no caller is answered, nobody who waits is told.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from msgspec import Raw
 from tenuto.errors import DefinitionError, EngineClosed, NotFound, Problem, ResultTimeout
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, lease_id
-from tenuto.kernel.decide import decide
+from tenuto.kernel.decide import Decision, decide
 from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import JSON, differences, to_document
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
@@ -59,6 +59,7 @@ class Record:
         "idempotency_key",
         "is_active",
         "jobs",
+        "kept_status",
         "owned",
         "parked",
         "payloads",
@@ -83,6 +84,7 @@ class Record:
         self.payloads: Payloads
         self.rank = NORMAL
         self.epoch = 1
+        self.kept_status = ""  # as its row shows it
         self.owned = True  # this process has the right to go on with it
         self.is_active = True  # it counts for its concurrency key
         self.unkept = 0  # decisions whose record is not kept yet
@@ -176,15 +178,8 @@ class Worker(ABC):
     # -- What a runtime adds -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _keep(
-        self,
-        record: Record,
-        entries: list[Entry],
-        changed: list[EffectKey],
-        answer: f.Answer,
-        act: Callable[[], None],
-    ) -> None:
-        """Keeps what was decided, and calls `act` when it is kept. Never called without entries."""
+    def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
+        """Decides. What follows, follows when that is kept. `rank` is where its attempts stand in the queues."""
 
     @abstractmethod
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
@@ -285,56 +280,26 @@ class Worker(ABC):
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
-    def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
-        """Decides. What follows, follows when that is kept. `rank` is where its attempts stand in the queues."""
-        state = record.state
+    def _decide(self, record: Record, fact: f.Fact) -> Decision:
         try:
-            decision = decide(state, fact, self._now(), record.epoch)
+            decision = decide(record.state, fact, self._now(), record.epoch)
         except Exception as error:
             self._break(record, error)
             raise
-        entries, answer = decision.entries, decision.answer
-        changed, state.changed = state.changed, []
-        if entries:
-            record.note(entries)
-            record.unkept += 1
-            act = partial(self._act, record, entries, changed, rank, answer, then)
-            self._keep(record, entries, changed, answer, act)
-        elif record.unkept and then is not None:
-            # An answer may rest on what is not kept yet: it waits for that.
-            self._keep_nothing(record, partial(then, answer))
-        elif then is not None:
-            then(answer)
-        if state.timers or record.wake_at is not None:
-            self._set_alarm(record)
-        return answer
+        if decision.entries:
+            record.note(decision.entries)
+        return decision
 
-    def _keep_nothing(self, record: Record, act: Callable[[], None]) -> None:
-        """Calls `act` when everything decided so far is kept."""
-        act()
-
-    def _act(
-        self,
-        record: Record,
-        entries: list[Entry],
-        changed: list[EffectKey],
-        rank: int | None,
-        answer: f.Answer,
-        then: Then | None,
-    ) -> None:
-        record.unkept -= 1
+    def _act(self, record: Record, entries: list[Entry], changed: list[EffectKey], rank: int | None) -> None:
+        """What was decided is kept: it takes effect."""
         if self._observers:
             reading = record.reading()
             for observer in self._observers:
                 observer.decided(reading, entries)
         if changed:
             self._follow(record, changed, rank)
-        if record.state.finished is not None and record.is_active:
+        if record.is_active and record.state.finished is not None:
             self._finished(record)
-        if then is not None:
-            then(answer)
-        if record.waiters:
-            self._tell_waiters(record)
 
     def _break(self, record: Record, error: Exception) -> None:
         """The kernel contradicted itself. Whoever waits hears of it, rather than wait for ever."""

@@ -30,7 +30,7 @@ from msgspec import Struct
 from tenuto.projection import OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
 
 
-class NewExecution(Struct, frozen=True, kw_only=True):
+class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
     """A start. `owner` is the session that takes it at once, or None when any worker may."""
 
     id: str
@@ -50,7 +50,7 @@ class NewExecution(Struct, frozen=True, kw_only=True):
     owner: str | None
 
 
-class Append(Struct, frozen=True):
+class Append(Struct, frozen=True, gc=False):
     """The entries of one decision, as one row: the first one's number, how many, and their bytes."""
 
     execution: str

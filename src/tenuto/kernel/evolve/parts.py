@@ -134,10 +134,8 @@ def watch(state: Execution, id: str, payload: Raw) -> None:
 
 
 def note_error(state: Execution) -> None:
-    if state.plan.definition.policies.escalation is not None:
-        state.error_times.append(state.at)
+    state.error_times.append(state.at)
 
 
 def note_success(state: Execution) -> None:
-    if state.plan.definition.policies.escalation is not None:
-        state.ok_times.append(state.at)
+    state.ok_times.append(state.at)

@@ -23,15 +23,24 @@ RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 Fate = Literal["committed", "fenced", "parked"] | Refusal
 
 
-class Write(Struct, kw_only=True):
+class Write(Struct, kw_only=True, gc=False):
     """What one decision writes, and whom to tell. Writes of one execution are committed in the order they were made."""
 
     execution: str
-    append: Append | None
-    settle: Callable[[Fate], None]
+    append: Append | None = None
     start: NewExecution | None = None
     standing: Standing | None = None
     extra: Batch | None = None
+
+    def settle(self, fate: Fate) -> None:
+        """Its fate is known."""
+
+
+class Told(Write, kw_only=True, gc=False):
+    tell: Callable[[Fate], None]
+
+    def settle(self, fate: Fate) -> None:
+        self.tell(fate)
 
 
 class Committer:

@@ -9,7 +9,6 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
 from typing import Literal
 
 import msgspec
@@ -27,11 +26,10 @@ from tenuto.errors import (
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_answer, decode_entries, decode_fact, encode_answer, encode_entries, encode_fact
-from tenuto.kernel.decide import decide
 from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import Definition, canonical, from_document
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
-from tenuto.kernel.events import Entry
+from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
@@ -50,7 +48,7 @@ from tenuto.runtime import (
 )
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.slots import RESUME
-from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Worker, changed_plan, has_come
+from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, changed_plan, has_come
 from tenuto.storage.store import (
     Append,
     Batch,
@@ -77,7 +75,7 @@ from tenuto.view import (
 from tenuto.view import ReviewRow as ReviewDocument
 
 from .clock import DatabaseClock
-from .committer import Committer, Fate, Write
+from .committer import Committer, Fate, Told, Write
 from .once import once
 from .session import LEASE_MS, Session
 
@@ -86,6 +84,41 @@ IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 VERDICT_SECONDS = 30
+REVIEWED = frozenset((ReviewOpened, ReviewResolved))
+
+
+class Kept(Write, gc=False):
+    """A decision on its way into the database, and what follows when it is there."""
+
+    runtime: "DurableRuntime"
+    record: Record
+    entries: list[Entry]
+    changed: list[EffectKey]
+    rank: int | None
+    answer: f.Answer
+    then: Then | None
+
+    def settle(self, fate: Fate) -> None:
+        self.runtime.settle(self, fate)
+
+
+class Started(Kept, gc=False):
+    fate: asyncio.Future[Fate]
+
+    def settle(self, fate: Fate) -> None:
+        start = self.start
+        assert start is not None
+        if start.owner is not None:
+            self.runtime.settle(self, fate)
+        if not self.fate.done():
+            self.fate.set_result(fate)
+
+
+class Released(Kept, gc=False):
+    """An execution was let go of: nothing follows here."""
+
+    def settle(self, fate: Fate) -> None:
+        pass
 
 
 class DurableRuntime(Worker):
@@ -116,7 +149,6 @@ class DurableRuntime(Worker):
         self._reading_mail: dict[str, None] = {}
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
-        self._statuses: dict[str, str] = {}
         self._runnable: dict[Performer, bool] = {}
         self._watched: dict[str, list[tuple[str, asyncio.Future[None]]]] = {}
         self._reopening: asyncio.Task[None] | None = None
@@ -176,57 +208,55 @@ class DurableRuntime(Worker):
             self._forget_work(record)
             record.wake_at = None
             self._fail_waiters(record, _Moved())
-        self._statuses.clear()
         if not self._closing:
             self._reopening = asyncio.ensure_future(self._open_session())
 
     # -- Keeping -------------------------------------------------------------------------------------------------------
 
-    def _keep(
-        self,
-        record: Record,
-        entries: list[Entry],
-        changed: list[EffectKey],
-        answer: f.Answer,
-        act: Callable[[], None],
-    ) -> None:
-        self._write(record, entries, changed, answer, partial(self._settle, record, act))
-
-    def _write(
-        self,
-        record: Record,
-        entries: list[Entry],
-        changed: list[EffectKey],
-        answer: f.Answer,
-        settle: Callable[[Fate], None],
-        *,
-        start: NewExecution | None = None,
-        release: bool = False,
-    ) -> None:
+    def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         state = record.state
-        extra = self._extra(state, entries, changed, answer)
-        status = state.status
-        moved = self._statuses.get(state.id) != status or state.cancel is not None
-        self._statuses[state.id] = status
-        where = standing(state, entries, release=release) if moved or start is not None or release else None
-        if where is not None:
-            record.owned = not where.release
-        self._committer.add(
-            Write(
-                execution=state.id,
-                append=Append(state.id, entries[0].seq, len(entries), encode_entries(entries)) if entries else None,
-                start=start,
-                standing=where,
-                extra=extra,
-                settle=settle,
+        decision = self._decide(record, fact)
+        entries, answer = decision.entries, decision.answer
+        if entries:
+            changed, state.changed = state.changed, []
+            record.unkept += 1
+            kept = Kept(self, record, entries, changed, rank, answer, then, execution=state.id)
+            self._write(kept)
+        elif then is not None and record.unkept:
+            # An answer may rest on what is not kept yet: it waits for that.
+            self._committer.add(
+                Told(execution=state.id, tell=lambda fate: then(answer) if fate == "committed" else None)
             )
-        )
+        elif then is not None:
+            then(answer)
+        if state.timers or record.wake_at is not None:
+            self._set_alarm(record)
+        return answer
+
+    def _write(self, kept: "Kept", *, release: bool = False) -> None:
+        record = kept.record
+        state = record.state
+        entries = kept.entries
+        if entries:
+            kept.append = Append(state.id, entries[0].seq, len(entries), encode_entries(entries))
+        kept.extra = self._extra(state, entries, kept.changed, kept.answer)
+        status = state.status
+        if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
+            record.kept_status = status
+            kept.standing = where = standing(state, entries, release=release)
+            record.owned = not where.release
+        self._committer.add(kept)
 
     def _extra(
         self, state: Execution, entries: list[Entry], changed: list[EffectKey], answer: f.Answer
     ) -> Batch | None:
+        """What is seldom written: most decisions only append."""
+        mail, self._mail_in_hand = self._mail_in_hand, None
+        reviewed = any(type(entry.event) in REVIEWED for entry in entries)
+        if mail is None and not reviewed and not state.plan.has_queues:
+            return None
         extra = Batch(session=None)
-        for row in reviews(state, entries):
+        for row in reviews(state, entries) if reviewed else ():
             if isinstance(row, ReviewRow):
                 extra.reviews.append(row)
             else:
@@ -237,20 +267,19 @@ class DurableRuntime(Worker):
             else:
                 assert isinstance(task, TaskEnded)
                 extra.tasks_ended.append(task)
-        mail, self._mail_in_hand = self._mail_in_hand, None
         if mail is not None:
             extra.mail.append(MailVerdict(mail, encode_answer(answer)))
-        rare = extra.reviews or extra.closed or extra.tasks or extra.tasks_ended or extra.mail
-        return extra if rare else None
+        return extra
 
-    def _keep_nothing(self, record: Record, act: Callable[[], None]) -> None:
-        self._committer.add(
-            Write(execution=record.state.id, append=None, settle=lambda fate: act() if fate == "committed" else None)
-        )
-
-    def _settle(self, record: Record, act: Callable[[], None], fate: Fate) -> None:
+    def settle(self, kept: "Kept", fate: Fate) -> None:
+        record = kept.record
         if fate == "committed":
-            act()
+            record.unkept -= 1
+            self._act(record, kept.entries, kept.changed, kept.rank)
+            if kept.then is not None:
+                kept.then(kept.answer)
+            if record.waiters:
+                self._tell_waiters(record)
             self._let_go_if_idle(record)
         elif fate == "fenced":
             self._session.lose()
@@ -258,10 +287,6 @@ class DurableRuntime(Worker):
             self._records.pop(record.state.id, None)
             self._forget_work(record)
             self._fail_waiters(record, _Moved())
-
-    def _finished(self, record: Record) -> None:
-        super()._finished(record)
-        self._statuses.pop(record.state.id, None)
 
     def _let_go_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
@@ -282,10 +307,9 @@ class DurableRuntime(Worker):
         if self._records.get(state.id) is not record:
             return
         del self._records[state.id]
-        self._statuses.pop(state.id, None)
         record.wake_at = None
         if record.owned:
-            self._write(record, [], [], f.APPLIED, lambda fate: None, release=True)
+            self._write(Released(self, record, [], [], None, f.APPLIED, None, execution=state.id), release=True)
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
@@ -386,22 +410,16 @@ class DurableRuntime(Worker):
             created_at=fact.at,
             owner=self._session.id if owned else None,
         )
-        decision = decide(record.state, fact, fact.at, record.epoch)
+        decision = self._decide(record, fact)
         changed, record.state.changed = record.state.changed, []
-        record.note(decision.entries)
         if owned:
             self._records[id] = record
             record.unkept += 1
             self._set_alarm(record)
-        act = partial(self._act, record, decision.entries, changed, None, decision.answer, None)
-
-        def settle(fate: Fate) -> None:
-            if owned:
-                self._settle(record, act, fate)
-            if not settled.done():
-                settled.set_result(fate)
-
-        self._write(record, decision.entries, changed, decision.answer, settle, start=start, release=not owned)
+        kept = Started(
+            self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
+        )
+        self._write(kept, release=not owned)
         fate = await settled
         if submission.concurrency_key is not None:
             self._poll.set()
@@ -536,7 +554,7 @@ class DurableRuntime(Worker):
         record.is_active = record.state.finished is None
         record.state.changed.clear()
         record.epoch = claim.epoch
-        self._statuses[claim.id] = record.state.status
+        record.kept_status = record.state.status
         self._records[claim.id] = record
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
         self._fresh[claim.id] = None
@@ -560,7 +578,10 @@ class DurableRuntime(Worker):
         self._mail_in_hand = mail.id
         answer = self.apply(record, fact, rank, lambda _: self._mail_done(mail.id))
         if self._mail_in_hand is not None:  # nothing was recorded, but the verdict is
-            self._write(record, [], [], answer, lambda fate: self._mail_done(mail.id))
+            extra = self._extra(record.state, [], [], answer)
+            self._committer.add(
+                Told(execution=record.state.id, extra=extra, tell=lambda fate: self._mail_done(mail.id))
+            )
 
     def _mail_done(self, id: str) -> None:
         self._reading_mail.pop(id, None)
@@ -599,7 +620,7 @@ class DurableRuntime(Worker):
             if not kept.done():
                 kept.set_result(fate == "committed")
 
-        self._committer.add(Write(execution=execution_id, append=None, settle=settle))
+        self._committer.add(Told(execution=execution_id, tell=settle))
         return await kept
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
