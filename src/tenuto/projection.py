@@ -8,13 +8,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .kernel.address import Ref
+from .kernel.address import Phase, Ref
+from .kernel.decide.attempts import holder_of
 from .kernel.effects import DispatchAttempt, RunAttempt
 from .kernel.events import Entry, ExecutionStarted, ReviewOpened, ReviewResolved, RunOpened
-from .kernel.evolve import find_step
+from .kernel.plan import handler_name
 from .kernel.state import TERMINAL, Execution
 
 PRIORITIES = {"normal": 0, "high": 1}
+UNDO = 2  # before all else: what is half made stands in the way of others
 
 
 class Standing(Struct, frozen=True, kw_only=True, gc=False):
@@ -61,9 +63,12 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
     execution: str
     path: str
-    phase: str
+    phase: Phase
     number: int
+    tenant: str
+    plan: str
     queue: str
+    handler: str
     priority: int
     created_at: int
 
@@ -144,16 +149,20 @@ def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | Tas
             continue
         effect = state.agenda.get(key)
         if isinstance(effect, DispatchAttempt):
-            step = find_step(state, key.path)
-            queue = step.node.queue if step is not None else None
-            if queue is not None:
+            holder = holder_of(state, key)
+            assert holder is not None
+            handler = handler_name(holder.node.spec, key.phase)
+            if holder.node.queue is not None and handler is not None:
                 yield TaskRow(
                     execution=state.id,
                     path=key.path,
                     phase=key.phase,
                     number=key.number,
-                    queue=queue,
-                    priority=PRIORITIES[state.priority],
+                    tenant=state.tenant,
+                    plan=f"{state.plan.definition.name}/{state.plan.definition.version}",
+                    queue=holder.node.queue,
+                    handler=handler,
+                    priority=UNDO if key.phase == "compensate" else PRIORITIES[state.priority],
                     created_at=state.at,
                 )
         elif effect is None:

@@ -26,11 +26,11 @@ from .engine import Engine
 from .errors import NotFound, NotSupported
 from .kernel.address import Phase, Ref
 from .kernel.decide.attempts import holder_of
+from .kernel.plan import handler_name
 from .kernel.state import Execution
 from .program import Call, Handler, Program
 from .runtime import Clock, Environment, Timer
 from .runtimes.memory import MemoryRuntime
-from .runtimes.perform import handler_name
 
 START_MS: Final = 1_767_225_600_000  # the first moment of 2026
 PATIENCE_MS: Final = 50  # in real time: for handlers that are about to end, while time is moved by hand

@@ -3,9 +3,9 @@
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from tenuto.kernel.plan import Plan
+from tenuto.kernel.plan import Plan, handler_name
 
-from .build import decision, definition, pause_for, scope, step
+from .build import decision, definition, guarded, pause_for, scope, step, unsafe
 
 
 def layers(plan: Plan) -> dict[str, int]:
@@ -72,6 +72,25 @@ def test_a_queue_is_inherited_from_the_scope() -> None:
     [work, c] = plan.root.children
     assert [(child.queue, child.outside) for child in work.children] == [("gpu", True), ("own", True)]
     assert (c.queue, c.outside) == (None, False)
+
+
+def test_what_a_planner_adds_may_have_a_queue() -> None:
+    assert Plan(definition(scope("s", step("a"), planner="p"))).has_queues
+    assert not Plan(definition(scope("s", step("a")))).has_queues
+
+
+def test_each_phase_has_its_handler() -> None:
+    plan = Plan(definition(guarded("a", undo=True), unsafe("b", reconcile=True), scope("s", step("c"), planner="p")))
+    [a, b, s] = plan.root.children
+    assert [handler_name(a.spec, phase) for phase in ("forward", "guard", "compensate", "reconcile", "plan")] == [
+        a.step.handler,
+        a.step.guard_handler,
+        a.step.compensation_handler,
+        None,
+        None,
+    ]
+    assert handler_name(b.spec, "reconcile") == b.step.reconcile_handler
+    assert handler_name(s.spec, "plan") == "p"
 
 
 def test_what_can_repeat_is_known() -> None:

@@ -7,6 +7,7 @@ while running are compiled into nodes of their own (`compile_children`) and kept
 
 from collections.abc import Callable, Iterator
 
+from .address import Phase
 from .definition import FAN_OUT_CONCURRENCY, JSON, Definition, Scope, Step, content_hash, root_scope
 from .definition import Node as Spec
 from .expression import Expression, Template, compile_expression, compile_template
@@ -127,7 +128,7 @@ class Plan:
         self.check_output = check_output
         self.hash = content_hash(definition)
         self.root = Node(root_scope(definition), None, 0)
-        self.has_queues = any(node.queue is not None for node in self.root.walk())
+        self.has_queues = any(_may_queue(node) for node in self.root.walk())
         key = definition.policies.concurrency_key
         self.concurrency_key = _expression(key)
         self.output = compile_template(definition.output) if definition.output is not None else None
@@ -139,6 +140,29 @@ class Plan:
         checks_last = definition.output_schema is not None and self.output is None
         self.watches_all = checks_last or any(reader.reads_all_steps for reader in readers)
         self.reads_input = any("input" in reader.roots for reader in readers)
+
+
+def _may_queue(node: Node) -> bool:
+    return node.queue is not None or (
+        node.is_scope and node.scope.planner is not None
+    )  # its children are not known yet
+
+
+def handler_name(spec: Spec, phase: Phase) -> str | None:
+    """What is called for this phase of a step, or to plan a scope."""
+    if isinstance(spec, Scope):
+        return spec.planner
+    match phase:
+        case "forward":
+            return spec.handler
+        case "compensate":
+            return spec.compensation_handler
+        case "guard":
+            return spec.guard_handler
+        case "reconcile":
+            return spec.reconcile_handler
+        case "plan":
+            return None
 
 
 def compile_children(parent: Node, specs: tuple[Spec, ...]) -> tuple[Node, ...]:

@@ -20,6 +20,7 @@ from tenuto.projection import ReviewRow, Standing
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .postgres_tasks import PostgresTasks
 from .store import (
     Batch,
     Claim,
@@ -87,6 +88,7 @@ class PostgresStore:
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
+        self.tasks = PostgresTasks(self._lend)
         self._pool: asyncpg.Pool
         self._committer: asyncpg.Connection
         self._listener: asyncpg.Connection | None = None
@@ -116,6 +118,11 @@ class PostgresStore:
 
     async def _connect(self) -> asyncpg.Connection:
         return await asyncpg.connect(self.dsn)
+
+    @asynccontextmanager
+    async def _lend(self) -> AsyncIterator[Any]:
+        async with translated(), self._pool.acquire() as connection:
+            yield connection
 
     async def _migrate(self, *, apply: bool) -> None:
         connection = self._committer
@@ -255,13 +262,13 @@ class PostgresStore:
             [_values(snapshot) for snapshot in batch.snapshots],
         )
         await connection.executemany(
-            "INSERT INTO tasks (execution, path, phase, number, queue, priority, created_at) "
-            "VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
+            "INSERT INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, created_at) "
+            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING",
             [_values(task) for task in batch.tasks if task.execution not in refused],
         )
         await connection.executemany(
             "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
-            [_values(ended) for ended in batch.tasks_ended],
+            sorted(_values(ended) for ended in batch.tasks_ended),  # in this order, so that nobody waits in a circle
         )
         await connection.executemany(
             "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
@@ -400,6 +407,10 @@ class PostgresStore:
             return [row["body"] for row in rows]
         raise AssertionError("translated() does not swallow")
 
+    async def tail(self, id: str, after: int) -> list[bytes]:
+        query = "SELECT body FROM events WHERE execution = $1 AND seq > $2 ORDER BY seq"
+        return [row["body"] for row in await self._fetch(query, (id, after))]
+
     async def row(self, id: str) -> ExecutionRow | None:
         return await self._row("id = $1", id)
 
@@ -442,6 +453,10 @@ class PostgresStore:
             )
             return [Mail(**dict(row)) for row in rows]
         raise AssertionError("translated() does not swallow")
+
+    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
+        query = "SELECT id, verdict FROM mailbox WHERE id = ANY($1) AND verdict IS NOT NULL"
+        return {row["id"]: row["verdict"] for row in await self._fetch(query, (list(ids),))}
 
     async def verdict(self, id: str) -> bytes | None:
         async with translated():
@@ -543,7 +558,6 @@ def _values(row: Any) -> tuple[object, ...]:
 async def _end_sessions(connection: Any, where: str, *values: object) -> int:
     rows = await connection.fetch(f"UPDATE sessions SET ended_at = {NOW} WHERE {where} RETURNING id", *values)
     ids = [row["id"] for row in rows]
-    await connection.execute("UPDATE tasks SET session = NULL, beat_at = NULL WHERE session = ANY($1)", ids)
     await connection.execute("DELETE FROM limit_holders WHERE session = ANY($1)", ids)
     return len(ids)
 
@@ -559,6 +573,8 @@ async def translated() -> AsyncIterator[None]:
         ) from error
     except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
         raise StorageError("the database refused the data of a batch", code="bad_data") from error
+    except asyncpg.TransactionRollbackError as error:
+        raise StorageError("PostgreSQL ended a transaction that stood in the way of another", code="busy") from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
     except asyncpg.DiskFullError as error:

@@ -23,6 +23,7 @@ from tenuto.projection import ReviewRow, Standing
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .sqlite_tasks import SqliteTasks
 from .store import (
     Batch,
     Claim,
@@ -70,6 +71,7 @@ class SqliteStore:
         self.path = path
         self.synchronous = synchronous
         self.now = clock or (lambda: time.time_ns() // 1_000_000)
+        self.tasks = SqliteTasks(self._in_transaction, self._fetch, self.now)
         self._writer = ThreadPoolExecutor(1, "tenuto-sqlite-write")
         self._reader = ThreadPoolExecutor(1, "tenuto-sqlite-read")
         self._write: apsw.Connection
@@ -138,6 +140,13 @@ class SqliteStore:
 
     async def _in_reader(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._reader, work)
+
+    async def _in_transaction(self, work: Callable[[apsw.Connection], T]) -> T:
+        def write() -> T:
+            with translated(), self._transaction():
+                return work(self._write)
+
+        return await self._in_writer(write)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -276,8 +285,8 @@ class SqliteStore:
             connection.execute(query, (snapshot.execution, snapshot.seq, snapshot.body))
         for task in batch.tasks:
             query = (
-                "INSERT OR IGNORE INTO tasks (execution, path, phase, number, queue, priority, created_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)"
+                "INSERT OR IGNORE INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, "
+                "created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             )
             connection.execute(query, tuple(getattr(task, name) for name in task.__struct_fields__))
         for ended in batch.tasks_ended:
@@ -337,7 +346,6 @@ class SqliteStore:
         now = self.now()
         for id in ids:
             self._write.execute("UPDATE sessions SET ended_at = ? WHERE id = ? AND ended_at IS NULL", (now, id))
-            self._write.execute("UPDATE tasks SET session = NULL, beat_at = NULL WHERE session = ?", (id,))
             self._write.execute("DELETE FROM limit_holders WHERE session = ?", (id,))
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
@@ -403,6 +411,10 @@ class SqliteStore:
         query = "SELECT body FROM events WHERE execution = ? AND seq + count > ? AND seq <= ? ORDER BY seq"
         return await self._in_reader(lambda: [body for (body,) in self._read.execute(query, (id, first, last))])
 
+    async def tail(self, id: str, after: int) -> list[bytes]:
+        query = "SELECT body FROM events WHERE execution = ? AND seq > ? ORDER BY seq"
+        return [body for (body,) in await self._fetch(query, (id, after))]
+
     def _row(self, where: str, values: tuple[Any, ...]) -> ExecutionRow | None:
         found = self._read.execute(f"SELECT {ROW_COLUMNS} FROM executions WHERE {where}", values).fetchone()
         return None if found is None else row_of(ExecutionRow, found)
@@ -441,6 +453,10 @@ class SqliteStore:
                 return [Mail(id=i, execution=x, body=b, received_at=r) for i, x, b, r in rows]
 
         return await self._in_reader(work)
+
+    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
+        query = "SELECT id, verdict FROM mailbox WHERE id IN (SELECT value FROM json_each(?)) AND verdict IS NOT NULL"
+        return dict(await self._fetch(query, (json.dumps(list(ids)),)))
 
     async def verdict(self, id: str) -> bytes | None:
         query = "SELECT verdict FROM mailbox WHERE id = ?"

@@ -29,6 +29,8 @@ from msgspec import Struct
 
 from tenuto.projection import OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
 
+from .tasks import TaskStore
+
 
 class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
     """A start. `owner` is the session that takes it at once, or None when any worker may."""
@@ -148,14 +150,6 @@ class Mail(Struct, frozen=True, kw_only=True):
     received_at: int
 
 
-class Task(Struct, frozen=True, kw_only=True):
-    execution: str
-    path: str
-    phase: str
-    number: int
-    queue: str
-
-
 class DefinitionRow(Struct, frozen=True, kw_only=True):
     name: str
     version: int
@@ -202,6 +196,10 @@ class Renewal(Struct, frozen=True):
 
 
 class Store(Protocol):
+    @property
+    def tasks(self) -> TaskStore:
+        """What the workers of queues ask for."""
+
     async def open(self, *, migrate: bool) -> int:
         """Connects, brings the schema up to date or checks it, and gives the database's time."""
 
@@ -233,6 +231,9 @@ class Store(Protocol):
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
         """The rows that hold the entries first..last."""
 
+    async def tail(self, id: str, after: int) -> list[bytes]:
+        """The rows that follow this entry."""
+
     async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
         """Puts mail into an execution's box, once per id. Gives when it arrived and the owner, None if unknown.
 
@@ -244,6 +245,9 @@ class Store(Protocol):
         """Unread mail of the executions that this session owns, oldest first."""
 
     async def verdict(self, id: str) -> bytes | None: ...
+
+    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """What was said to those of these letters that have been read."""
 
     async def by_key(self, tenant: str, key: str) -> ExecutionRow | None: ...
 

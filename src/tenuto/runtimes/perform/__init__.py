@@ -5,7 +5,7 @@ the kernel says what follows. A handler may do anything a program can: raise wha
 cancellation, return what cannot be stored. None of that may reach the runtime.
 """
 
-from .attempt import Attempt, Host, Payloads, Performer, Role, handler_name, wanted
+from .attempt import Attempt, Host, Payloads, Performer, Role, wanted
 from .job import Ending, Job, Tasks, Threads
 from .outcomes import Parked, answered, failed, succeeded
 
@@ -22,7 +22,6 @@ __all__ = [
     "Threads",
     "answered",
     "failed",
-    "handler_name",
     "succeeded",
     "wanted",
 ]

@@ -13,11 +13,11 @@ from tenuto.errors import NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
 from tenuto.kernel.decide.attempts import holder_of
-from tenuto.kernel.definition import JSON, RetryPolicy, Scope, Step
+from tenuto.kernel.definition import JSON, RetryPolicy, Step
 from tenuto.kernel.events import Entry, ExecutionStarted, Expanded, Failure
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.expression import Template, compile_template
-from tenuto.kernel.plan import Node
+from tenuto.kernel.plan import Node, handler_name
 from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
 from tenuto.program import Handler, Program
@@ -155,22 +155,6 @@ class Role:
 
 
 _PLANNING = Step(id="plan")  # how a planner's exceptions are classified: as those of any step that is safe to retry
-
-
-def handler_name(spec: Step | Scope, phase: Phase) -> str | None:
-    if isinstance(spec, Scope):
-        return spec.planner
-    match phase:
-        case "forward":
-            return spec.handler
-        case "compensate":
-            return spec.compensation_handler
-        case "guard":
-            return spec.guard_handler
-        case "reconcile":
-            return spec.reconcile_handler
-        case "plan":
-            return None
 
 
 class Performer:

@@ -4,6 +4,7 @@ CREATE TABLE sessions (
     worker text NOT NULL,
     build text NOT NULL,
     queues text NOT NULL,
+    handlers text NOT NULL DEFAULT '[]',
     started_at bigint NOT NULL,
     expires_at bigint NOT NULL,
     ended_at bigint
@@ -118,15 +119,22 @@ CREATE TABLE tasks (
     path text NOT NULL,
     phase text NOT NULL,
     number integer NOT NULL,
+    tenant text NOT NULL,
+    plan text NOT NULL,
     queue text NOT NULL,
+    handler text NOT NULL,
     priority integer NOT NULL,
     created_at bigint NOT NULL,
-    session text,
+    session text, -- whose worker has taken it
+    begun_at bigint, -- since when its handler may have been called
     beat_at bigint,
+    progress bytea,
+    parked text NOT NULL DEFAULT '', -- why those below could not run it
+    parked_by text NOT NULL DEFAULT '',
     PRIMARY KEY (execution, path, phase, number)
 );
 
-CREATE INDEX tasks_waiting ON tasks (queue, priority, created_at) WHERE session IS NULL;
+CREATE INDEX tasks_waiting ON tasks (queue, tenant, priority DESC, created_at) WHERE session IS NULL;
 CREATE INDEX tasks_session ON tasks (session) WHERE session IS NOT NULL;
 
 -- Whatever waits for a person, and how it was resolved.

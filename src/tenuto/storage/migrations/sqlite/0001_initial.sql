@@ -4,6 +4,7 @@ CREATE TABLE sessions (
     worker TEXT NOT NULL,
     build TEXT NOT NULL,
     queues TEXT NOT NULL,
+    handlers TEXT NOT NULL DEFAULT '[]',
     started_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     ended_at INTEGER
@@ -98,15 +99,22 @@ CREATE TABLE tasks (
     path TEXT NOT NULL,
     phase TEXT NOT NULL,
     number INTEGER NOT NULL,
+    tenant TEXT NOT NULL,
+    plan TEXT NOT NULL,
     queue TEXT NOT NULL,
+    handler TEXT NOT NULL,
     priority INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    session TEXT,
+    session TEXT, -- whose worker has taken it
+    begun_at INTEGER, -- since when its handler may have been called
     beat_at INTEGER,
+    progress BLOB,
+    parked TEXT NOT NULL DEFAULT '', -- why those below could not run it
+    parked_by TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (execution, path, phase, number)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX tasks_waiting ON tasks (queue, priority, created_at) WHERE session IS NULL;
+CREATE INDEX tasks_waiting ON tasks (queue, tenant, priority DESC, created_at) WHERE session IS NULL;
 CREATE INDEX tasks_session ON tasks (session) WHERE session IS NOT NULL;
 
 -- Whatever waits for a person, and how it was resolved.

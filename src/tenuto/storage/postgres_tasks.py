@@ -1,0 +1,203 @@
+"""Queues on PostgreSQL: workers pass over what others are just taking.
+
+Rows are locked in one order, so that nobody waits in a circle: the session's, then one execution's, then tasks' in the
+order of their keys. Letters are therefore posted one to a transaction.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from .tasks import Answered, Beginning, Held, Letter, Serving, Task, TaskKey, TaskState, loss
+
+WINDOW = 2_000  # waiting tasks among which turns are shared out
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_KEY = "execution, path, phase, number"
+_T_KEY = "t.execution, t.path, t.phase, t.number"
+_IS_MINE = f"({_T_KEY}) = (mine.execution, mine.path, mine.phase, mine.number)"
+_IS_KEY = "execution = $2 AND path = $3 AND phase = $4 AND number = $5"
+_LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
+# $1 session, $2 queue, $3 handlers, $4 how many
+_WAITING = """
+session IS NULL AND queue = $2 AND strpos(parked_by, $1) = 0
+    AND (plan || '/' || handler = ANY($3::text[]) OR '*/' || handler = ANY($3::text[]))"""
+_NEXT_TENANT = "SELECT min(tenant) AS tenant FROM tasks WHERE session IS NULL AND queue = $2"
+# More are chosen than are wanted: some may just be taken by others, and are passed over.
+_TAKE = f"""
+WITH RECURSIVE lease AS ({_LIVE}),
+found AS (
+    {_NEXT_TENANT} UNION ALL SELECT ({_NEXT_TENANT} AND tenant > found.tenant) FROM found WHERE tenant IS NOT NULL
+),
+tenants AS MATERIALIZED (SELECT tenant, random() AS dice FROM found WHERE tenant IS NOT NULL LIMIT {WINDOW}),
+waiting AS (
+    SELECT t.*, dice FROM tenants, LATERAL (
+        SELECT {_KEY}, tenant, priority, created_at FROM tasks
+        WHERE tenant = tenants.tenant AND {_WAITING} ORDER BY priority DESC, created_at
+        LIMIT greatest($4::int, {WINDOW} / (SELECT count(*) FROM tenants))) t
+),
+busy AS MATERIALIZED (SELECT tenant, execution, count(*) AS n FROM tasks
+    WHERE session IS NOT NULL AND queue = $2 GROUP BY tenant, execution),
+turns AS (
+    SELECT *, row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at)
+        + coalesce((SELECT n FROM busy WHERE busy.execution = waiting.execution), 0) AS turn FROM waiting
+),
+shares AS (
+    SELECT *, row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at)
+        + coalesce((SELECT sum(n) FROM busy WHERE busy.tenant = turns.tenant), 0) AS share FROM turns
+),
+chosen AS (SELECT * FROM shares ORDER BY priority DESC, share, dice, turn, created_at LIMIT 4 * $4::int + 16),
+mine AS (
+    SELECT {_T_KEY} FROM lease, chosen c JOIN tasks t USING ({_KEY}) WHERE t.session IS NULL
+    ORDER BY c.priority DESC, share, dice, turn, c.created_at LIMIT $4::int FOR UPDATE OF t SKIP LOCKED
+)
+UPDATE tasks t SET session = $1, beat_at = {_NOW} FROM mine WHERE {_IS_MINE}
+RETURNING {_T_KEY}, t.plan, t.queue, t.handler"""
+_MARK = f"""
+WITH lease AS ({_LIVE}),
+mine AS (
+    SELECT {_T_KEY}, b.marks FROM lease, tasks t
+    JOIN unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::bool[]) AS b ({_KEY}, marks) USING ({_KEY})
+    WHERE t.session = $1 ORDER BY {_T_KEY} FOR UPDATE OF t
+)
+UPDATE tasks t SET begun_at = CASE WHEN mine.marks THEN coalesce(t.begun_at, {_NOW}) ELSE t.begun_at END,
+    beat_at = {_NOW}
+FROM mine WHERE {_IS_MINE} RETURNING {_T_KEY}"""
+_BEAT = f"""
+WITH mine AS (SELECT {_KEY} FROM tasks WHERE session = $1 FOR UPDATE SKIP LOCKED)
+UPDATE tasks t SET beat_at = {_NOW} FROM mine WHERE {_IS_MINE}"""
+_GIVE_BACK = f"""
+UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = $6, parked_by = parked_by || $7
+WHERE session = $1 AND {_IS_KEY}"""
+_ORPHANS = "FROM tasks t JOIN sessions s ON s.id = t.session WHERE t.session IS NOT NULL AND s.ended_at IS NOT NULL"
+_OF = f"""
+SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL AS begun, progress, parked
+FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session WHERE execution = $1 ORDER BY created_at, path, number"""
+
+Connect = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class PostgresTasks:
+    """Implements `tasks.TaskStore`. `connect` lends a connection."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+
+    async def serve(self, session: str, queues: Sequence[str], handlers: Sequence[str]) -> None:
+        query = "UPDATE sessions SET queues = $2, handlers = $3 WHERE id = $1"
+        async with self._connect() as db:
+            await db.execute(query, session, json.dumps(list(queues)), json.dumps(list(handlers)))
+
+    async def serving(self) -> list[Serving]:
+        query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {_NOW}"
+        async with self._connect() as db:
+            return [Serving(json.loads(q), json.loads(h)) for q, h in await db.fetch(query)]
+
+    async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
+        async with self._connect() as db:
+            rows = await db.fetch(_TAKE, session, queue, list(handlers), limit)
+        return [Task(_key(row), row["plan"], row["queue"], row["handler"]) for row in rows]
+
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
+        plain = [each for each in beginnings if each.letter is None]
+        async with self._connect() as db:
+            begun = await _mark(db, session, plain) if plain else set()
+            for each in beginnings:
+                if each.letter is not None:
+                    begun |= await self._begin_with_letter(db, session, each, each.letter)
+        return begun
+
+    async def _begin_with_letter(self, db: Any, session: str, each: Beginning, letter: Letter) -> set[TaskKey]:
+        async with db.transaction():
+            if await db.fetchval(_LIVE, session) is None:
+                return set()
+            await _lock_execution(db, letter.execution)
+            begun = await _mark(db, session, [each])
+            if begun:
+                await _post(db, letter)
+            return begun
+
+    async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
+        owners: set[str | None] = set()
+        async with self._connect() as db:
+            for answered in answers:
+                async with db.transaction():
+                    owners.update(await _post(db, answered.letter))
+                    await db.execute(f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY}", session, *answered.key)
+        return owners
+
+    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
+        by = f"{session} " if why else ""
+        async with self._connect() as db:
+            await db.executemany(_GIVE_BACK, [(session, *key, why, by) for key in sorted(keys)])
+
+    async def try_again(self, session: str) -> None:
+        query = "UPDATE tasks SET parked_by = replace(parked_by, $1, '') WHERE parked_by <> ''"
+        async with self._connect() as db:
+            await db.execute(query, f"{session} ")
+
+    async def held(self, session: str) -> list[Held]:
+        query = (
+            f"SELECT {_KEY}, begun_at IS NOT NULL AS begun, e.status, e.cancel_requested FROM tasks "
+            "JOIN executions e ON e.id = tasks.execution WHERE session = $1"
+        )
+        async with self._connect() as db:
+            rows = await db.fetch(query, session)
+        return [Held(_key(row), row["begun"], row["status"], row["cancel_requested"]) for row in rows]
+
+    async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
+        query = f"UPDATE tasks SET progress = $6 WHERE session = $1 AND {_IS_KEY}"
+        async with self._connect() as db:
+            await db.execute(_BEAT, session)
+            if progress:
+                await db.executemany(query, [(session, *key, body) for key, body in sorted(progress.items())])
+
+    async def sweep(self, lease_ms: int) -> int:
+        async with self._connect() as db:
+            rows = await db.fetch(f"SELECT {_T_KEY}, t.session, t.begun_at IS NOT NULL AS begun {_ORPHANS}")
+            for row in rows:
+                await self._orphan(db, row["session"], _key(row), begun=row["begun"], lease_ms=lease_ms)
+            return len(rows)
+
+    async def _orphan(self, db: Any, session: str, key: TaskKey, *, begun: bool, lease_ms: int) -> None:
+        """Others may sweep at the same time, and the owner may have settled the attempt: whoever is first, acts."""
+        if not begun:
+            query = "UPDATE tasks SET session = NULL, beat_at = NULL WHERE session = $1 AND begun_at IS NULL"
+            await db.execute(f"{query} AND {_IS_KEY}", session, *key)
+            return
+        async with db.transaction():
+            await _lock_execution(db, key.execution)
+            query = f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY} RETURNING {_NOW}"
+            now = await db.fetchval(query, session, *key)
+            if now is not None:
+                await _post(db, loss(key, now, lease_ms))
+
+    async def of(self, execution: str) -> list[TaskState]:
+        async with self._connect() as db:
+            rows = await db.fetch(_OF, execution)
+        fields = ("plan", "queue", "handler", "worker", "begun", "progress", "parked")
+        return [TaskState(key=_key(row), **{name: row[name] for name in fields}) for row in rows]
+
+
+def _key(row: Any) -> TaskKey:
+    return TaskKey(row["execution"], row["path"], row["phase"], row["number"])
+
+
+async def _mark(db: Any, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
+    columns = zip(*((*each.key, each.marks) for each in beginnings), strict=True)
+    return {_key(row) for row in await db.fetch(_MARK, session, *(list(column) for column in columns))}
+
+
+async def _lock_execution(db: Any, execution: str) -> None:
+    await db.execute("SELECT 1 FROM executions WHERE id = $1 FOR UPDATE", execution)
+
+
+async def _post(db: Any, letter: Letter) -> list[str | None]:
+    """The owner of the execution, if there is such an execution."""
+    query = f"UPDATE executions SET wake_at = {_NOW} WHERE id = $1 RETURNING owner, {_NOW} AS now"
+    row = await db.fetchrow(query, letter.execution)
+    if row is None:
+        return []
+    query = "INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
+    await db.execute(query, letter.id, letter.execution, letter.body, row["now"])
+    return [row["owner"]]

@@ -1,0 +1,190 @@
+"""Queues on SQLite. There is one writer at a time: what a statement finds, nobody else takes."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from .tasks import Answered, Beginning, Held, Letter, Serving, Task, TaskKey, TaskState, loss
+
+T = TypeVar("T")
+
+WINDOW = 2_000  # waiting tasks among which turns are shared out
+_KEY = "execution, path, phase, number"
+_IS_KEY = "execution = ? AND path = ? AND phase = ? AND number = ?"
+# ?1 session, ?2 queue, ?3 handlers, ?4 how many, ?5 now
+_WAITING = """
+session IS NULL AND queue = ?2 AND instr(parked_by, ?1) = 0 AND (
+    plan || '/' || handler IN (SELECT value FROM json_each(?3))
+    OR '*/' || handler IN (SELECT value FROM json_each(?3)))"""
+_NEXT_TENANT = "SELECT min(tenant) FROM tasks WHERE session IS NULL AND queue = ?2"
+_TAKE = f"""
+WITH RECURSIVE found (tenant) AS (
+    {_NEXT_TENANT} UNION ALL SELECT ({_NEXT_TENANT} AND tenant > found.tenant) FROM found WHERE tenant IS NOT NULL
+),
+tenants AS MATERIALIZED (SELECT tenant, random() AS dice FROM found WHERE tenant IS NOT NULL LIMIT {WINDOW}),
+waiting AS (
+    SELECT {_KEY}, t.tenant, dice, priority, created_at FROM tenants JOIN tasks t ON ({_KEY}) IN (
+        SELECT {_KEY} FROM tasks WHERE tenant = tenants.tenant AND {_WAITING} ORDER BY priority DESC, created_at
+        LIMIT max(?4, {WINDOW} / (SELECT count(*) FROM tenants)))
+),
+busy AS MATERIALIZED (SELECT tenant, execution, count(*) AS n FROM tasks
+    WHERE session IS NOT NULL AND queue = ?2 GROUP BY tenant, execution),
+turns AS (
+    SELECT *, row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at)
+        + coalesce((SELECT n FROM busy WHERE busy.execution = waiting.execution), 0) AS turn FROM waiting
+),
+shares AS (
+    SELECT *, row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at)
+        + coalesce((SELECT sum(n) FROM busy WHERE busy.tenant = turns.tenant), 0) AS share FROM turns
+)
+UPDATE tasks SET session = ?1, beat_at = ?5
+WHERE ({_KEY}) IN (SELECT {_KEY} FROM shares ORDER BY priority DESC, share, dice, turn, created_at LIMIT ?4)
+RETURNING {_KEY}, plan, queue, handler"""
+_LIVE = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
+_ORPHANS = "FROM tasks JOIN sessions ON sessions.id = tasks.session WHERE tasks.session IS NOT NULL AND ended_at > 0"
+_OF = f"""
+SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL, progress, parked
+FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session WHERE execution = ? ORDER BY created_at, path, number"""
+
+
+class Write(Protocol):
+    """Runs something in a transaction, in the thread that writes."""
+
+    async def __call__(self, work: Callable[[apsw.Connection], T]) -> T: ...
+
+
+class Fetch(Protocol):
+    async def __call__(self, query: str, values: Sequence[Any]) -> list[Any]: ...
+
+
+class SqliteTasks:
+    """Implements `tasks.TaskStore`."""
+
+    def __init__(self, write: Write, fetch: Fetch, now: Callable[[], int]) -> None:
+        self._write = write
+        self._fetch = fetch
+        self._now = now
+
+    async def serve(self, session: str, queues: Sequence[str], handlers: Sequence[str]) -> None:
+        values = (json.dumps(list(queues)), json.dumps(list(handlers)), session)
+        await self._write(lambda db: db.execute("UPDATE sessions SET queues = ?, handlers = ? WHERE id = ?", values))
+
+    async def serving(self) -> list[Serving]:
+        query = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= ?"
+        return [Serving(json.loads(q), json.loads(h)) for q, h in await self._fetch(query, (self._now(),))]
+
+    async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
+        values = (session, queue, json.dumps(list(handlers)))
+        if not await self._fetch(f"SELECT 1 FROM tasks WHERE {_WAITING} LIMIT 1", values):
+            return []
+
+        def work(db: apsw.Connection) -> list[Task]:
+            if db.execute(_LIVE, (session,)).fetchone() is None:
+                return []
+            rows = db.execute(_TAKE, (*values, limit, self._now()))
+            return [Task(TaskKey(*row[:4]), *row[4:]) for row in rows]
+
+        return await self._write(work)
+
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
+        def work(db: apsw.Connection) -> set[TaskKey]:
+            if db.execute(_LIVE, (session,)).fetchone() is None:
+                return set()
+            return {each.key for each in beginnings if self._begin(db, session, each)}
+
+        return await self._write(work)
+
+    def _begin(self, db: apsw.Connection, session: str, beginning: Beginning) -> bool:
+        now = self._now()
+        query = f"UPDATE tasks SET begun_at = coalesce(begun_at, ?), beat_at = ? WHERE {_IS_KEY} AND session = ?"
+        db.execute(query, (now if beginning.marks else None, now, *beginning.key, session))
+        if not db.changes():
+            return False
+        if beginning.letter is not None:
+            self._post(db, beginning.letter)
+        return True
+
+    async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
+        def work(db: apsw.Connection) -> set[str | None]:
+            owners: set[str | None] = set()
+            for answered in answers:
+                owners.update(self._post(db, answered.letter))
+                db.execute(f"DELETE FROM tasks WHERE {_IS_KEY} AND session = ?", (*answered.key, session))
+            return owners
+
+        return await self._write(work)
+
+    def _post(self, db: apsw.Connection, letter: Letter) -> list[str | None]:
+        """The owner of the execution, if there is such an execution."""
+        now = self._now()
+        owners = db.execute("UPDATE executions SET wake_at = ? WHERE id = ? RETURNING owner", (now, letter.execution))
+        found = [owner for (owner,) in owners]
+        if found:
+            query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
+            db.execute(query, (letter.id, letter.execution, letter.body, now))
+        return found
+
+    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
+        query = (
+            "UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = ?, "
+            f"parked_by = parked_by || ? WHERE {_IS_KEY} AND session = ?"
+        )
+        by = f"{session} " if why else ""
+        values = [(why, by, *key, session) for key in keys]
+        await self._write(lambda db: db.executemany(query, values))
+
+    async def try_again(self, session: str) -> None:
+        query = "UPDATE tasks SET parked_by = replace(parked_by, ?, '') WHERE parked_by <> ''"
+        await self._write(lambda db: db.execute(query, (f"{session} ",)))
+
+    async def held(self, session: str) -> list[Held]:
+        query = (
+            f"SELECT {_KEY}, begun_at IS NOT NULL, status, cancel_requested FROM tasks "
+            "JOIN executions ON executions.id = tasks.execution WHERE session = ?"
+        )
+        rows = await self._fetch(query, (session,))
+        return [Held(TaskKey(*row[:4]), bool(row[4]), row[5], bool(row[6])) for row in rows]
+
+    async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
+        def work(db: apsw.Connection) -> None:
+            db.execute("UPDATE tasks SET beat_at = ? WHERE session = ?", (self._now(), session))
+            for key, body in progress.items():
+                db.execute(f"UPDATE tasks SET progress = ? WHERE {_IS_KEY} AND session = ?", (body, *key, session))
+
+        await self._write(work)
+
+    async def sweep(self, lease_ms: int) -> int:
+        if not await self._fetch(f"SELECT 1 {_ORPHANS} LIMIT 1", ()):
+            return 0
+
+        def work(db: apsw.Connection) -> int:
+            found = [
+                (TaskKey(*row[:4]), bool(row[4]))
+                for row in db.execute(f"SELECT {_KEY}, begun_at IS NOT NULL {_ORPHANS}")
+            ]
+            for key, begun in found:
+                if begun:
+                    self._post(db, loss(key, self._now(), lease_ms))
+                    db.execute(f"DELETE FROM tasks WHERE {_IS_KEY}", key)
+                else:
+                    db.execute(f"UPDATE tasks SET session = NULL, beat_at = NULL WHERE {_IS_KEY}", key)
+            return len(found)
+
+        return await self._write(work)
+
+    async def of(self, execution: str) -> list[TaskState]:
+        return [
+            TaskState(
+                key=TaskKey(*row[:4]),
+                plan=row[4],
+                queue=row[5],
+                handler=row[6],
+                worker=row[7],
+                begun=bool(row[8]),
+                progress=row[9],
+                parked=row[10],
+            )
+            for row in await self._fetch(_OF, (execution,))
+        ]

@@ -1,0 +1,152 @@
+"""The part of the storage port that queues need: attempts that any worker of a queue may run.
+
+A task is a row for one attempt, written with the grant of that attempt and gone when the attempt is settled. Its life:
+
+- it *waits*, with no session;
+- a worker *takes* it: the row names the worker's session, and nobody else sees it;
+- the worker *begins* it, just before the handler is called: from here on the effect may have been made. For a step that
+  is not safe to retry the same transaction puts `Begun` into the execution's mailbox;
+- the worker *answers*: the report goes into the mailbox, and the row goes, in one transaction.
+
+A worker that leaves returns what it did not begin. When a session is over, `sweep` does the same for it, and reports
+what it had begun as lost: that mail and the end of the row are one transaction too. So whoever sees an attempt open and
+its row gone finds the mail that says why.
+
+Like a commit, taking and beginning first lock the session's row and find it live. Rows are locked in one order:
+session, execution, task.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from tenuto.kernel.address import Phase, Ref, lease_id
+from tenuto.kernel.codec import encode_fact
+from tenuto.kernel.facts import Lost
+
+ANY_PLAN = "*"
+
+
+class TaskKey(NamedTuple):
+    """The attempt that a task is for."""
+
+    execution: str
+    path: str
+    phase: Phase
+    number: int
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.path, self.phase, self.number)
+
+
+class Task(Struct, frozen=True):
+    """What a worker needs to know to run an attempt. `plan` is `name/version`."""
+
+    key: TaskKey
+    plan: str
+    queue: str
+    handler: str
+
+
+class Letter(Struct, frozen=True):
+    """A fact for the mailbox. The same id is put there once."""
+
+    id: str
+    execution: str
+    body: bytes
+
+
+class Beginning(Struct, frozen=True):
+    """`marks`: from now on the attempt counts as lost when its worker dies. `letter` is posted with that mark."""
+
+    key: TaskKey
+    marks: bool
+    letter: Letter | None = None
+
+
+class Answered(Struct, frozen=True):
+    key: TaskKey
+    letter: Letter
+
+
+class Held(Struct, frozen=True):
+    """A task that a session has taken, and how its execution stands."""
+
+    key: TaskKey
+    begun: bool
+    status: str
+    cancel_requested: bool
+
+
+class TaskState(Struct, frozen=True, kw_only=True):
+    """A task as it is shown to people. `parked`: why a worker that took it could not run it."""
+
+    key: TaskKey
+    plan: str
+    queue: str
+    handler: str
+    worker: str | None
+    begun: bool
+    progress: bytes | None
+    parked: str
+
+
+class Serving(Struct, frozen=True):
+    """What a live session runs: queues, and handlers as `work_names` writes them."""
+
+    queues: list[str]
+    handlers: list[str]
+
+
+def loss(key: TaskKey, now: int, lease_ms: int) -> Letter:
+    """That the worker of this attempt is gone. An attempt is lost once, and so is the id."""
+    fact = Lost(at=now, refs=(key.ref,), lease_ms=lease_ms)
+    return Letter(f"lost:{lease_id(key.execution, key.ref)}", key.execution, encode_fact(fact))
+
+
+def work_names(plan: str, handler: str) -> tuple[str, str]:
+    """How a worker may name a handler: as that of one plan, or as one that any plan can call by its name."""
+    return f"{plan}/{handler}", f"{ANY_PLAN}/{handler}"
+
+
+class TaskStore(Protocol):
+    async def serve(self, session: str, queues: Sequence[str], handlers: Sequence[str]) -> None:
+        """Says what a session runs, so that others can tell what nobody does."""
+
+    async def serving(self) -> list[Serving]:
+        """What the live sessions run."""
+
+    async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
+        """Takes waiting tasks of this queue, for these handlers.
+
+        The most urgent first, then those of the tenant and the execution that have the fewest taken. Among tenants that
+        have as many, chance decides, so that whoever comes first with much does not hold up the others.
+        """
+
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
+        """Gives those that are this session's, and may begin."""
+
+    async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
+        """Posts what came of attempts. Gives the sessions that own their executions, None where nobody does.
+
+        The session need not be live: a late answer may still be the best there is, and the kernel judges it.
+        """
+
+    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
+        """What was not run waits again. `why`: this session could not run it, and does not take it a second time."""
+
+    async def try_again(self, session: str) -> None:
+        """This session may take what it gave back for a reason: it has learned something since."""
+
+    async def held(self, session: str) -> list[Held]:
+        """What the session holds by the database's account."""
+
+    async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
+        """Says that the tasks of this session are being worked on, and how far some of them are."""
+
+    async def sweep(self, lease_ms: int) -> int:
+        """Takes the tasks of ended sessions from them: what they did not begin waits again, the rest is lost."""
+
+    async def of(self, execution: str) -> list[TaskState]: ...

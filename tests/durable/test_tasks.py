@@ -1,0 +1,254 @@
+"""Rows of queues, on both databases: who may take, begin, answer and return them, and what a dead session leaves."""
+
+import asyncio
+
+import pytest
+
+from tenuto.kernel.address import Phase, Ref
+from tenuto.kernel.codec import decode_fact
+from tenuto.kernel.facts import Lost
+from tenuto.projection import TaskEnded, TaskRow
+from tenuto.storage import Store
+from tenuto.storage.store import Batch, MailVerdict
+from tenuto.storage.tasks import Answered, Beginning, Letter, Serving, Task, TaskKey, work_names
+from tests.durable.rows import append, standing, start
+
+LEASE = 60_000
+HANDLERS = ["d/1/h"]
+
+
+async def open_sessions(store: Store, *ids: str, lease_ms: int = LEASE) -> None:
+    for id in ids:
+        await store.open_session(id, f"worker of {id}", "build", lease_ms, ("gpu",))
+
+
+def key(execution: str = "x1", path: str = "a", phase: Phase = "forward", number: int = 1) -> TaskKey:
+    return TaskKey(execution, path, phase, number)
+
+
+def row(of: TaskKey, *, tenant: str = "t", queue: str = "gpu", priority: int = 0, created_at: int = 1) -> TaskRow:
+    return TaskRow(
+        execution=of.execution,
+        path=of.path,
+        phase=of.phase,
+        number=of.number,
+        tenant=tenant,
+        plan="d/1",
+        queue=queue,
+        handler="h",
+        priority=priority,
+        created_at=created_at,
+    )
+
+
+async def grant(store: Store, *rows: TaskRow) -> None:
+    """Executions of session s1, with these tasks."""
+    ids = list(dict.fromkeys(task.execution for task in rows))
+    await store.commit(
+        Batch(
+            session="s1",
+            starts=[start(id, owner="s1") for id in ids],
+            standings={id: standing(id) for id in ids},
+            appends=[append(id) for id in ids],
+            tasks=list(rows),
+        )
+    )
+
+
+async def take(store: Store, session: str = "s2", limit: int = 10, queue: str = "gpu") -> list[TaskKey]:
+    return [task.key for task in await store.tasks.take(session, queue, HANDLERS, limit)]
+
+
+async def letters(store: Store, session: str = "s1") -> list[str]:
+    return [mail.id for mail in await store.mail(session)]
+
+
+async def test_a_task_is_taken_once(store: Store) -> None:
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, row(key()))
+    assert await store.tasks.take("s2", "gpu", HANDLERS, 10) == [Task(key(), "d/1", "gpu", "h")]
+    assert await take(store, "s2") == await take(store, "s3") == []
+    assert [held.key for held in await store.tasks.held("s2")] == [key()]
+
+
+async def test_workers_that_take_at_once_share_what_there_is(store: Store) -> None:
+    sessions = [f"s{n}" for n in range(1, 6)]
+    await open_sessions(store, *sessions)
+    tasks = [key("x1", f"a#{n}") for n in range(50)]
+    await grant(store, *(row(task) for task in tasks))
+    taken = await asyncio.gather(*(take(store, session) for session in sessions))
+    assert sorted(task for each in taken for task in each) == sorted(tasks)
+
+
+async def test_only_what_can_be_run_is_taken(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    assert await take(store, queue="cpu") == []
+    assert await store.tasks.take("s2", "gpu", ["d/2/h", "d/1/other"], 10) == []
+    assert await store.tasks.take("s2", "gpu", [], 10) == []
+    by_name_alone = work_names("d/1", "h")[1]
+    assert len(await store.tasks.take("s2", "gpu", [by_name_alone], 10)) == 1
+
+
+async def test_the_most_urgent_first_then_tenants_and_executions_in_turn(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    crowd = [row(key("x1", f"a#{n}"), created_at=n) for n in range(5)]
+    others = [
+        row(key("x2"), created_at=100),
+        row(key("x3"), tenant="u", created_at=200),
+        row(key("x4"), created_at=300, priority=1),
+        row(key("x5", phase="compensate"), created_at=400, priority=2),
+    ]
+    await grant(store, *crowd, *others)
+    order = [(await take(store, limit=1))[0].execution for _ in range(len(crowd) + len(others))]
+    assert order == ["x5", "x4", "x3", "x1", "x2", "x1", "x1", "x1", "x1"]
+
+
+async def test_i4_a_tenant_that_came_first_with_much_does_not_hold_up_the_others(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, *(row(key(f"x{n}"), created_at=n) for n in range(3_000)), row(key("y"), tenant="u"))
+    assert {of.execution for of in await take(store, limit=2)} == {"x0", "y"}
+
+
+@pytest.mark.parametrize("how", ["ended", "reaped"])
+async def test_a_session_that_is_over_takes_and_begins_nothing(store: Store, how: str) -> None:
+    await open_sessions(store, "s1")
+    await open_sessions(store, "s2", lease_ms=LEASE if how == "ended" else -1)
+    await grant(store, row(key("x1")), row(key("x2")))
+    assert await take(store, limit=1) == [key("x1")]
+    if how == "ended":
+        await store.end_session("s2")
+    else:
+        assert await store.reap() == 1
+    assert await take(store) == []
+    assert await store.tasks.begin("s2", [Beginning(key("x1"), marks=True, letter=letter("b"))]) == set()
+    assert await letters(store) == []
+
+
+def letter(id: str, execution: str = "x1") -> Letter:
+    return Letter(id, execution, b"{}")
+
+
+async def test_what_begins_is_checked_and_told_in_one_transaction(store: Store) -> None:
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, row(key("x1")), row(key("x2")), row(key("x3")))
+    mine = await take(store, limit=2)
+    (others,) = await take(store, "s3")
+    wanted = [Beginning(each, marks=True) for each in (mine[0], others)]
+    wanted.append(Beginning(mine[1], marks=True, letter=letter("begun", mine[1].execution)))
+    assert await store.tasks.begin("s2", wanted) == set(mine)
+    assert await store.tasks.begin("s2", wanted) == set(mine)  # asked twice after a broken connection
+    assert await letters(store) == ["begun"]
+    assert {held.key: held.begun for held in await store.tasks.held("s2")} == dict.fromkeys(mine, True)
+
+
+async def test_an_answer_ends_the_task_and_wakes_the_execution(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    await take(store)
+    answer = [Answered(key(), letter("r1"))]
+    assert await store.tasks.answer("s2", answer) == {"s1"}
+    assert await store.tasks.answer("s2", answer) == {"s1"}
+    assert await letters(store) == ["r1"]
+    assert await store.tasks.held("s2") == []
+    found = await store.row("x1")
+    assert found is not None
+    assert found.wake_at is not None
+
+
+async def test_an_answer_of_another_session_ends_nothing(store: Store) -> None:
+    """It is posted all the same: what was timed out or lost may still have the best word on it."""
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, row(key()))
+    await take(store)
+    await store.tasks.answer("s3", [Answered(key(), letter("r1"))])
+    assert [held.key for held in await store.tasks.held("s2")] == [key()]
+    assert await letters(store) == ["r1"]
+
+
+async def test_what_is_given_back_can_be_taken_again(store: Store) -> None:
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, row(key()))
+    await take(store)
+    await store.tasks.begin("s2", [Beginning(key(), marks=True)])
+    await store.tasks.give_back("s3", [key()])  # not its own
+    assert await take(store, "s3") == []
+    await store.tasks.give_back("s2", [key()])
+    assert await take(store, "s3") == [key()]
+    assert [held.begun for held in await store.tasks.held("s3")] == [False]
+
+
+async def test_who_could_not_run_it_does_not_take_it_again_until_it_knows_more(store: Store) -> None:
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, row(key()))
+    for session in ("s2", "s3"):
+        assert await take(store, session) == [key()]
+        await store.tasks.give_back(session, [key()], f"{session} cannot read it")
+    assert await take(store, "s2") == await take(store, "s3") == []
+    assert [state.parked for state in await store.tasks.of("x1")] == ["s3 cannot read it"]
+    await store.tasks.try_again("s2")
+    assert await take(store, "s3") == []
+    assert await take(store, "s2") == [key()]
+
+
+async def test_l8_what_a_dead_session_had_is_swept_once(store: Store) -> None:
+    await open_sessions(store, "s1")
+    await open_sessions(store, "s2", lease_ms=-1)
+    await open_sessions(store, "s3")
+    await grant(store, row(key("x1")), row(key("x2")))
+    assert await take(store) == [key("x1"), key("x2")]
+    await store.tasks.begin("s2", [Beginning(key("x2"), marks=True)])
+    assert await store.tasks.sweep(LEASE) == 0  # nobody has ended the session yet
+    await store.reap()
+    assert sum(await asyncio.gather(*(store.tasks.sweep(LEASE) for _ in range(3)))) >= 2
+    assert await store.tasks.sweep(LEASE) == 0
+    (lost,) = await store.mail("s1")
+    fact = decode_fact(lost.body)
+    assert isinstance(fact, Lost)
+    assert (lost.execution, fact.refs, fact.lease_ms) == ("x2", (Ref("a", "forward", 1),), LEASE)
+    assert await take(store, "s3") == [key("x1")]
+
+
+async def test_the_owner_takes_a_task_from_its_worker(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    await take(store)
+    await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks_ended=[TaskEnded(*key())]))
+    assert await store.tasks.held("s2") == []
+    assert await store.tasks.begin("s2", [Beginning(key(), marks=True)]) == set()
+
+
+async def test_how_tasks_stand(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key(path="a")), row(key(path="b"), created_at=2))
+    await take(store, limit=1)
+    await store.tasks.begin("s2", [Beginning(key(path="a"), marks=True)])
+    await store.tasks.beat("s2", {key(path="a"): b"7", key(path="b"): b"8"})
+    a, b = await store.tasks.of("x1")
+    assert (a.key, a.worker, a.begun, a.progress) == (key(path="a"), "worker of s2", True, b"7")
+    assert (b.key, b.worker, b.begun, b.progress) == (key(path="b"), None, False, None)
+
+
+async def test_what_live_sessions_serve(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await open_sessions(store, "s3", lease_ms=-1)
+    await store.tasks.serve("s1", ["cpu"], HANDLERS)
+    await store.end_session("s2")
+    assert await store.tasks.serving() == [Serving(["cpu"], HANDLERS)]
+
+
+async def test_letters_that_were_read(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    for id in ("m1", "m2", "m3"):
+        await store.post(id, "x1", b"{}")
+    await store.commit(Batch(session="s1", mail=[MailVerdict("m2", b"yes"), MailVerdict("m3", b"no")]))
+    assert await store.verdicts(["m1", "m2"]) == {"m2": b"yes"}
+
+
+async def test_what_follows_an_entry(store: Store) -> None:
+    await open_sessions(store, "s1")
+    await grant(store, row(key()))
+    await store.commit(Batch(session="s1", appends=[append(seq=2, body=b"[2]"), append(seq=3, body=b"[3]")]))
+    assert await store.tail("x1", 1) == [b"[2]", b"[3]"]
+    assert await store.tail("x1", 3) == []
