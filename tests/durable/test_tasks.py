@@ -232,9 +232,9 @@ async def test_how_tasks_stand(store: Store) -> None:
 async def test_what_live_sessions_serve(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await open_sessions(store, "s3", lease_ms=-1)
-    await store.tasks.serve("s1", ["cpu"], HANDLERS)
+    await store.tasks.serve("s1", HANDLERS)
     await store.end_session("s2")
-    assert await store.tasks.serving() == [Serving(["cpu"], HANDLERS)]
+    assert await store.tasks.serving() == [Serving(["gpu"], HANDLERS)]
 
 
 async def test_letters_that_were_read(store: Store) -> None:

@@ -83,10 +83,9 @@ class PostgresTasks:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
 
-    async def serve(self, session: str, queues: Sequence[str], handlers: Sequence[str]) -> None:
-        query = "UPDATE sessions SET queues = $2, handlers = $3 WHERE id = $1"
+    async def serve(self, session: str, handlers: Sequence[str]) -> None:
         async with self._connect() as db:
-            await db.execute(query, session, json.dumps(list(queues)), json.dumps(list(handlers)))
+            await db.execute("UPDATE sessions SET handlers = $2 WHERE id = $1", session, json.dumps(list(handlers)))
 
     async def serving(self) -> list[Serving]:
         query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {_NOW}"

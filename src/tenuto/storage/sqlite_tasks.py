@@ -67,9 +67,9 @@ class SqliteTasks:
         self._fetch = fetch
         self._now = now
 
-    async def serve(self, session: str, queues: Sequence[str], handlers: Sequence[str]) -> None:
-        values = (json.dumps(list(queues)), json.dumps(list(handlers)), session)
-        await self._write(lambda db: db.execute("UPDATE sessions SET queues = ?, handlers = ? WHERE id = ?", values))
+    async def serve(self, session: str, handlers: Sequence[str]) -> None:
+        values = (json.dumps(list(handlers)), session)
+        await self._write(lambda db: db.execute("UPDATE sessions SET handlers = ? WHERE id = ?", values))
 
     async def serving(self) -> list[Serving]:
         query = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= ?"

@@ -112,8 +112,8 @@ def work_names(plan: str, handler: str) -> tuple[str, str]:
 
 
 class TaskStore(Protocol):
-    async def serve(self, session: str, queues: Sequence[str], handlers: Sequence[str]) -> None:
-        """Says what a session runs, so that others can tell what nobody does."""
+    async def serve(self, session: str, handlers: Sequence[str]) -> None:
+        """Says what a session can run, so that others can tell what nobody can."""
 
     async def serving(self) -> list[Serving]:
         """What the live sessions run."""
