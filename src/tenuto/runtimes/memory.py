@@ -40,6 +40,7 @@ from tenuto.view import (
     rfc3339,
 )
 
+from .limits import LocalLimits
 from .perform import Performer, Role
 from .slots import RESUME
 from .worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, has_come
@@ -68,6 +69,10 @@ class MemoryRuntime(Worker):
         self._made: set[str] = set()
         self._awaited: dict[Record, None] = {}
         self._opened_at = 0
+
+    def _make_limits(self) -> LocalLimits:
+        self._named_limits = LocalLimits(self.environment.clock, self._pump)
+        return self._named_limits
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
@@ -295,7 +300,7 @@ class MemoryRuntime(Worker):
         ]
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        self.limits.set(name, rate, concurrency)
+        self._named_limits.set(name, rate, concurrency)
         self._pump()
 
     # -- For tests -----------------------------------------------------------------------------------------------------

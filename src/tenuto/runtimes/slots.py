@@ -1,150 +1,88 @@
-"""Who may run next: slots, limits, and turns.
+"""Who may run next: slots and turns.
 
-A worker has so many slots. What finds none free waits in one queue per execution; queues are served in turn, by class
-(undo, resume, high, normal), so that an execution with 100,000 clones costs the others one turn each. A step may name
-limits (so many starts in a time, so many at once): while they are spent it waits outside of the slots, and neither its
-attempt nor its timeout has begun.
+A worker has so many slots. What finds none free waits in one queue per execution. Queues are served by class (undo,
+resume, high, normal); within a class tenants take turns, and within a tenant its executions do. So an execution with
+100,000 clones costs the others one turn each, and a tenant with 10,000 executions one turn for every other tenant.
 """
 
 from collections import deque
 from collections.abc import Callable, Hashable
+from itertools import count
 from typing import Final, Generic, TypeVar
 
-from tenuto.runtime import Clock, Timer
+from .limits import Limits, Names
 
 O = TypeVar("O", bound=Hashable)  # noqa: E741  (the owner of a queue: an execution)
 T = TypeVar("T")
 
 UNDO, RESUME, HIGH, NORMAL = range(4)
 RANKS: Final = 4
-MAX_WINDOW: Final = 1_000
 
 
 class Turns(Generic[O, T]):
-    """A queue per owner, served in turn."""
+    """A queue per owner, served in turn: by tenant, then by owner.
 
-    __slots__ = ("_lines", "_order")
+    `served` says when each tenant last had a turn, here or in the queues beside these: a turn there counts here too.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_lines", "_owners", "_placed", "_served", "_tenants", "last", "waiting")
+
+    def __init__(self, served: dict[str, int]) -> None:
+        self._served = served
+        self._tenants: deque[str] = deque()
+        self._placed: dict[str, int] = {}  # what `served` said of a tenant when it took its place
+        self._owners: dict[str, deque[O]] = {}
         self._lines: dict[O, deque[T]] = {}
-        self._order: deque[O] = deque()
+        self.waiting = 0
+        self.last = 0  # the number of the last turn given here
 
-    def __bool__(self) -> bool:
-        return bool(self._order)
+    def since(self) -> int:
+        """When the tenant whose turn it is last had one. Those served elsewhere meanwhile go to the end first."""
+        tenants, served, placed = self._tenants, self._served, self._placed
+        while (last := served.get(tenants[0], 0)) > placed[tenants[0]]:
+            placed[tenants[0]] = last
+            tenants.rotate(-1)
+        return last
 
-    def push(self, owner: O, item: T) -> None:
+    def push(self, tenant: str, owner: O, item: T) -> None:
+        self.waiting += 1
         line = self._lines.get(owner)
-        if line is None:
-            self._lines[owner] = deque((item,))
-            self._order.append(owner)
-        else:
+        if line is not None:
             line.append(item)
+            return
+        self._lines[owner] = deque((item,))
+        owners = self._owners.get(tenant)
+        if owners is None:
+            self._owners[tenant] = deque((owner,))
+            self._placed[tenant] = self._served.get(tenant, 0)
+            self._tenants.append(tenant)
+        else:
+            owners.append(owner)
 
-    def pop(self) -> T:
-        """The first of the owner whose turn it is; the owner goes to the end."""
-        owner = self._order.popleft()
+    def pop(self, number: int) -> T:
+        """The first of the owner whose turn it is; the owner goes to the end of its tenant, the tenant to the end."""
+        tenant = self._tenants.popleft()
+        self._served[tenant] = self._placed[tenant] = self.last = number
+        owners = self._owners[tenant]
+        owner = owners.popleft()
         line = self._lines[owner]
         item = line.popleft()
         if line:
-            self._order.append(owner)
+            owners.append(owner)
         else:
             del self._lines[owner]
-        return item
-
-
-class Limit:
-    """At most `count` starts in any `period_ms`, and `concurrency` at once. None: no such bound."""
-
-    __slots__ = ("_count", "_period_ms", "_starts", "concurrency", "running")
-
-    def __init__(self, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        self.running = 0
-        self._starts: deque[int] = deque()
-        self.change(rate, concurrency)
-
-    def change(self, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        self.concurrency = concurrency
-        count, period_ms = rate or (0, 0)
-        if count > MAX_WINDOW:  # the same rate over a shorter time: no looser, and not so much to remember
-            count, period_ms = MAX_WINDOW, -(-period_ms * MAX_WINDOW // count)
-        self._count, self._period_ms = count, period_ms
-
-    def opens_at(self, now_ms: int) -> int | None:
-        """When another may start, as far as the rate goes. None: not before one ends."""
-        if self.concurrency is not None and self.running >= self.concurrency:
-            return None
-        if not self._count:
-            return now_ms
-        starts = self._starts
-        while starts and starts[0] <= now_ms - self._period_ms:
-            starts.popleft()
-        return now_ms if len(starts) < self._count else starts[-self._count] + self._period_ms
-
-    def take(self, now_ms: int) -> None:
-        self.running += 1
-        if self._count:
-            self._starts.append(now_ms)
-
-
-class Limits:
-    """All limits of a runtime, by name. One that nobody has set is no limit."""
-
-    def __init__(self, clock: Clock, on_open: Callable[[], None]) -> None:
-        self._clock = clock
-        self._on_open = on_open
-        self._named: dict[str, Limit] = {}
-        self._timer: Timer | None = None
-        self._opens_at = 0
-
-    def set(self, name: str, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        known = self._named.get(name)
-        if known is None:
-            self._named[name] = Limit(rate, concurrency)
+        if owners:
+            self._tenants.append(tenant)
         else:
-            known.change(rate, concurrency)
-
-    def spent(self, names: tuple[str, ...]) -> str | None:
-        """The first of these limits that lets nothing start now. Whoever asks is called when that changes."""
-        now = self._clock.now_ms()
-        for name in names:
-            limit = self._named.get(name)
-            if limit is not None and (opens_at := limit.opens_at(now)) != now:
-                if opens_at is not None:
-                    self._call_at(opens_at, now)
-                return name
-        return None
-
-    def take(self, names: tuple[str, ...]) -> None:
-        now = self._clock.now_ms()
-        for name in names:
-            if (limit := self._named.get(name)) is not None:
-                limit.take(now)
-
-    def leave(self, names: tuple[str, ...]) -> None:
-        for name in names:
-            if (limit := self._named.get(name)) is not None:
-                limit.running -= 1
-
-    def _call_at(self, opens_at: int, now: int) -> None:
-        if self._timer is None or opens_at < self._opens_at:
-            self.close()
-            self._opens_at = opens_at
-            self._timer = self._clock.call_later(opens_at - now, self._open)
-
-    def _open(self) -> None:
-        self._timer = None
-        self._on_open()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            del self._owners[tenant], self._placed[tenant]
+        self.waiting -= 1
+        return item
 
 
 class Lane(Generic[O, T]):
     """Slots of one kind, and what waits for one. `start` says whether the item took the slot, or was out of date."""
 
-    __slots__ = ("_limits", "_pumping", "_start", "_waiting", "running", "size", "waiting")
+    __slots__ = ("_limits", "_numbers", "_pumping", "_served", "_start", "_waiting", "running", "size", "waiting")
 
     def __init__(self, size: int, limits: Limits, start: Callable[[T], bool]) -> None:
         self.size = size
@@ -154,18 +92,23 @@ class Lane(Generic[O, T]):
         self._start = start
         self._pumping = False
         # By rank, then by the limits that are asked for: those of one kind may have to wait while others pass.
-        self._waiting: tuple[dict[tuple[str, ...], Turns[O, T]], ...] = tuple({} for _ in range(RANKS))
+        self._waiting: tuple[dict[Names, Turns[O, T]], ...] = tuple({} for _ in range(RANKS))
+        self._served: dict[str, int] = {}  # when each tenant last had a turn
+        self._numbers = count(1)
 
-    def enter(self, owner: O, rank: int, limits: tuple[str, ...], item: T) -> None:
+    def enter(self, tenant: str, owner: O, rank: int, limits: Names, item: T) -> None:
         if not limits and not self.waiting and self.running < self.size and not self._pumping:
             self._run(item, limits)
             return
-        self._waiting[rank].setdefault(limits, Turns()).push(owner, item)
+        turns = self._waiting[rank].get(limits)
+        if turns is None:
+            turns = self._waiting[rank][limits] = Turns(self._served)
+        turns.push(tenant, owner, item)
         self.waiting += 1
         if not self._pumping:
             self.pump()
 
-    def leave(self, limits: tuple[str, ...]) -> None:
+    def leave(self, limits: Names) -> None:
         """One has ended. `pump` lets the next one in."""
         self.running -= 1
         if limits:
@@ -182,20 +125,52 @@ class Lane(Generic[O, T]):
         finally:
             self._pumping = False
 
-    def _next(self) -> tuple[T, tuple[str, ...]] | None:
+    def _next(self) -> tuple[T, Names] | None:
         for by_limits in self._waiting:
-            for limits, turns in by_limits.items():
-                if turns and (not limits or self._limits.spent(limits) is None):
-                    self.waiting -= 1
-                    item = turns.pop()
-                    if not turns:
-                        del by_limits[limits]
-                    return item, limits
+            if by_limits and (limits := self._open_kind(by_limits)) is not None:
+                return self._pop(by_limits, limits), limits
         return None
 
-    def _run(self, item: T, limits: tuple[str, ...]) -> None:
+    def _open_kind(self, by_limits: dict[Names, Turns[O, T]]) -> Names | None:
+        """Of the kinds whose limits are not spent, that of the tenant who waits longest; of its kinds, in turn."""
+        found: Names | None = None
+        first = (0, 0)
+        for limits, turns in by_limits.items():
+            if limits and self._limits.spent(limits) is not None:
+                self._limits.wait(limits)
+                continue
+            since = (turns.since(), turns.last)
+            if found is None or since < first:
+                found, first = limits, since
+        return found
+
+    def _pop(self, by_limits: dict[Names, Turns[O, T]], limits: Names) -> T:
+        turns = by_limits[limits]
+        item = turns.pop(next(self._numbers))
+        if not turns.waiting:
+            del by_limits[limits]
+        self.waiting -= 1
+        if not self.waiting:
+            self._served.clear()
+        return item
+
+    def _run(self, item: T, limits: Names) -> None:
         self.running += 1
+        if limits:
+            self._limits.take(limits)  # before it starts: what its start leads to must see it
         if not self._start(item):
             self.running -= 1
-        elif limits:
-            self._limits.take(limits)
+            if limits:
+                self._limits.undo(limits)
+
+    def wanted(self) -> dict[Names, int]:
+        """How many wait for which limits and would find a slot, the most urgent first."""
+        free = self.size - self.running
+        wanted: dict[Names, int] = {}
+        for by_limits in self._waiting:
+            for limits, turns in by_limits.items():
+                if limits and free > 0:
+                    number = min(turns.waiting, free)
+                    wanted[limits] = wanted.get(limits, 0) + number
+                    free -= number
+        return wanted

@@ -29,8 +29,9 @@ from tenuto.program import Handler, Program
 from tenuto.runtime import Environment, Observer, Reading, Submission, Timer, Until
 from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
 
+from .limits import Limits
 from .perform import Attempt, Ending, Job, Parked, Payloads, Performer, Role, Tasks, Threads
-from .slots import HIGH, NORMAL, RESUME, UNDO, Lane, Limits
+from .slots import HIGH, NORMAL, RESUME, UNDO, Lane
 
 ASYNC_SLOTS = 200
 THREADS = 32
@@ -158,7 +159,7 @@ class Worker(ABC):
         self._observers = tuple(observers)
         self._works = worker
         self._queues = frozenset(queues)
-        self.limits = Limits(environment.clock, self._pump)
+        self.limits: Limits = self._make_limits()
         self._tasks: Lane[Record, Ticket] = Lane(slots, self.limits, self._start)
         self._in_threads: Lane[Record, Ticket] = Lane(threads, self.limits, self._start)
         self._async = Tasks()
@@ -184,6 +185,10 @@ class Worker(ABC):
     @abstractmethod
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         """Credits are asked for: report `HoldGranted` or `HoldRefused`."""
+
+    @abstractmethod
+    def _make_limits(self) -> Limits:
+        """What the lanes ask. Called while the worker is being made."""
 
     @abstractmethod
     def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]: ...
@@ -354,7 +359,7 @@ class Worker(ABC):
             return
         ticket = Ticket(record, ref, role)
         record.tickets[ref] = ticket
-        lane.enter(record, self._rank(record, ref.phase, rank), role.limits, ticket)
+        lane.enter(record.state.tenant, record, self._rank(record, ref.phase, rank), role.limits, ticket)
 
     def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
         """Whether this process runs the attempt of a queue by itself."""
@@ -500,7 +505,8 @@ class Worker(ABC):
         del record.zombies[path]
         ticket = record.held.pop(path, None)
         if ticket is not None:
-            self._lane(ticket.role).enter(record, record.rank, ticket.role.limits, ticket)
+            lane = self._lane(ticket.role)
+            lane.enter(record.state.tenant, record, record.rank, ticket.role.limits, ticket)
 
     def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
         record.parked[ref] = why

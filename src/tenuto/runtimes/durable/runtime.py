@@ -46,6 +46,7 @@ from tenuto.runtime import (
     Summary,
     Until,
 )
+from tenuto.runtimes.limits import LocalLimits
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.slots import RESUME
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, changed_plan, has_come
@@ -152,6 +153,10 @@ class DurableRuntime(Worker):
         self._runnable: dict[Performer, bool] = {}
         self._watched: dict[str, list[tuple[str, asyncio.Future[None]]]] = {}
         self._reopening: asyncio.Task[None] | None = None
+
+    def _make_limits(self) -> LocalLimits:
+        self._named_limits = LocalLimits(self.environment.clock, self._pump)
+        return self._named_limits
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
@@ -695,7 +700,7 @@ class DurableRuntime(Worker):
         return [_worker(row) for row in await self._store.sessions() if row.queues != "[]"]
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        self.limits.set(name, rate, concurrency)
+        self._named_limits.set(name, rate, concurrency)
         self._pump()
 
 
