@@ -45,7 +45,7 @@ class Settings:
     app: str = _setting("MODULE[:NAME] with the sagas and handlers to register", "")
     queues: tuple[str, ...] = _setting("queues whose steps a worker runs", ("default",))
     lease: str = _setting("how long a process may be silent before others take its executions over", "15s")
-    shutdown_grace: str = _setting("how long running handlers may take to end when a process is stopped", "10s")
+    shutdown_grace: str = _setting("how long running handlers may take to end when a process is stopped", "30s")
     slots: int = _setting("async handlers that one process runs at once", 200)
     threads: int = _setting("plain `def` handlers that one process runs at once", 32)
 

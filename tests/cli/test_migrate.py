@@ -21,7 +21,7 @@ def test_a_database_is_prepared_and_may_be_prepared_again(tmp_path: Path) -> Non
 
 def test_what_cannot_be_prepared_says_why_and_what_to_do(tmp_path: Path) -> None:
     done = tenuto("migrate", "--url", f"sqlite:///{tmp_path}/missing/x.db")
-    assert done.returncode == 1
+    assert done.returncode == 7
     assert "cannot be opened" in done.stderr
     assert "What to do" in done.stderr
 

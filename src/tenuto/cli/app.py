@@ -1,0 +1,87 @@
+"""The application: every command in its section, and what happens to errors."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+import tenuto
+from tenuto.errors import TenutoError
+
+from . import control, database, definitions, dlq, executions, operations, processes, reviews
+from .exits import Exit, exit_code
+from .place import DEFAULT_TENANT, Place
+from .screen import tell_error
+
+ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]
+
+
+class Sections(TyperGroup):
+    """A group whose help lists its commands under headings. Typer has those in its rich help, which is slow to load."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        width = max(len(name) for name in self.commands)
+        for name, command in self.commands.items():
+            if not command.hidden:
+                section = str(getattr(command, "rich_help_panel", ""))
+                line = (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+                sections.setdefault(section, []).append(line)
+        for section, lines in sorted(sections.items(), key=lambda pair: ORDER.index(pair[0])):
+            with formatter.section(section):
+                formatter.write_dl(lines)
+
+
+app = typer.Typer(
+    name="tenuto",
+    cls=Sections,
+    help="A durable orchestration engine for Python: start executions, look at them, act on them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tenuto {tenuto.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="The database: TENUTO_URL, or sqlite:///tenuto.db.")
+    ] = None,
+    server: Annotated[str | None, typer.Option(metavar="URL", help="A Tenuto service instead: TENUTO_SERVER.")] = None,
+    tenant: Annotated[str, typer.Option(metavar="NAME", help="On a database: whose executions.")] = DEFAULT_TENANT,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    context.obj = Place(url=url, server=server, tenant=tenant)
+
+
+for module in (processes, executions, control, reviews, dlq, definitions, database, operations):
+    module.add_to(app)
+
+
+def run(arguments: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a sign gets another, not a traceback
+    try:
+        code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False)
+        return int(code) if isinstance(code, int) else Exit.OK
+    except typer.TyperException as error:
+        error.show()  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
+        return error.exit_code
+    except TenutoError as error:
+        tell_error(error, as_json="--json" in arguments)
+        return exit_code(error)
+    except (typer.Abort, KeyboardInterrupt):
+        return Exit.INTERRUPTED

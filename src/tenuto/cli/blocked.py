@@ -1,0 +1,77 @@
+"""Why an execution does not go on, in a sentence, and the commands that help."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from .words import ago, error_text, since
+
+_SENTENCES = {
+    "approval": "It waits for a person to approve {it}.",
+    "review": "A person has to judge {it}: the engine cannot tell what is right.",
+    "compensation_required": "{It} failed halfway, and a person has to say whether it is undone.",
+    "signal": "It waits for the signal {it}.",
+    "timer": "It waits in {it}, as defined.",
+    "retry": "{It} failed, and is tried again.",
+    "callback": "It waits for an answer from outside to {it}.",
+    "concurrency_key": "Another execution holds its key {it}; this one goes on when that is over.",
+    "limit": "The limit {it} is used up; it goes on when there is room.",
+    "tenant_limit": "The tenant has as many executions in flight as it may.",
+    "slot": "All slots of its worker are taken; {it} runs when one is free.",
+    "paused": "It is paused{because}.",
+    "no_worker": "No worker that has the code{handler} has taken it up.",
+    "incompatible": "The code that is running cannot read what is stored for {it}.",
+    "worker_lost": "The worker that ran {it} is gone; it is tried again.",
+}
+
+# What happens at the moment that is told as the next check.
+_NEXT = {"retry": "next attempt", "worker_lost": "next attempt", "timer": "over", "paused": "canceled"}
+
+_HELP = {
+    "approve": "tenuto approve {id} {step}",
+    "reject": "tenuto reject {id} {step}",
+    "resume": "tenuto resume {id}",
+    "pause": "tenuto pause {id}",
+    "cancel": "tenuto cancel {id}",
+    "signal": "tenuto signal {id} {step} --payload JSON",
+    "retry": "tenuto retry {id} --reason TEXT",
+}
+_FIRST = {"no_worker": "tenuto worker --app MODULE", "limit": "tenuto limits", "tenant_limit": "tenuto limits"}
+
+
+def sentence(blocked: Mapping[str, Any]) -> str:
+    """What it waits for, since when, and when it is looked at again."""
+    reason, what = blocked["reason"], blocked["waiting_for"]
+    it = repr(what) if what else "a step"
+    text = _SENTENCES.get(reason, f"It waits ({reason}).").format(
+        it=it,
+        It=f"{it[:1].upper()}{it[1:]}",
+        because=f": {what}" if what else "",
+        handler=f" of {it}" if what else "",
+    )
+    times = [f"for {since(blocked['since'])}"] if blocked["since"] else []
+    if blocked["next_check"]:
+        times.append(f"{_NEXT.get(reason, 'due')} {ago(blocked['next_check'])}")
+    return f"{text[:-1]} ({', '.join(times)})." if times else text
+
+
+def commands(execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
+    """Lines to type, the most helpful first."""
+    first = _FIRST.get(blocked["reason"])
+    lines = [] if first is None else [first]
+    for name in blocked["commands"]:
+        if name.startswith("resolve:"):
+            word = name.removeprefix("resolve:")
+            lines.append(f"tenuto reviews resolve {blocked['review_id']} {word} --reason TEXT")
+        elif name in _HELP:
+            lines.append(_HELP[name].format(id=execution_id, step=blocked["waiting_for"] or "STEP"))
+    return lines
+
+
+def why_over(document: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """Of one that failed: why, and what can be done about it."""
+    if document["status"] != "failed":
+        return None
+    error = document["error"]
+    where = f" in {error['step_id']!r}" if error and error["step_id"] else ""
+    what = f": {error_text(error)}" if error else "."
+    return f"It failed{where}{what}", [f"tenuto retry {document['execution_id']} --reason TEXT"]

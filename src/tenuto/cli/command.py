@@ -1,0 +1,65 @@
+"""How a coroutine becomes a command, and the parameters that many commands share."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, ParamSpec
+
+import typer
+
+from .place import Place
+
+P = ParamSpec("P")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The execution.")]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
+Reason = Annotated[str, typer.Option(help="Why: kept in the history and the audit.")]
+
+
+def command(
+    app: typer.Typer, name: str, section: str | None = None
+) -> Callable[[Callable[P, Coroutine[Any, Any, int | None]]], None]:
+    """Adds a coroutine function as a command. What it returns is the exit code; nothing is 0."""
+
+    def add(function: Callable[P, Coroutine[Any, Any, int | None]]) -> None:
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> int | None:
+            import asyncio
+
+            return asyncio.run(function(*args, **kwargs))
+
+        app.command(name, rich_help_panel=section)(run)
+
+    return add
+
+
+def group(app: typer.Typer, name: str, section: str, help: str) -> typer.Typer:
+    """A command that has commands of its own."""
+    made = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help=help)
+    app.add_typer(made, name=name, rich_help_panel=section)
+    return made
+
+
+def place(context: typer.Context) -> Place:
+    found = context.obj
+    assert isinstance(found, Place)
+    return found
+
+
+def read_json(text: str | None, option: str) -> Any:
+    """`JSON`, `@file` or `-` for standard input, as given on the command line."""
+    if text is None:
+        return None
+    try:
+        if text == "-":
+            text = sys.stdin.read()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise typer.BadParameter(f"{error.filename}: {error.strerror}", param_hint=option) from None
+    except ValueError as error:
+        hint = f"it is no JSON ({error}). Text goes in quotes of its own: '\"Oslo\"'; a file is named @file"
+        raise typer.BadParameter(hint, param_hint=option) from None

@@ -1,0 +1,154 @@
+"""`tenuto pause | resume | cancel | retry | approve | reject | signal`: a person's word on one execution."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from .command import AsJson, Id, Reason, command, place, read_json
+from .execution import show_why, standing
+from .screen import Screen
+from .words import status_cell
+
+if TYPE_CHECKING:
+    from tenuto.handle import Handle
+
+SECTION = "Acting on one"
+
+Step = Annotated[str | None, typer.Argument(metavar="[STEP]", help="Which step; not needed where only one waits.")]
+Comment = Annotated[str, typer.Option(help="Kept with the answer.")]
+Data = Annotated[str | None, typer.Option(help="JSON or @file: becomes the result of the approval.")]
+Why = Annotated[str, typer.Option("--reason", help="Why: kept in the history and the audit.")]
+
+
+async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: AsJson = False) -> None:
+    """Start nothing more of it; what runs may finish."""
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.pause(reason=reason)
+        await _tell(handle, as_json)
+
+
+async def resume(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+    """Go on with what was paused."""
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.resume()
+        await _tell(handle, as_json)
+
+
+async def cancel(
+    context: typer.Context,
+    id: Id,
+    mode: Annotated[
+        Literal["drain", "terminate", "compensate"] | None,
+        typer.Option(
+            help="drain awaits what runs, terminate awaits nothing, compensate undoes. Unless said: as defined."
+        ),
+    ] = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
+    """End it before its time."""
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.cancel(mode, reason=reason)
+        await _tell(handle, as_json)
+
+
+async def retry(
+    context: typer.Context,
+    id: Id,
+    reason: Why,
+    from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Where to begin again.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Make effects anew that were made already, under new keys.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open the next run of one that failed."""
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.retry(from_step=from_step, again=again, reason=reason)
+        await _tell(handle, as_json)
+
+
+async def approve(
+    context: typer.Context,
+    id: Id,
+    step: Step = None,
+    comment: Comment = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say yes where a step waits for a person."""
+    given = read_json(data, "--data")
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.approve(step or await _waiting_step(handle), comment=comment, data=given)
+        await _tell(handle, as_json)
+
+
+async def reject(
+    context: typer.Context,
+    id: Id,
+    step: Step = None,
+    comment: Comment = "",
+    data: Data = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say no where a step waits for a person: the step fails."""
+    given = read_json(data, "--data")
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.reject(step or await _waiting_step(handle), comment=comment, data=given)
+        await _tell(handle, as_json)
+
+
+async def signal(
+    context: typer.Context,
+    id: Id,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the signal.")],
+    payload: Annotated[
+        str | None, typer.Option("--payload", "-p", help="JSON, @file, or - for standard input.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="The same key twice is one signal.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send it a message that a step waits for, now or later."""
+    given = read_json(payload, "--payload")
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        await handle.signal(name, given, id=key)
+        await _tell(handle, as_json)
+
+
+async def _waiting_step(handle: "Handle[Any]") -> str:
+    """The one step that waits for an approval."""
+    from tenuto.errors import InvalidTransition
+
+    steps = (await handle.status())["steps"]
+    waiting = [step["step_id"] for step in steps if step["status"] == "awaiting_approval"]
+    if len(waiting) == 1:
+        return waiting[0]
+    if waiting:
+        names = ", ".join(waiting)
+        raise typer.BadParameter(f"several steps wait for a person: {names}. Name one", param_hint="STEP")
+    raise InvalidTransition("No step of it waits for an approval.", hint=f"tenuto show {handle.id}")
+
+
+async def _tell(handle: "Handle[Any]", as_json: bool) -> None:
+    """How it stands now."""
+    document: Mapping[str, Any] = await handle.status()
+    screen = Screen()
+    if as_json:
+        screen.json(document)
+        return
+    name, id = document["definition_id"], document["execution_id"]
+    screen.cells((name, "bold"), f" {id}: ", status_cell(standing(document)))
+    show_why(screen, document)
+
+
+def add_to(app: typer.Typer) -> None:
+    for function in (pause, resume, cancel, retry, approve, reject, signal):
+        command(app, function.__name__, SECTION)(function)

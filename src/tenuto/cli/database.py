@@ -1,0 +1,51 @@
+"""`tenuto migrate | doctor`."""
+
+from typing import Annotated
+
+import typer
+
+from .command import AsJson, command, place
+from .exits import Exit
+from .screen import Cell, Screen
+
+SECTION = "Operations"
+
+
+async def migrate(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(help="The database; TENUTO_URL unless said.")] = None,
+) -> None:
+    """Bring a database's schema up to date; safe to run twice."""
+    from tenuto.storage import make_store
+
+    store = make_store(url or place(context).settings().url)
+    await store.open(migrate=True)
+    await store.close()
+    print("the schema is up to date")
+
+
+async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
+    """Say what is in force and where it came from, and whether it works."""
+    from .doctor import checks as look
+
+    settings = place(context).settings()
+    checks = [check async for check in look(settings)]
+    screen = Screen()
+    if as_json:
+        told = [{"name": s.name, "variable": s.variable, "value": s.value, "source": s.source} for s in settings.told()]
+        screen.json({"settings": told, "checks": [check._asdict() for check in checks]})
+    else:
+        rows: list[list[Cell]] = [
+            [s.variable, (s.source, "dim" if s.source == "default" else ""), s.value] for s in settings.told()
+        ]
+        screen.table(["SETTING", "FROM", "VALUE"], rows)
+        screen.say()
+        for check in checks:
+            sign: Cell = ("✓ ", "green") if check.ok else ("✗ ", "red")
+            screen.cells(sign, f"{check.name}: {check.found}")
+    return Exit.OK if all(check.ok for check in checks) else Exit.FAILED
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "migrate", SECTION)(migrate)
+    command(app, "doctor", SECTION)(doctor)

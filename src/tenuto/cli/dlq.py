@@ -1,0 +1,128 @@
+"""`tenuto dlq ls | show | reprocess | discard`: what failed for good."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from .command import AsJson, command, group, place
+from .screen import Screen
+from .words import ago, many
+
+if TYPE_CHECKING:
+    from tenuto.engine import Engine
+    from tenuto.view import DeadLetterRow
+
+SECTION = "What waits for a person"
+
+ErrorClass = Literal[
+    "TRANSIENT",
+    "RETRYABLE",
+    "NON_RETRYABLE",
+    "RATE_LIMITED",
+    "DEPENDENCY_FAILED",
+    "COMPENSATION_REQUIRED",
+    "INDETERMINATE",
+]
+Letter = Annotated[str, typer.Argument(metavar="LETTER", help="From `tenuto dlq ls`.")]
+OfDefinition = Annotated[str | None, typer.Option("--definition", help="Only of this definition.")]
+OfClass = Annotated[ErrorClass | None, typer.Option("--error-class", help="Only with this class of error.")]
+Why = Annotated[str, typer.Option("--reason", help="Why: kept in the history and the audit.")]
+
+
+async def ls(
+    context: typer.Context, definition: OfDefinition = None, error_class: OfClass = None, as_json: AsJson = False
+) -> None:
+    """List dead letters, the oldest first: one for each execution that failed and has not been looked at."""
+    async with place(context).engine() as engine:
+        found = [row async for row in engine.dlq(definition=definition, error_class=error_class)]
+    screen = Screen()
+    if as_json:
+        screen.json(found)
+    elif found:
+        when = ago if screen.is_terminal else str
+        rows = [
+            [row["id"], row["step_id"], when(row["created_at"]), f"{row['error_class']}: {row['error_summary']}"]
+            for row in found
+        ]
+        screen.table(["LETTER", "STEP", "CREATED", "ERROR"], rows)
+    elif screen.is_terminal:
+        screen.say("There are no dead letters.", "dim")
+
+
+async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) -> None:
+    """Show one, with the execution that failed."""
+    from .execution import show as show_execution
+
+    async with place(context).engine() as engine:
+        row = await _letter(engine, letter)
+        handle = engine.get(row["execution_id"])
+        document, history = await handle.status(), await handle.history()
+    screen = Screen()
+    if as_json:
+        screen.json({**row, "execution": document})
+        return
+    screen.cells(("dead letter ", "bold"), row["id"], f", {ago(row['created_at'])}, {many(row['attempts'], 'attempt')}")
+    screen.say(f"    tenuto dlq reprocess {row['id']} --reason TEXT")
+    screen.say(f"    tenuto dlq discard {row['id']} --reason TEXT")
+    screen.say()
+    show_execution(screen, document, history)
+
+
+async def reprocess(
+    context: typer.Context,
+    reason: Why,
+    letter: Annotated[
+        str | None, typer.Argument(metavar="[LETTER]", help="One; or say which with the options.")
+    ] = None,
+    definition: OfDefinition = None,
+    error_class: OfClass = None,
+    all: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
+    again: Annotated[bool, typer.Option("--again", help="Make effects anew that were made, under new keys.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try again: open the next run of the executions that failed."""
+    if letter is None and not (definition or error_class or all):
+        raise typer.BadParameter("name one, or say which: --definition, --error-class or --all", param_hint="LETTER")
+    async with place(context).engine() as engine:
+        if letter is not None:
+            found = [await _letter(engine, letter)]
+        else:
+            found = [row async for row in engine.dlq(definition=definition, error_class=error_class)][:limit]
+        for row in found:
+            await engine.resolve(row["id"], "retry", reason=reason, again=again)
+    screen = Screen()
+    if as_json:
+        screen.json([row["execution_id"] for row in found])
+    else:
+        screen.say(f"{many(len(found), 'execution')} will be tried again")
+        for row in found:
+            screen.say(f"  {row['execution_id']}")
+
+
+async def discard(context: typer.Context, letter: Letter, reason: Why, as_json: AsJson = False) -> None:
+    """Leave it as it is: it failed, and somebody has seen it."""
+    async with place(context).engine() as engine:
+        row = await _letter(engine, letter)
+        await engine.resolve(row["id"], "dismiss", reason=reason)
+    screen = Screen()
+    if as_json:
+        screen.json({**row, "state": "resolved"})
+    else:
+        screen.say(f"discarded: {row['id']}")
+
+
+async def _letter(engine: "Engine", id: str) -> "DeadLetterRow":
+    """By its id, or by that of its execution."""
+    from tenuto.errors import NotFound
+
+    async for row in engine.dlq():
+        if id in (row["id"], row["execution_id"]):
+            return row
+    raise NotFound(f"There is no dead letter {id!r}.", hint="`tenuto dlq ls` lists those that are open")
+
+
+def add_to(app: typer.Typer) -> None:
+    letters = group(app, "dlq", SECTION, "What failed for good: dead letters.")
+    for function in (ls, show, reprocess, discard):
+        command(letters, function.__name__)(function)

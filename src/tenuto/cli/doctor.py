@@ -1,0 +1,84 @@
+"""What `tenuto doctor` looks at. Each check says what it found; one that is not well says what to do."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+from tenuto.errors import TenutoError
+from tenuto.settings import Settings
+
+from .place import check_there
+from .words import many
+
+
+class Check(NamedTuple):
+    name: str
+    ok: bool
+    found: str
+
+
+async def checks(settings: Settings) -> AsyncIterator[Check]:
+    if settings.app:
+        yield _app(settings.app)
+    if settings.server:
+        yield await _server(settings)
+    else:
+        yield await _schema(settings.url)
+        yield await _workers(settings.url)
+
+
+def _app(app: str) -> Check:
+    from tenuto.engine import Engine
+
+    from .loading import load_app
+
+    try:
+        engine = Engine("memory://")
+        engine.register(*load_app(app))
+    except TenutoError as error:
+        return Check("app", False, _told(error))
+    return Check("app", True, f"{app} can be loaded")
+
+
+async def _server(settings: Settings) -> Check:
+    from tenuto.engine import Engine
+
+    try:
+        async with Engine(settings.server, api_key=settings.api_key or None) as engine:
+            counts = await engine.count()
+    except TenutoError as error:
+        return Check("server", False, _told(error))
+    return Check("server", True, f"{settings.server} answers, and has {many(sum(counts.values()), 'execution')}")
+
+
+async def _schema(url: str) -> Check:
+    from tenuto.storage import make_store
+
+    try:
+        check_there(url, creates=False)
+        store = make_store(url)
+        await store.open(migrate=False)
+        await store.close()
+    except TenutoError as error:
+        return Check("database", False, _told(error))
+    return Check("database", True, "it can be opened, and its schema is up to date")
+
+
+async def _workers(url: str) -> Check:
+    from tenuto.storage import make_store
+
+    try:
+        check_there(url, creates=False)
+        store = make_store(url)
+        now = await store.open(migrate=False)
+        sessions = [row for row in await store.sessions() if row.queues != "[]" and row.expires_at > now]
+        await store.close()
+    except TenutoError as error:
+        return Check("workers", False, _told(error))
+    if not sessions:
+        return Check("workers", False, "none is running, so nothing is run. What to do: tenuto worker --app MODULE")
+    return Check("workers", True, f"{many(len(sessions), 'worker')} running")
+
+
+def _told(error: TenutoError) -> str:
+    hint = f" What to do: {error.hint}." if error.hint else ""
+    return f"{error.message} [{error.code}]{hint}"

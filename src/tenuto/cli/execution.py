@@ -1,0 +1,135 @@
+"""One execution on the screen: what keeps it, what it is, its steps, and what happened when."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .blocked import commands, sentence, why_over
+from .screen import Cell, Screen
+from .words import SIGNS, STYLES, ago, between, clock, error_text, failure, full_time, many, status_cell
+
+LONGEST_VALUE = 400  # of an input or output; the whole is in --json
+
+
+def show(screen: Screen, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+    screen.cells((document["definition_id"], "bold"), f" {document['execution_id']}: ", status_cell(standing(document)))
+    show_why(screen, document)
+    screen.say()
+    screen.grid([[(name, "dim"), value] for name, value in facts(document)])
+    screen.say()
+    screen.grid(step_rows(document["steps"]))
+    if history:
+        screen.say()
+        screen.grid(list(timeline(history)))
+
+
+def standing(document: Mapping[str, Any]) -> str:
+    """The status; what is on its way back says so."""
+    status: str = document["status"]
+    if status == "running" and document["phase"] == "compensation":
+        return "running, undoing what was done"
+    if status == "running" and document["cancel_requested"]:
+        return "running, cancel requested"
+    return f"{status}, {document['outcome']}" if document["outcome"] in ("partial", "skipped") else status
+
+
+def show_why(screen: Screen, document: Mapping[str, Any]) -> None:
+    """Why it does not go on, and what helps: before anything else."""
+    blocked = document["blocked"]
+    if blocked is not None:
+        text, lines = sentence(blocked), commands(document["execution_id"], blocked)
+    else:
+        text, lines = why_over(document) or ("", [])
+    if text:
+        screen.paragraph(text, "bold yellow" if blocked else "bold red")
+        for line in lines:
+            screen.say(f"    {line}")
+
+
+def facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "started", f"{full_time(document['started_at'])} ({ago(document['started_at'])})"
+    if document["completed_at"]:
+        took = between(document["started_at"], document["completed_at"])
+        yield "completed", f"{full_time(document['completed_at'])}, after {took}"
+    yield "version", str(document["definition_version"])
+    if document["attempt_count"] > 1:
+        yield "run", str(document["attempt_count"])
+    if document["tenant_id"] != "default":
+        yield "tenant", document["tenant_id"]
+    if document["idempotency_key"]:
+        yield "key", document["idempotency_key"]
+    if document["target_object_id"]:
+        yield "target", f"{document['target_object_type']} {document['target_object_id']}"
+    if document["correlation_id"] != document["execution_id"]:
+        yield "correlation", document["correlation_id"]
+    yield "input", _value(document["input"])
+    if document["output"] is not None:
+        yield "output", _value(document["output"])
+
+
+def _value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({many(len(text), 'character')})"
+
+
+def step_rows(steps: Sequence[Mapping[str, Any]]) -> list[list[Cell]]:
+    """A line for each step as it stands."""
+    rows: list[list[Cell]] = []
+    for step in steps:
+        mark = "undone" if step["compensation"] == "done" else step["status"]
+        style = STYLES.get(mark, "")
+        rows.append([(f"{SIGNS.get(mark, ' ')} {_indented(step)}", style), (_standing(step), style)])
+    return rows
+
+
+def _indented(step: Mapping[str, Any]) -> str:
+    return f"{'  ' * step['path'].count('/')}{step['step_id']}"
+
+
+def _standing(step: Mapping[str, Any]) -> str:
+    parts = [str(step["status"]).replace("_", " ")]
+    if step["attempts"] > 1:
+        parts.append(many(step["attempts"], "attempt"))
+    if step["clones"] is not None:
+        clones = step["clones"]
+        failed = f", {clones['failed']} failed" if clones["failed"] else ""
+        parts.append(f"{clones['succeeded']} of {many(clones['total'], 'clone')} done{failed}")
+    if step["progress"] is not None:
+        parts.append(f"progress {json.dumps(step['progress'], ensure_ascii=False)}")
+    if step["retry_at"]:
+        parts.append(f"again {ago(step['retry_at'])}")
+    if step["error"] is not None and step["status"] not in ("running", "succeeded"):
+        parts.append(error_text(step["error"]))
+    if step["compensation"] not in ("none", ""):
+        parts.append({"done": "undone"}.get(step["compensation"], f"undo {step['compensation']}"))
+    return ", ".join(parts)
+
+
+_KINDS = {"forward": "", "compensation": "undo ", "guard": "guard of ", "reconcile": "look-up of ", "plan": "plan of "}
+
+
+def timeline(history: Sequence[Mapping[str, Any]]) -> Iterator[list[Cell]]:
+    """A line for each attempt, in the order in which they began."""
+    run = 1
+    for row in sorted(history, key=lambda row: row["started_at"] or row["finished_at"] or "~"):
+        if row["run"] != run:
+            run = row["run"]
+            yield ["", (f"run {run}", "bold"), ""]
+        began = clock(row["started_at"] or row["finished_at"])
+        yield [(began, "dim"), attempt_name(row), (attempt_end(row), STYLES.get(row["status"], ""))]
+
+
+def attempt_name(row: Mapping[str, Any]) -> str:
+    number = f", attempt {row['attempt_number']}" if row["attempt_number"] > 1 else ""
+    return f"{_KINDS[row['kind']]}{row['step_id']}{number}"
+
+
+def attempt_end(row: Mapping[str, Any]) -> str:
+    status = str(row["status"]).replace("_", " ")
+    took = between(row["started_at"], row["finished_at"])
+    text = f"{'failed' if status == 'retrying' else status}{f' in {took}' if took else ''}"
+    if row["error_class"]:
+        text += f": {failure(row['error_class'], row['error_code'], row['error_summary'])}"
+    if row["retry_after_at"] and row["status"] == "retrying":
+        text += f"; again at {clock(row['retry_after_at'])}"
+    return text

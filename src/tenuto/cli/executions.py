@@ -1,0 +1,234 @@
+"""`tenuto run | ls | show | history | watch`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from .command import AsJson, Id, command, place, read_json
+from .screen import Cell, Screen
+from .words import STYLES, ago, between, failure, full_time, many, status_cell
+
+if TYPE_CHECKING:
+    from tenuto.engine import Engine, StartOptions
+    from tenuto.view import ExecutionSummary
+
+SECTION = "Executions"
+
+Status = Literal["running", "waiting_approval", "paused", "succeeded", "failed", "canceled"]
+
+
+async def run(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The definition: `tenuto definitions` lists them.")],
+    input: Annotated[str | None, typer.Option("--input", "-i", help="JSON, @file, or - for standard input.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow it until it is over or needs a person.")] = False,
+    within: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="With --wait: how long at most, as in 30s or 5m.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is the same execution.")] = None,
+    version: Annotated[int | None, typer.Option(help="Of the definition; the newest unless said.")] = None,
+    correlation_id: Annotated[str | None, typer.Option(help="What it belongs to.")] = None,
+    target: Annotated[str | None, typer.Option(help="What it is about: TYPE:ID.")] = None,
+    concurrency_key: Annotated[str | None, typer.Option(help="One at a time for each key.")] = None,
+    priority: Annotated[
+        Literal["normal", "high"], typer.Option(help="Which of those that wait goes first.")
+    ] = "normal",
+    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, as often as needed.")] = None,
+    variable: Annotated[list[str] | None, typer.Option(help="NAME=JSON, as often as needed.")] = None,
+    as_json: AsJson = False,
+) -> int | None:
+    """Start an execution."""
+    from .following import follow, milliseconds_of
+
+    given = read_json(input, "--input")
+    patience = milliseconds_of(within, "--timeout")
+    options: StartOptions = {
+        "version": version,
+        "correlation_id": correlation_id,
+        "target": _target(target),
+        "concurrency_key": concurrency_key,
+        "priority": priority,
+        "headers": dict(_pair(text, "--header") for text in header or ()),
+        "variables": {k: read_json(v, "--variable") for k, v in (_pair(text, "--variable") for text in variable or ())},
+    }
+    async with place(context).engine(creates=True) as engine:
+        handle = await engine.start(name, given, idempotency_key=key, **options)
+        if wait:
+            return await follow(handle, until="settled", patience_ms=patience, as_json=as_json)
+        if as_json:
+            Screen().json(await handle.status())
+        else:
+            print(handle.id)
+    return None
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE", param_hint=option)
+    return name, value
+
+
+def _target(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    kind, _, id = text.partition(":")
+    if not kind or not id:
+        raise typer.BadParameter(f"{text!r} is not of the form TYPE:ID", param_hint="--target")
+    return kind, id
+
+
+async def ls(
+    context: typer.Context,
+    status: Annotated[Status | None, typer.Option(help="Only those that stand so.")] = None,
+    definition: Annotated[str | None, typer.Option(help="Only those of this definition.")] = None,
+    blocked: Annotated[bool, typer.Option("--blocked", help="Only those that cannot go on; says why.")] = False,
+    older_than: Annotated[
+        str | None, typer.Option(help="Started longer ago than that, as in 10m or 2d; with --blocked: blocked so long.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Started at most so long ago, as in 1h.")] = None,
+    correlation_id: Annotated[str | None, typer.Option(help="Only those that belong to this.")] = None,
+    target_id: Annotated[str | None, typer.Option(help="Only those about this.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+    all: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List executions, the newest first."""
+    wanted = {
+        "status": status,
+        "definition": definition,
+        "blocked": blocked,
+        "before": _moment(older_than, "--older-than"),
+        "since": _moment(since, "--since"),
+        "correlation_id": correlation_id,
+        "target_id": target_id,
+    }
+    screen = Screen()
+    async with place(context).engine() as engine:
+        if count:
+            number = await _count(engine, wanted)
+            if as_json:
+                screen.json({"count": number})
+            else:
+                print(number)
+            return
+        found, more = await _first(engine, wanted, None if all else limit)
+    if as_json:
+        screen.json(found)
+        return
+    if found:
+        _print_list(screen, found, blocked=blocked)
+    if screen.is_terminal and not found:
+        screen.say("There are none.", "dim")
+    elif screen.is_terminal and more:
+        screen.say(f"… the newest {len(found)}; --all or --limit shows more", "dim")
+
+
+def _print_list(screen: Screen, found: "list[ExecutionSummary]", *, blocked: bool) -> None:
+    if blocked:
+        screen.table(["ID", "DEFINITION", "SINCE", "BLOCKED BY"], [_blocked_row(line, screen) for line in found])
+    else:
+        screen.table(["ID", "DEFINITION", "STARTED", "TOOK", "STATUS"], [_row(line, screen) for line in found])
+
+
+def _row(line: "ExecutionSummary", screen: Screen) -> list[Cell]:
+    took = between(line["started_at"], line["completed_at"])
+    started = ago(line["started_at"]) if screen.is_terminal else line["started_at"]
+    status = line["status"]
+    shown = f"{status}: {line['error_class']}" if status == "failed" and line["error_class"] else status
+    return [line["execution_id"], line["definition_id"], started, took, (shown, STYLES.get(status, ""))]
+
+
+def _blocked_row(line: "ExecutionSummary", screen: Screen) -> list[Cell]:
+    why = line["blocked"]
+    assert why is not None
+    since = ago(why["since"]) if screen.is_terminal else why["since"] or ""
+    what = f"{why['reason']}: {why['waiting_for']}" if why["waiting_for"] else why["reason"]
+    return [line["execution_id"], line["definition_id"], since, (what, "bold yellow")]
+
+
+async def _count(engine: "Engine", wanted: dict[str, Any]) -> int:
+    return sum([1 async for _ in engine.summaries(**wanted)])
+
+
+async def _first(engine: "Engine", wanted: dict[str, Any], limit: int | None) -> "tuple[list[ExecutionSummary], bool]":
+    found: list[ExecutionSummary] = []
+    async for summary in engine.summaries(**wanted, newest_first=True):
+        if len(found) == limit:
+            return found, True
+        found.append(summary)
+    return found, False
+
+
+def _moment(text: str | None, option: str) -> datetime | None:
+    from .following import milliseconds_of
+
+    ms = milliseconds_of(text, option)
+    return None if ms is None else datetime.now(UTC) - timedelta(milliseconds=ms)
+
+
+async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+    """Show one: why it is blocked and what helps, its steps, and what happened."""
+    from .execution import show as show_it
+
+    async with place(context).engine() as engine:
+        handle = engine.get(id)
+        document, history = await handle.status(), await handle.history()
+    screen = Screen()
+    if as_json:
+        screen.json(document)
+    else:
+        show_it(screen, document, history)
+
+
+async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+    """List every attempt, with its worker and its idempotency key."""
+    async with place(context).engine() as engine:
+        rows = await engine.get(id).history()
+    screen = Screen()
+    if as_json:
+        screen.json(rows)
+        return
+    for row in rows:
+        number = f" {row['attempt_number']}" if row["attempt_number"] > 1 else ""
+        kind = "" if row["kind"] == "forward" else f" ({row['kind']})"
+        took = between(row["started_at"], row["finished_at"])
+        screen.cells((f"{row['step_id']}{number}", "bold"), kind, " ", status_cell(row["status"]))
+        error = failure(row["error_class"], row["error_code"], row["error_summary"]) if row["error_class"] else ""
+        parts = {
+            "began": full_time(row["started_at"]) + (f", took {took}" if took else ""),
+            "worker": row["worker"],
+            "key": row["idempotency_key"],
+            "error": error,
+        }
+        for name, value in parts.items():
+            if value:
+                screen.cells((f"  {name:<7}", "dim"), value)
+    if screen.is_terminal:
+        screen.say(many(len(rows), "attempt"), "dim")
+
+
+async def watch(
+    context: typer.Context,
+    id: Id,
+    until: Annotated[
+        Literal["terminal", "settled"], typer.Option(help="When to end: it is over, or (settled) needs a person.")
+    ] = "terminal",
+    within: Annotated[
+        str | None, typer.Option("--timeout", metavar="TIME", help="How long at most, as in 30s or 5m.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: a line of JSON for each change.")] = False,
+) -> int:
+    """Follow one live until it is over."""
+    from .following import follow, milliseconds_of
+
+    async with place(context).engine() as engine:
+        patience = milliseconds_of(within, "--timeout")
+        return await follow(engine.get(id), until=until, patience_ms=patience, as_json=as_json, each_change=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    for name, function in (("run", run), ("ls", ls), ("show", show), ("history", history), ("watch", watch)):
+        command(app, name, SECTION)(function)

@@ -1,0 +1,66 @@
+"""Exit codes, and how an error becomes one."""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tenuto.errors import TenutoError
+
+
+class Exit(IntEnum):
+    """What a command's exit code says; `MEANINGS` has it in words."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    WAITS_FOR_PERSON = 5
+    LATER = 6
+    UNREACHABLE = 7
+    NOT_PERMITTED = 8
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "It is done. Of an execution that was waited for: it succeeded.",
+    Exit.FAILED: "It could not be done, or the execution that was waited for failed or was canceled.",
+    Exit.USAGE: "The command was not understood: an unknown option, a missing argument, JSON that is none.",
+    Exit.NOT_FOUND: "There is no such execution, review, definition or key, or it is another tenant's.",
+    Exit.REFUSED: "Not allowed as things stand: the state forbids it, or a key is taken. Nothing was changed.",
+    Exit.WAITS_FOR_PERSON: "The execution that was waited for cannot go on without a person.",
+    Exit.LATER: "Not in time, or too much at once: the same command may succeed later.",
+    Exit.UNREACHABLE: "The server or the database cannot be reached or used.",
+    Exit.NOT_PERMITTED: "The API key is missing, wrong, or does not allow it.",
+    Exit.INTERRUPTED: "Interrupted with Ctrl-C. What was started goes on.",
+}
+
+# By the error's code, where it says more than the class; then by class, the nearest first.
+_BY_CODE = {"not_found": Exit.NOT_FOUND}
+_BY_CLASS = {
+    "NotFound": Exit.NOT_FOUND,
+    "InvalidTransition": Exit.REFUSED,
+    "IdempotencyConflict": Exit.REFUSED,
+    "ConcurrencyConflict": Exit.REFUSED,
+    "DefinitionConflict": Exit.REFUSED,
+    "RequestInFlight": Exit.LATER,
+    "RateExceeded": Exit.LATER,
+    "ResultTimeout": Exit.LATER,
+    "TenantLimit": Exit.LATER,
+    "StorageError": Exit.UNREACHABLE,
+    "NotAuthenticated": Exit.NOT_PERMITTED,
+    "NotPermitted": Exit.NOT_PERMITTED,
+}
+
+
+def exit_code(error: "TenutoError") -> Exit:
+    if error.code in _BY_CODE:
+        return _BY_CODE[error.code]
+    return next((_BY_CLASS[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _BY_CLASS), Exit.FAILED)
+
+
+def exit_of_status(status: str, *, waits: bool = False) -> Exit:
+    """What came of an execution that was waited for."""
+    if status == "succeeded":
+        return Exit.OK
+    return Exit.WAITS_FOR_PERSON if waits or status == "waiting_approval" else Exit.FAILED

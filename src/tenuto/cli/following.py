@@ -1,0 +1,171 @@
+"""Following one execution: drawn anew on a terminal, in lines elsewhere, until it is over or needs a person."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tenuto.durations import milliseconds
+from tenuto.errors import ResultTimeout
+from tenuto.runtime import Until
+
+from .blocked import commands, sentence
+from .execution import attempt_end, attempt_name, show_why, standing, step_rows
+from .exits import Exit, exit_of_status
+from .screen import Screen, make_grid
+from .words import clock, moment, status_cell
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tenuto.handle import Handle
+
+LOOK_MS = 200  # how often it is looked at
+PASSING = timedelta(seconds=2)  # what is over sooner is not worth a line
+
+OVER = ("succeeded", "failed", "canceled")
+
+
+def milliseconds_of(text: str | None, option: str) -> int | None:
+    """A duration as given on the command line."""
+    try:
+        return None if text is None else milliseconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+async def follow(
+    handle: "Handle[Any]", *, until: Until, patience_ms: int | None, as_json: bool, each_change: bool = False
+) -> Exit:
+    """Shows it until it has come so far. The exit code says what came of it.
+
+    `as_json` prints the last state, or with `each_change` a line for every one.
+    """
+    screen = Screen()
+    reporter = _JsonLines(each_change=each_change) if as_json else _Drawn(screen) if screen.is_terminal else _Lines()
+    document: Mapping[str, Any] = {}
+    with reporter:
+        async for document in _states(handle, until, patience_ms):
+            history = await handle.history() if isinstance(reporter, _Lines) else []
+            reporter.tell(document, history)
+    if as_json:
+        if not each_change:
+            screen.json(document)
+    else:
+        _conclude(screen, document)
+    return exit_of_status(document["status"], waits=document["status"] not in OVER)
+
+
+async def _states(handle: "Handle[Any]", until: Until, patience_ms: int | None) -> AsyncIterator[Mapping[str, Any]]:
+    """How it stands, again and again; the last one is where it came to rest."""
+    loop = asyncio.get_running_loop()
+    deadline = None if patience_ms is None else loop.time() + patience_ms / 1_000
+    while True:
+        document = await handle.status()
+        yield document
+        if document["status"] in OVER:
+            return
+        left = LOOK_MS if deadline is None else min(LOOK_MS, round((deadline - loop.time()) * 1_000))
+        if left <= 0:
+            raise ResultTimeout(f"Execution {handle.id} is not over yet: {standing(document)}.")
+        with suppress(ResultTimeout):
+            await handle.result(timeout=left / 1_000, return_when=until)
+            yield await handle.status()
+            return
+
+
+def _conclude(screen: Screen, document: Mapping[str, Any]) -> None:
+    name, id = document["definition_id"], document["execution_id"]
+    screen.cells((name, "bold"), f" {id}: ", status_cell(standing(document)))
+    show_why(screen, document)
+    if document["output"] is not None:
+        screen.say(f"  output {json.dumps(document['output'], ensure_ascii=False)}")
+
+
+class _Lines(nullcontext[None]):
+    """A line for each attempt that begins or ends, and for each new reason to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[object, str] = {}
+        self._reason: object = None
+
+    def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+        for row in history:
+            attempt = (row["step_execution_id"], row["generation"], row["run"])
+            if self._seen.get(attempt) != row["status"]:
+                self._seen[attempt] = row["status"]
+                _print(f"{_now()}  {attempt_name(row)}: {attempt_end(row)}")
+        blocked = worth_telling(document)
+        reason = None if blocked is None else (blocked["reason"], blocked["waiting_for"])
+        if blocked is not None and reason != self._reason:
+            _print(f"{_now()}  {sentence(blocked)}")
+        self._reason = reason
+
+
+def worth_telling(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Why it does not go on, unless that is in the line of the attempt, or will be over before it is read."""
+    blocked: Mapping[str, Any] | None = document["blocked"]
+    if blocked is None or document["status"] in OVER or blocked["reason"] == "retry":
+        return None
+    since = moment(blocked["since"])
+    passing = blocked["reason"] in ("no_worker", "slot", "limit")
+    return None if passing and since is not None and datetime.now(UTC) - since < PASSING else blocked
+
+
+class _JsonLines(nullcontext[None]):
+    def __init__(self, *, each_change: bool) -> None:
+        super().__init__()
+        self._each = each_change
+        self._last: Mapping[str, Any] = {}
+
+    def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+        if self._each and document != self._last:
+            _print(json.dumps(document, ensure_ascii=False))
+        self._last = document
+
+
+class _Drawn:
+    """The steps, drawn anew in their place. What it waits for is below them while it waits."""
+
+    def __init__(self, screen: Screen) -> None:
+        from rich.live import Live
+
+        self._live: Live = Live(console=screen.console, auto_refresh=False)
+        self._last: Mapping[str, Any] | None = None
+
+    def __enter__(self) -> None:
+        self._live.__enter__()
+
+    def __exit__(self, *exc: object) -> None:
+        if self._last is not None:
+            self._live.update(make_grid(step_rows(self._last["steps"])), refresh=True)
+        self._live.__exit__(None, None, None)
+
+    def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+        self._last = document
+        self._live.update(self._picture(document), refresh=True)
+
+    def _picture(self, document: Mapping[str, Any]) -> "RenderableType":
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.text import Text
+
+        steps = make_grid(step_rows(document["steps"]))
+        blocked = worth_telling(document)
+        if blocked is None:
+            return steps
+        lines = [Text(sentence(blocked), "yellow"), *map(Text, commands(document["execution_id"], blocked)[:1])]
+        return Group(steps, Padding(Group(*lines), (0, 0, 0, 2)))
+
+
+def _now() -> str:
+    return clock(datetime.now(UTC).isoformat())
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)

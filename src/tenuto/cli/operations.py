@@ -1,0 +1,55 @@
+"""`tenuto workers | bench`: what those ask who run it."""
+
+from typing import Annotated
+
+import typer
+
+from .command import AsJson, command, place
+from .screen import Cell, Screen
+from .words import ago
+
+SECTION = "Operations"
+
+
+async def workers(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the processes that run steps."""
+    async with place(context).engine() as engine:
+        found = await engine.workers()
+    screen = Screen()
+    if as_json:
+        screen.json(found)
+    elif found:
+        when = ago if screen.is_terminal else str
+        rows: list[list[Cell]] = [
+            [row["worker"], when(row["started_at"]), str(row["executions"]), row["build"], ", ".join(row["queues"])]
+            for row in found
+        ]
+        screen.table(["WORKER", "STARTED", "EXECUTIONS", "BUILD", "QUEUES"], rows)
+    elif screen.is_terminal:
+        screen.say("None is running. `tenuto worker --app MODULE` starts one.", "dim")
+
+
+async def bench(
+    url: Annotated[
+        str | None, typer.Option(help="A database to measure on; a temporary SQLite file unless said.")
+    ] = None,
+    executions: Annotated[int, typer.Option(min=10, help="How many executions.")] = 2_000,
+    as_json: AsJson = False,
+) -> None:
+    """Measure throughput and latency on this machine."""
+    from .bench import measure
+
+    screen = Screen()
+    rows = await measure(url, executions)
+    if as_json:
+        screen.json(rows)
+    else:
+        cells: list[list[Cell]] = [
+            [row["workload"], row["metric"], f"{row['value']:,.1f} {row['unit']}"] for row in rows
+        ]
+        screen.table(["WORKLOAD", "METRIC", "VALUE"], cells)
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "workers", SECTION)(workers)
+    command(app, "bench", SECTION)(bench)

@@ -1,0 +1,74 @@
+"""Where a command works: at a server, or directly on a database."""
+
+import getpass
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tenuto.engine import Engine
+    from tenuto.settings import Settings
+
+DEFAULT_TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the options before the command say; for the rest, the settings are asked when they are needed."""
+
+    url: str | None = None
+    server: str | None = None
+    tenant: str = DEFAULT_TENANT
+
+    def settings(self, **given: Any) -> "Settings":
+        """An option wins over a setting; a database that was asked for, over a server that was not."""
+        from tenuto.settings import load
+
+        server = "" if self.url and not self.server else self.server
+        return load(**{"url": self.url, "server": server} | given)
+
+    @asynccontextmanager
+    async def engine(self, *, creates: bool = False) -> AsyncIterator["Engine"]:
+        """An engine for a person's commands: it runs no steps. What only looks does not make a database."""
+        from tenuto.engine import Engine
+
+        settings = self.settings()
+        if settings.server:
+            async with Engine(settings.server, api_key=settings.api_key or None) as remote:
+                yield remote
+            return
+        check_there(settings.url, creates=creates)
+        async with Engine(settings.url, worker=False) as engine:
+            yield engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"])
+
+
+def actor() -> str:
+    """In whose name things are done: kept in histories and in the audit."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container may run under a number that has no name
+        return f"cli:{os.getuid()}"
+
+
+def sqlite_file(url: str) -> Path | None:
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+
+
+def check_there(url: str, *, creates: bool) -> None:
+    from tenuto.errors import NotSupported, StorageError
+
+    if url.startswith("memory:"):
+        raise NotSupported(
+            "What is in memory:// is seen by its own process alone.",
+            hint="set TENUTO_URL to a database, or TENUTO_SERVER to a service",
+        )
+    path = sqlite_file(url)
+    if path is not None and not creates and not path.exists():
+        raise StorageError(
+            f"There is no database {path}.",
+            code="no_database",
+            hint="set TENUTO_URL or TENUTO_SERVER, or make one here: `tenuto dev` or `tenuto migrate`",
+        )

@@ -1,0 +1,63 @@
+"""`tenuto reviews ls | resolve`: what waits for a person's judgement."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from .command import AsJson, command, group, place, read_json
+from .screen import Cell, Screen
+from .words import ago
+
+SECTION = "What waits for a person"
+
+Kind = Literal["approval", "compensation", "compensation_failed", "indeterminate", "escalation"]
+Resolution = Literal["approved", "rejected", "completed", "not_completed", "retry", "compensate", "dismiss"]
+
+
+async def ls(
+    context: typer.Context,
+    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
+    definition: Annotated[str | None, typer.Option(help="Only of this definition.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what waits for a person, the oldest first. Dead letters are in `tenuto dlq`."""
+    async with place(context).engine() as engine:
+        found = [row async for row in engine.reviews(kind=kind, definition=definition)]
+    screen = Screen()
+    if as_json:
+        screen.json(found)
+    elif found:
+        when = ago if screen.is_terminal else str
+        rows: list[list[Cell]] = [
+            [row["id"], (row["kind"], "yellow"), row["step_id"], when(row["opened_at"]), row["reason"]] for row in found
+        ]
+        screen.table(["REVIEW", "KIND", "STEP", "OPENED", "REASON"], rows)
+    elif screen.is_terminal:
+        screen.say("Nothing waits for a person.", "dim")
+
+
+async def resolve(
+    context: typer.Context,
+    review: Annotated[str, typer.Argument(metavar="REVIEW", help="From `tenuto reviews ls` or `tenuto show ID`.")],
+    resolution: Annotated[Resolution, typer.Argument(help="What was found, or what is to be done.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why: kept in the history and the audit.")],
+    result: Annotated[str | None, typer.Option(help="With completed: the step's result, as JSON or @file.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="With retry: make the effect anew, under a new key.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what was found: did it happen, is it to be undone or tried again?"""
+    given = read_json(result, "--result")
+    async with place(context).engine() as engine:
+        await engine.resolve(review, resolution, reason=reason, result=given, again=again)
+        document = await engine.get(review.rpartition(".")[0]).status()
+    screen = Screen()
+    if as_json:
+        screen.json(document)
+    else:
+        screen.say(f"resolved; {document['definition_id']} {document['execution_id']}: {document['status']}")
+
+
+def add_to(app: typer.Typer) -> None:
+    reviews = group(app, "reviews", SECTION, "What waits for a person's judgement.")
+    command(reviews, "ls")(ls)
+    command(reviews, "resolve")(resolve)

@@ -1,0 +1,127 @@
+"""What is printed: for people on a terminal in colour and columns, for programs as lines or as JSON."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from tenuto.errors import TenutoError
+
+Cell = str | tuple[str, str]  # a text, or a text and its style
+
+
+class Screen:
+    """Standard output. Colour, tables and progress are for a terminal; elsewhere there are plain lines."""
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self._console: Console | None = None
+
+    @property
+    def console(self) -> "Console":
+        """Rich is loaded when something is to be drawn."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(highlight=False, soft_wrap=False)
+        return self._console
+
+    def say(self, text: str = "", style: str = "") -> None:
+        if self.is_terminal:
+            self.console.print(text, style=style or None, markup=False, soft_wrap=True)
+        else:
+            print(text)
+
+    def cells(self, *cells: Cell) -> None:
+        """One line, of parts with styles of their own."""
+        if self.is_terminal:
+            from rich.text import Text
+
+            self.console.print(Text.assemble(*cells), soft_wrap=True)
+        else:
+            print("".join(map(_text, cells)))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+        """Columns with a head on a terminal; elsewhere one line for each row, its whole values parted by tabs."""
+        if self.is_terminal:
+            self.console.print(make_table(columns, rows))
+            return
+        for row in rows:
+            print("\t".join(" ".join(_text(cell).split()) for cell in row))
+
+    def grid(self, rows: Sequence[Sequence[Cell]]) -> None:
+        """Columns without a head, moved in a little. On a terminal the last one is broken where the line ends."""
+        if self.is_terminal:
+            self.console.print(make_grid(rows))
+            return
+        widths = [max(len(_text(cell)) for cell in column) for column in zip(*rows, strict=True)]
+        for row in rows:
+            print("".join(f"  {_text(cell):<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Moved in a little, and on a terminal broken at words."""
+        if self.is_terminal:
+            from rich.padding import Padding
+            from rich.text import Text
+
+            self.console.print(Padding(Text(text, style), (0, 0, 0, 2)))
+        else:
+            print(f"  {text}")
+
+    def json(self, value: object) -> None:
+        """One document. On a terminal it is spread over lines."""
+        print(json.dumps(value, indent=2 if self.is_terminal else None, ensure_ascii=False, default=str))
+
+
+def make_grid(rows: Sequence[Sequence[Cell]]) -> "RenderableType":
+    from rich.padding import Padding
+
+    table = make_table([""] * len(rows[0]) if rows else [], rows)
+    table.show_header = False
+    return Padding(table, (0, 0, 0, 2))
+
+
+def _text(cell: Cell) -> str:
+    return cell if isinstance(cell, str) else cell[0]
+
+
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, column in enumerate(columns, 1):
+        last = number == len(columns)
+        table.add_column(column, no_wrap=not last, overflow="fold" if last else "ellipsis")
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row))
+    return table
+
+
+def tell_error(error: "TenutoError", *, as_json: bool = False) -> None:
+    """On standard error: the code, what happened, what to do."""
+    what_to_do = error.hint or _WHAT_TO_DO.get(error.code)
+    if as_json:
+        told: dict[str, Any] = {"code": error.code, "message": error.message, "what_to_do": what_to_do}
+        print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
+        return
+    print(f"tenuto: {error.message} [{error.code}]", file=sys.stderr)
+    if what_to_do:
+        print(f"What to do: {what_to_do}", file=sys.stderr)
+
+
+_WHAT_TO_DO = {
+    "not_found": "check the id and the tenant; `tenuto ls` lists executions, `tenuto definitions` what can be run",
+    "idempotency_conflict": "use another --key for another request; the same key is for the same one",
+    "concurrency_conflict": "wait until the other one is over: `tenuto ls --status running`",
+    "tenant_limit": "wait until some are over, or raise the limit: `tenuto limits`",
+    "result_timeout": "ask again: `tenuto show ID`. What was started goes on",
+    "definition_invalid": "mend what the lines above name; nothing was stored",
+    "input_invalid": "mend the input; nothing was started or changed",
+    "invalid_transition": "`tenuto show ID` says where the execution stands, and which commands it takes",
+}

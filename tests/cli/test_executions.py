@@ -1,0 +1,228 @@
+"""Starting, listing and showing executions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenuto import Engine
+
+from .conftest import Run, Work, steady
+
+
+async def atlantis(engine: Engine) -> str:
+    return (await engine.execute("book-trip", "Atlantis")).execution_id
+
+
+async def oslo(engine: Engine) -> str:
+    return (await engine.execute("book-trip", "Oslo", idempotency_key="k-1")).execution_id
+
+
+async def expenses(engine: Engine) -> str:
+    return (await engine.execute("expenses", 120)).execution_id
+
+
+async def refund(engine: Engine) -> str:
+    return (await engine.execute("refund", 7)).execution_id
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+def test_show_of_one_that_failed_says_why_first_and_what_helps(tenuto: Run, work: Work) -> None:
+    id = work(atlantis)
+    done = tenuto("show", id)
+    assert (done.code, done.err) == (0, "")
+    assert steady(done.out) == (
+        "book-trip <id>: failed\n"
+        "  It failed in 'pay': NON_RETRYABLE (card_refused): the card was refused\n"
+        "    tenuto retry <id> --reason TEXT\n"
+        "\n"
+        "  started    <time> (<ago>)\n"
+        "  completed  <time>, after <span>\n"
+        "  version    1\n"
+        '  input      "Atlantis"\n'
+        "\n"
+        "  ↩ flight  succeeded, undone\n"
+        "  ↩ hotel   succeeded, 2 attempts, undone\n"
+        "  ✗ pay     failed, NON_RETRYABLE (card_refused): the card was refused\n"
+        "\n"
+        "  <clock>  flight            succeeded in <span>\n"
+        "  <clock>  hotel             failed in <span>: TRANSIENT: the line is busy; again at <clock>\n"
+        "  <clock>  hotel, attempt 2  succeeded in <span>\n"
+        "  <clock>  pay               failed in <span>: NON_RETRYABLE (card_refused): the card was refused\n"
+        "  <clock>  undo hotel        succeeded in <span>\n"
+        "  <clock>  undo flight       succeeded in <span>\n"
+    )
+
+
+def test_show_of_one_that_waits_names_the_commands(tenuto: Run, work: Work) -> None:
+    id = work(expenses)
+    first, second, *commands = tenuto("show", id).out.splitlines()[:5]
+    assert first == f"expenses {id}: waiting_approval"
+    assert steady(second) == "  It waits for a person to approve 'consent' (for <span>)."
+    assert commands == [
+        f"    tenuto approve {id} consent",
+        f"    tenuto reject {id} consent",
+        f"    tenuto cancel {id}",
+    ]
+
+
+def test_every_command_that_show_proposes_is_one(tenuto: Run, work: Work) -> None:
+    """What a person pastes does something: only the reason is to be filled in."""
+    id = work(refund)
+    lines = [line.strip() for line in tenuto("show", id).out.splitlines() if line.startswith("    tenuto ")]
+    assert len(lines) == 5
+    assert f"tenuto cancel {id}" in lines
+    chosen = next(line for line in lines if " compensate " in line)
+    done = tenuto(*chosen.removeprefix("tenuto ").replace("TEXT", "found").split())
+    assert (done.code, done.err) == (0, "")
+    assert steady(done.out).startswith("resolved; refund <id>: ")
+
+
+def test_show_for_programs_is_the_document(tenuto: Run, work: Work) -> None:
+    id = work(oslo)
+    document = json.loads(tenuto("show", id, "--json").out)
+    assert (document["execution_id"], document["status"], document["output"]) == (id, "succeeded", "paid for Oslo")
+    assert document["idempotency_key"] == "k-1"
+
+
+def test_history_lists_attempts(tenuto: Run, work: Work) -> None:
+    id = work(oslo)
+    rows = json.loads(tenuto("history", id, "--json").out)
+    assert [(row["step_id"], row["attempt_number"], row["status"]) for row in rows] == [
+        ("flight", 1, "succeeded"),
+        ("hotel", 1, "retrying"),
+        ("hotel", 2, "succeeded"),
+        ("pay", 1, "succeeded"),
+    ]
+    printed = tenuto("history", id).out
+    assert "hotel 2 succeeded" in printed
+    assert rows[0]["idempotency_key"] in printed
+
+
+# -- ls ----------------------------------------------------------------------------------------------------------------
+
+
+def test_ls_off_a_terminal_is_lines_with_tabs_the_newest_first(tenuto: Run, work: Work) -> None:
+    first, second = work(atlantis), work(expenses)
+    done = tenuto("ls")
+    assert [line.split("\t")[:2] for line in done.out.splitlines()] == [[second, "expenses"], [first, "book-trip"]]
+    assert done.out.splitlines()[1].endswith("\tfailed: NON_RETRYABLE")
+    assert tenuto("ls", "--limit", "1").out.splitlines() == done.out.splitlines()[:1]
+    assert json.loads(tenuto("ls", "--json", "--status", "failed").out)[0]["execution_id"] == first
+
+
+def test_ls_blocked_says_by_what(tenuto: Run, work: Work) -> None:
+    work(atlantis)
+    id = work(expenses)
+    (line,) = tenuto("ls", "--blocked").out.splitlines()
+    assert line.split("\t")[0] == id
+    assert line.endswith("\tapproval: consent")
+    assert tenuto("ls", "--blocked", "--count").out == "1\n"
+    assert tenuto("ls", "--blocked", "--older-than", "1h", "--count").out == "0\n"
+    assert json.loads(tenuto("ls", "--count", "--json").out) == {"count": 2}
+
+
+def test_ls_of_nothing_prints_nothing_that_a_program_could_take_for_something(tenuto: Run, work: Work) -> None:
+    work(atlantis)
+    assert tenuto("ls", "--definition", "expenses") == (0, "", "")
+    assert tenuto("ls", "--definition", "expenses", "--json").out == "[]\n"
+
+
+def test_another_tenants_are_not_seen(tenuto: Run, work: Work) -> None:
+    id = work(oslo)
+    assert tenuto("--tenant", "theirs", "ls") == (0, "", "")
+    assert tenuto("--tenant", "theirs", "show", id).code == 3
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_run_prints_the_id_and_the_same_key_is_the_same_one(tenuto: Run, work: Work) -> None:
+    work(oslo)
+    first = tenuto("run", "book-trip", "--input", '"Rome"', "--key", "k-2")
+    assert first.code == 0
+    assert steady(first.out) == "<id>\n"
+    assert tenuto("run", "book-trip", "--input", '"Rome"', "--key", "k-2").out == first.out
+    refused = tenuto("run", "book-trip", "--input", '"Bonn"', "--key", "k-2")
+    assert refused.code == 4
+    assert "[idempotency_conflict]" in refused.err
+    assert "What to do: use another --key" in refused.err
+
+
+def test_run_takes_what_start_takes(tenuto: Run, work: Work, tmp_path: Path) -> None:
+    work(oslo)
+    (tmp_path / "in.json").write_text('"Rome"')
+    options = ["--target", "trip:t-1", "--correlation-id", "c-1", "--priority", "high", "--version", "1"]
+    done = tenuto("run", "book-trip", "-i", "@in.json", *options, "--header", "X-A=b", "--variable", "v=[1]", "--json")
+    document = json.loads(done.out)
+    assert document["input"] == "Rome"
+    assert (document["target_object_type"], document["target_object_id"]) == ("trip", "t-1")
+    assert document["correlation_id"] == "c-1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--input", "{"], "it is no JSON"),
+        (["--input", "@nowhere.json"], "No such file"),
+        (["--target", "x"], "TYPE:ID"),
+        (["--header", "x"], "NAME=VALUE"),
+        (["--wait", "--timeout", "soon"], "is not a duration"),
+        (["--nonsense"], "No such option"),
+    ],
+)
+def test_what_is_not_understood_is_usage(tenuto: Run, arguments: list[str], complaint: str) -> None:
+    done = tenuto("run", "book-trip", *arguments)
+    assert done.code == 2
+    assert complaint in done.err
+    assert done.out == ""
+
+
+def test_run_of_what_is_unknown(tenuto: Run, work: Work) -> None:
+    work(oslo)
+    done = tenuto("run", "nothing")
+    assert done.code == 3
+    assert done.err.startswith("tenuto: There is no definition named 'nothing'. [not_found]\nWhat to do: ")
+
+
+def test_run_that_is_not_over_in_time_goes_on(tenuto: Run, work: Work) -> None:
+    work(oslo)
+    done = tenuto("run", "book-trip", "-i", '"Rome"', "--wait", "--timeout", "1ms")
+    assert done.code == 6
+    assert "[result_timeout]" in done.err
+    assert json.loads(tenuto("ls", "--json", "-n", "1").out)[0]["status"] == "running"
+
+
+# -- watch -------------------------------------------------------------------------------------------------------------
+
+
+def test_watch_of_one_that_is_over_tells_the_story_and_how_it_ended(tenuto: Run, work: Work) -> None:
+    done = tenuto("watch", work(atlantis))
+    assert done.code == 1
+    assert steady(done.out) == (
+        "<clock>  flight: succeeded in <span>\n"
+        "<clock>  hotel: failed in <span>: TRANSIENT: the line is busy; again at <clock>\n"
+        "<clock>  hotel, attempt 2: succeeded in <span>\n"
+        "<clock>  pay: failed in <span>: NON_RETRYABLE (card_refused): the card was refused\n"
+        "<clock>  undo hotel: succeeded in <span>\n"
+        "<clock>  undo flight: succeeded in <span>\n"
+        "book-trip <id>: failed\n"
+        "  It failed in 'pay': NON_RETRYABLE (card_refused): the card was refused\n"
+        "    tenuto retry <id> --reason TEXT\n"
+    )
+    assert tenuto("watch", work(oslo)).code == 0
+
+
+def test_watch_until_it_settles_says_that_a_person_is_needed(tenuto: Run, work: Work) -> None:
+    done = tenuto("watch", work(expenses), "--until", "settled")
+    assert done.code == 5
+    assert "It waits for a person to approve 'consent'" in done.out
+
+
+def test_watch_for_programs_is_a_line_for_each_change(tenuto: Run, work: Work) -> None:
+    done = tenuto("watch", work(oslo), "--json")
+    lines: list[Any] = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["status"] for line in lines] == ["succeeded"]

@@ -1,0 +1,100 @@
+"""Where commands work, how they start, and what they say when they cannot."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import Run
+
+NEVER_LOADED = {"apsw", "asyncpg", "asyncio", "fastapi", "httpx2", "msgspec", "rich", "uvicorn"}
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"], ["dlq", "--help"]])
+def test_help_is_quick_because_it_loads_nothing(arguments: list[str]) -> None:
+    program = f"""
+import json, sys
+from tenuto.cli import main
+code = main({arguments!r})
+print(json.dumps([code, sorted(sys.modules)]))
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    code, loaded = json.loads(answer.stdout.splitlines()[-1])
+    assert code == 0
+    assert "typer" in loaded
+    assert NEVER_LOADED & set(loaded) == set()
+
+
+def test_looking_makes_no_database(tenuto: Run, tmp_path: Path) -> None:
+    done = tenuto("ls")
+    assert done.code == 7
+    assert done.err.startswith(f"tenuto: There is no database {tmp_path}/tenuto.db. [no_database]\nWhat to do: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_for_programs_are_json(tenuto: Run) -> None:
+    done = tenuto("ls", "--json")
+    assert (done.code, done.out) == (7, "")
+    told = json.loads(done.err)
+    assert told["code"] == "no_database"
+    assert told["what_to_do"]
+
+
+def test_memory_is_no_place_to_look_at(tenuto: Run) -> None:
+    done = tenuto("--url", "memory://", "ls")
+    assert done.code == 1
+    assert "seen by its own process alone" in done.err
+
+
+def test_an_option_goes_before_the_environment(tenuto: Run, tmp_path: Path) -> None:
+    assert tenuto("--url", f"sqlite:///{tmp_path}/other.db", "migrate").code == 0
+    assert tenuto("--url", f"sqlite:///{tmp_path}/other.db", "ls") == (0, "", "")
+    assert [path.name for path in tmp_path.glob("*.db")] == ["other.db"]
+
+
+def test_a_setting_that_is_wrong(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_PORT", "many")
+    done = tenuto("ls")
+    assert done.code == 1
+    assert "TENUTO_PORT" in done.err
+
+
+def test_a_command_that_is_none_is_usage(tenuto: Run) -> None:
+    done = tenuto("appove")
+    assert done.code == 2
+    assert "Did you mean 'approve'?" in done.err
+    assert tenuto().code == 2
+
+
+# -- doctor ------------------------------------------------------------------------------------------------------------
+
+
+def test_doctor_says_where_settings_come_from_and_masks_secrets(
+    tenuto: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tenuto.toml").write_text("port = 9090\n")
+    monkeypatch.setenv("TENUTO_API_KEY", "tnt_very_secret")
+    assert tenuto("migrate").code == 0
+    done = tenuto("doctor")
+    assert "tnt_very_secret" not in done.out
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in done.out.splitlines() if "\t" in line}
+    assert rows["TENUTO_PORT"] == ["tenuto.toml", "9090"]
+    assert rows["TENUTO_HOST"] == ["default", "127.0.0.1"]
+    assert rows["TENUTO_URL"][0] == "TENUTO_URL"
+    assert rows["TENUTO_API_KEY"] == ["TENUTO_API_KEY", "[secret]"]
+    assert "✓ database: it can be opened" in done.out
+    assert done.code == 1  # because nobody works
+    assert "✗ workers: none is running" in done.out
+
+
+def test_doctor_looks_at_the_app(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenuto("migrate")
+    monkeypatch.setenv("TENUTO_APP", "tests.cli.shop:NOTHING")
+    checks = {check["name"]: check for check in json.loads(tenuto("doctor", "--json").out)["checks"]}
+    assert not checks["app"]["ok"]
+    assert "has no 'NOTHING'" in checks["app"]["found"]
+    monkeypatch.setenv("TENUTO_APP", "tests.cli.shop:ALL")
+    checks = {check["name"]: check for check in json.loads(tenuto("doctor", "--json").out)["checks"]}
+    assert checks["app"]["ok"]
