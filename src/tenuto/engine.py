@@ -21,6 +21,8 @@ from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_
 from .durations import Duration, milliseconds
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
 from .handle import Batch, Handle, Link, Scope, check_one_of, check_word
+from .handlers.builtin import BuiltIn
+from .handlers.settings import HandlerSettings
 from .kernel import facts as f
 from .kernel.address import fingerprint
 from .kernel.definition import ErrorClass, Priority, to_document
@@ -77,7 +79,8 @@ class DefinitionDocument(TypedDict):
 class Engine:
     """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process.
 
-    On a database, `lease` is how long a process may be silent before others take its executions over.
+    On a database, `lease` is how long a process may be silent before others take its executions over. `outside` says
+    what the built-in handlers may reach; by default the environment does (`TENUTO_EGRESS_ALLOW` and others).
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Engine:
         threads: int = THREADS,
         build: str = "",
         api_key: str | None = None,
+        outside: HandlerSettings | None = None,
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -112,6 +116,9 @@ class Engine:
             threads=threads,
             lease_ms=milliseconds(lease),
         )
+        self._built_in = BuiltIn(outside or HandlerSettings.from_environment(), self._runtime.notices)
+        for name, function in self._built_in.functions.items():
+            self._runtime.provide_handler(bind_handler(name, function))
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
         if clock is None and self.url.partition(":")[0] in _DURABLE:
@@ -128,6 +135,7 @@ class Engine:
     async def close(self) -> None:
         """Waits for running handlers, at most for `shutdown_grace`; then stops them."""
         await self._runtime.close(self._grace_ms)
+        await self._built_in.close()
         if self._announcer is not None:
             await self._announcer.close(self._grace_ms / 1_000)
 

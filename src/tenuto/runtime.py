@@ -26,6 +26,7 @@ from .kernel.evolve import fold
 from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
+from .storage.store import Notice as Notice
 from .view import (
     NOTHING_UNDER_WAY,
     Activity,
@@ -236,8 +237,23 @@ class Published:
 # -- The port ----------------------------------------------------------------------------------------------------------
 
 
+class Notices(Protocol):
+    """What was sent, by its step's key: kept wherever executions are."""
+
+    async def begin_notice(self, notice: Notice) -> Notice:
+        """Notes that a notification is about to be sent, unless its key is known; gives what is kept."""
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        """It was taken. The first receipt stays."""
+
+    async def notice(self, key: str) -> Notice | None: ...
+
+
 class Runtime(Protocol):
     """Reads answer `NotFound` for what is not there, or is not this tenant's."""
+
+    @property
+    def notices(self) -> Notices: ...
 
     async def open(self) -> None: ...
 

@@ -1,52 +1,23 @@
 """`HttpCall`: what handlers send along, and what an answer means. The other side is a real server."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from tenuto import Engine, HttpCall, Retry, SagaContext
+from tests.servers.web import Web, running
 
 from .sagas import one_step
 
 
-class Server:
-    """Answers what it is told to, and keeps what it was asked."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
-        self.answers: list[tuple[int, dict[str, str], bytes] | None] = []
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            method, path, _ = head[0].split(" ")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-            body = await reader.readexactly(int(headers.get("content-length", "0")))
-            self.requests.append((method, path, headers, body))
-            answer = self.answers.pop(0) if self.answers else (200, {}, b'{"ok": true}')
-            if answer is not None:
-                status, extra, text = answer
-                lines = [f"HTTP/1.1 {status} X", f"content-length: {len(text)}", "connection: close"]
-                lines += [f"{name}: {value}" for name, value in extra.items()]
-                writer.write("\r\n".join([*lines, "", ""]).encode() + text)
-                await writer.drain()
-        finally:
-            writer.close()
-
-
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    found = Server()
-    listener = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    async with listener:
-        found.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        yield found
+async def server() -> AsyncIterator[Web]:
+    async with running() as web:
+        yield web
 
 
-async def test_e18_a_call_carries_correlation_headers_and_key(engine: Engine, server: Server) -> None:
+async def test_e18_a_call_carries_correlation_headers_and_key(engine: Engine, server: Web) -> None:
     keys: list[str] = []
 
     async def call(ctx: SagaContext) -> Any:
@@ -84,7 +55,7 @@ STATUSES: list[tuple[int, str]] = [
 
 @pytest.mark.parametrize(("status", "error_class"), STATUSES)
 async def test_e18_an_answer_that_is_no_success_is_a_classified_error(
-    engine: Engine, server: Server, status: int, error_class: str
+    engine: Engine, server: Web, status: int, error_class: str
 ) -> None:
     seen: list[Any] = []
 
@@ -105,7 +76,7 @@ async def test_e18_an_answer_that_is_no_success_is_a_classified_error(
     assert (error.status, error.body, error.retry_after) == (status, "the body", 7.0)
 
 
-async def test_e18_a_call_says_what_a_status_means_to_it(engine: Engine, server: Server) -> None:
+async def test_e18_a_call_says_what_a_status_means_to_it(engine: Engine, server: Web) -> None:
     async def call(ctx: SagaContext) -> Any:
         return (await HttpCall(ctx, classify={404: "TRANSIENT"}).get(f"{server.url}/soon")).json()
 
@@ -117,7 +88,7 @@ async def test_e18_a_call_says_what_a_status_means_to_it(engine: Engine, server:
 
 @pytest.mark.parametrize(("method", "error_class"), [("GET", "TRANSIENT"), ("POST", "INDETERMINATE")])
 async def test_e18_no_answer_leaves_the_outcome_unknown_where_there_may_be_an_effect(
-    engine: Engine, server: Server, method: str, error_class: str
+    engine: Engine, server: Web, method: str, error_class: str
 ) -> None:
     async def call(ctx: SagaContext) -> None:
         await HttpCall(ctx).request(method, server.url)

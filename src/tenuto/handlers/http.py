@@ -128,8 +128,8 @@ class HttpCall:
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> httpx2.Response:
         """Options are those of httpx2: `json`, `data`, `content`, `params`, `timeout`, and so on."""
-        sent = self.propagate(self._ctx, {**self._headers, **(headers or {})})
-        where = f"{method.upper()} {_place(f'{self._base_url}{url}')}"
+        sent = self._carried({**self._headers, **(headers or {})})
+        where = f"{method.upper()} {self._place(f'{self._base_url}{url}')}"
         options.setdefault("timeout", self._timeout)
         try:
             response = await self._send(method, f"{self._base_url}{url}", headers=sent, **options)
@@ -141,11 +141,21 @@ class HttpCall:
             return response
         raise self._refused(response, where)
 
+    def _carried(self, headers: Mapping[str, str]) -> dict[str, str]:
+        return self.propagate(self._ctx, headers)
+
+    def _place(self, url: str) -> str:
+        """What errors say of a URL: not what may be secret in it, credentials and the query."""
+        bare = url.partition("?")[0].partition("#")[0]
+        scheme, separator, rest = bare.partition("://")
+        authority, slash, path = rest.partition("/")
+        return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}" if separator else bare
+
     async def _send(self, method: str, url: str, **options: Any) -> httpx2.Response:
         client = self._client or self._own
         if client is not None:
             return await client.request(method, url, **options)
-        async with httpx2.AsyncClient(verify=_tls()) as single:
+        async with httpx2.AsyncClient(verify=tls()) as single:
             return await single.request(method, url, **options)
 
     def _refused(self, response: httpx2.Response, where: str) -> StepError:
@@ -164,7 +174,7 @@ class HttpCall:
 
     async def __aenter__(self) -> Self:
         if self._client is None:
-            self._own = httpx2.AsyncClient(verify=_tls())
+            self._own = httpx2.AsyncClient(verify=tls())
         return self
 
     async def __aexit__(
@@ -177,14 +187,6 @@ class HttpCall:
 
 def _class_of(status: int) -> ErrorClass:
     return "TRANSIENT" if status >= 500 else "NON_RETRYABLE"
-
-
-def _place(url: str) -> str:
-    """The URL without what may be secret in it: credentials and the query."""
-    bare = url.partition("?")[0].partition("#")[0]
-    scheme, separator, rest = bare.partition("://")
-    authority, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}" if separator else bare
 
 
 def _unanswered(error: httpx2.TransportError, where: str, method: str) -> StepError:
@@ -216,6 +218,6 @@ def _retry_after(value: str | None, answered_at: str | None) -> float | None:
 
 
 @lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
+def tls() -> ssl.SSLContext:
     """Reading the trusted certificates takes far longer than a call: once is enough."""
     return httpx2.create_ssl_context()

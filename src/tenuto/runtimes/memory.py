@@ -21,6 +21,8 @@ from tenuto.program import Program
 from tenuto.runtime import (
     Environment,
     Filter,
+    Notice,
+    Notices,
     Observer,
     Page,
     Published,
@@ -67,6 +69,7 @@ class MemoryRuntime(Worker):
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._lines: dict[tuple[str, str, str], deque[Record]] = {}
         self._made: set[str] = set()
+        self._notices = _Notices(environment)
         self._awaited: dict[Record, None] = {}
         self._opened_at = 0
 
@@ -180,6 +183,10 @@ class MemoryRuntime(Worker):
     def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
         """There is no transaction to be part of: the key counts as used when the block ends well."""
         return self._once(key)
+
+    @property
+    def notices(self) -> Notices:
+        return self._notices
 
     # -- One at a time per key -----------------------------------------------------------------------------------------
 
@@ -341,6 +348,24 @@ class MemoryRuntime(Worker):
             job.stop()
         lease = lease_id(record.state.id, ref)
         self.apply(record, f.Reported(at=self._now(), ref=ref, outcome=f.TimedOut(), lease=lease))
+
+
+class _Notices:
+    """Implements `Notices`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._now = environment.now_ms
+        self._kept: dict[str, Notice] = {}
+
+    async def begin_notice(self, notice: Notice) -> Notice:
+        return self._kept.setdefault(notice.key, msgspec.structs.replace(notice, begun_at=self._now()))
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        if (kept := self._kept[key]).receipt is None:
+            self._kept[key] = msgspec.structs.replace(kept, sent_at=self._now(), receipt=receipt)
+
+    async def notice(self, key: str) -> Notice | None:
+        return self._kept.get(key)
 
 
 def _fits(record: Record, wanted: Filter) -> bool:

@@ -30,6 +30,7 @@ from .store import (
     Loaded,
     Mail,
     NewExecution,
+    Notice,
     Refusal,
     Renewal,
     SessionRow,
@@ -523,6 +524,28 @@ class PostgresStore:
         async with translated():
             query = "UPDATE executions SET parked = $2, owner = NULL, wake_at = NULL WHERE id = $1"
             await self._pool.execute(query, execution, why)
+
+    # Notifications --------------------------------------------------------------------------------------------------
+
+    async def begin_notice(self, notice: Notice) -> Notice:
+        query = (
+            "INSERT INTO sent_notifications (key, tenant, execution, path, channel, begun_at) "
+            f"VALUES ($1, $2, $3, $4, $5, {NOW}) ON CONFLICT DO NOTHING"
+        )
+        async with translated():
+            await self._pool.execute(query, *_values(notice)[:5])
+        stored = await self.notice(notice.key)
+        assert stored is not None
+        return stored
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        query = f"UPDATE sent_notifications SET sent_at = {NOW}, receipt = $2 WHERE key = $1 AND receipt IS NULL"
+        async with translated():
+            await self._pool.execute(query, key, receipt)
+
+    async def notice(self, key: str) -> Notice | None:
+        rows = await self._fetch(f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = $1", (key,))
+        return Notice(**dict(rows[0])) if rows else None
 
 
 def _is_plain(batch: Batch) -> bool:

@@ -2,11 +2,12 @@
 
 from tenuto.projection import ReviewRow
 
-from .store import DefinitionRow, ExecutionRow, SessionRow, Wanted
+from .store import DefinitionRow, ExecutionRow, Notice, SessionRow, Wanted
 
 EXECUTION_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 REVIEW_COLUMNS = ", ".join(ReviewRow.__struct_fields__)
 DEFINITION_COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
+NOTICE_COLUMNS = ", ".join(Notice.__struct_fields__)
 
 SESSIONS = (
     f"SELECT {', '.join(SessionRow.__struct_fields__[:-1])}, "

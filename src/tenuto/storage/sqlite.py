@@ -33,6 +33,7 @@ from .store import (
     Loaded,
     Mail,
     NewExecution,
+    Notice,
     Refusal,
     Renewal,
     SessionRow,
@@ -525,6 +526,35 @@ class SqliteStore:
     async def park(self, execution: str, why: str) -> None:
         query = "UPDATE executions SET parked = ?, owner = NULL, wake_at = NULL WHERE id = ?"
         await self._in_writer(lambda: self._write.execute(query, (why, execution)))
+
+    # Notifications --------------------------------------------------------------------------------------------------
+
+    async def begin_notice(self, notice: Notice) -> Notice:
+        def work() -> Notice:
+            with translated(), self._transaction():
+                query = (
+                    "INSERT OR IGNORE INTO sent_notifications (key, tenant, execution, path, channel, begun_at) "
+                    "VALUES (?, ?, ?, ?, ?, ?)"
+                )
+                self._write.execute(query, (*values_of(notice)[:5], self.now()))
+                query = f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = ?"
+                return row_of(Notice, next(iter(self._write.execute(query, (notice.key,)))))
+
+        return await self._in_writer(work)
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        query = "UPDATE sent_notifications SET sent_at = ?, receipt = ? WHERE key = ? AND receipt IS NULL"
+
+        def work() -> None:
+            with translated(), self._transaction():
+                self._write.execute(query, (self.now(), receipt, key))
+
+        await self._in_writer(work)
+
+    async def notice(self, key: str) -> Notice | None:
+        query = f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = ?"
+        rows = await self._fetch(query, (key,))
+        return row_of(Notice, rows[0]) if rows else None
 
 
 def _json(rows: list[Any]) -> str:

@@ -160,6 +160,19 @@ class DefinitionRow(Struct, frozen=True, kw_only=True):
     published_at: int | None
 
 
+class Notice(Struct, frozen=True, kw_only=True):
+    """A notification, under its step's key. `receipt` is None until the other side has taken it."""
+
+    key: str
+    tenant: str
+    execution: str
+    path: str
+    channel: str
+    begun_at: int = 0
+    sent_at: int | None = None
+    receipt: bytes | None = None
+
+
 class Wanted(Struct, frozen=True, kw_only=True):
     """A filter. What is None does not matter."""
 
@@ -277,3 +290,11 @@ class Store(Protocol):
 
     async def park(self, execution: str, why: str) -> None:
         """Sets an execution aside, visibly: nobody claims it until it is asked for again."""
+
+    async def begin_notice(self, notice: Notice) -> Notice:
+        """Notes that a notification is about to be sent, unless its key is known; gives what is stored."""
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        """It was taken. The first receipt stays."""
+
+    async def notice(self, key: str) -> Notice | None: ...

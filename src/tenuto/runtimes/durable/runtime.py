@@ -37,6 +37,7 @@ from tenuto.projection import PRIORITIES, ReviewRow, TaskEnded, TaskRow, reviews
 from tenuto.runtime import (
     Environment,
     Filter,
+    Notices,
     Observer,
     Page,
     Published,
@@ -322,6 +323,10 @@ class DurableRuntime(Worker):
 
     def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
         return once(key, connection)
+
+    @property
+    def notices(self) -> Notices:
+        return self._store
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,67 @@
+"""The handlers that every engine has, for JSON definitions: `http`, `webhook`, `email`, `log`, and the probe `sent`.
+
+What they need is imported when one of them is first called: most engines never call any.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tenuto.context import SagaContext
+from tenuto.outcome import Outcome
+from tenuto.runtime import Notices
+
+from . import sent
+from .settings import HandlerSettings
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+class BuiltIn:
+    def __init__(self, settings: HandlerSettings, notices: Notices) -> None:
+        self._settings = settings
+        self._notices = notices
+        self._client: httpx2.AsyncClient | None = None
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        return {"http": self.http, "webhook": self.webhook, "email": self.email, "log": self.log, "sent": self.sent}
+
+    async def http(self, given: Any, ctx: SagaContext) -> Any:
+        from . import request
+
+        return await request.call(given, ctx, self._settings, self._open_client())
+
+    async def webhook(self, given: Any, ctx: SagaContext) -> Any:
+        from . import webhook
+
+        client = self._open_client()
+        return await sent.send_once(
+            self._notices, ctx, "webhook", lambda: webhook.call(given, ctx, self._settings, client)
+        )
+
+    async def email(self, given: Any, ctx: SagaContext) -> Any:
+        from . import email
+
+        return await sent.send_once(self._notices, ctx, "email", lambda: email.call(given, ctx, self._settings))
+
+    async def log(self, given: Any, ctx: SagaContext) -> None:
+        from . import log
+
+        await log.call(given, ctx)
+
+    async def sent(self, ctx: SagaContext) -> Outcome[Any]:
+        return await sent.probe(self._notices, ctx)
+
+    def _open_client(self) -> "httpx2.AsyncClient":
+        if self._client is None:
+            from .client import make_client
+            from .egress import Egress
+
+            self._client = make_client(Egress(self._settings.egress_allow))
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None

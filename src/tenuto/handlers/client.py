@@ -1,0 +1,92 @@
+"""The HTTP client of the built-in handlers: guarded connections, no proxies, no redirects, and bounded answers."""
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import httpcore2
+import httpx2
+
+from .egress import Egress, GuardedBackend
+from .http import tls
+
+CONNECT_S: Final = 10.0
+MAX_BYTES: Final = "tenuto.max_bytes"  # in a request's extensions: as much of the answer is read
+CUT: Final = "tenuto.cut"  # in a response's: a list, with something in it if there was more
+
+
+def make_client(egress: Egress) -> httpx2.AsyncClient:
+    """An attempt's time is watched by its runtime, so only connecting has a limit here."""
+    return httpx2.AsyncClient(
+        transport=_Transport(egress),
+        timeout=httpx2.Timeout(None, connect=CONNECT_S),
+        headers={"User-Agent": "tenuto", "Accept-Encoding": "identity"},
+        trust_env=False,
+        follow_redirects=False,
+    )
+
+
+class _Transport(httpx2.AsyncBaseTransport):
+    def __init__(self, egress: Egress) -> None:
+        # No connection is used twice: one that the other side closes as a request is sent on it leaves the outcome
+        # unknown, and a payment's outcome is worth more than a handshake.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls(), max_connections=None, max_keepalive_connections=0, network_backend=GuardedBackend(egress)
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        assert isinstance(request.stream, httpx2.AsyncByteStream)
+        asked = httpcore2.Request(
+            method=request.method,
+            url=httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        try:
+            answer = await self._pool.handle_async_request(asked)
+        except Exception as error:
+            raise _translated(error) from error
+        cut: list[bool] = []
+        return httpx2.Response(
+            status_code=answer.status,
+            headers=answer.headers,
+            stream=_Bounded(answer, int(request.extensions.get(MAX_BYTES, 1 << 20)), cut),
+            extensions={**answer.extensions, CUT: cut},
+        )
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The beginning of an answer. What comes after is not read: an answer may be of any size, and memory is not."""
+
+    def __init__(self, answer: httpcore2.Response, limit: int, cut: list[bool]) -> None:
+        self._answer = answer
+        self._limit = limit
+        self._cut = cut
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = self._limit
+        try:
+            async for part in self._answer.aiter_stream():
+                if len(part) > left:
+                    self._cut.append(True)
+                    yield part[:left]
+                    return
+                left -= len(part)
+                yield part
+        except Exception as error:
+            raise _translated(error) from error
+
+    async def aclose(self) -> None:
+        await self._answer.aclose()
+
+
+def _translated(error: Exception) -> Exception:
+    """httpcore's errors as httpx's, which go by the same names. Ours are left as they are."""
+    if type(error).__module__.partition(".")[0] != "httpcore2":
+        return error
+    known = getattr(httpx2, type(error).__name__, httpx2.NetworkError)
+    return known(str(error)) if issubclass(known, httpx2.TransportError) else error

@@ -1,0 +1,183 @@
+"""The built-in handler `email`: one message, by way of the SMTP server that settings name.
+
+The message's id is made from the step's key, so every attempt sends the same one, and mail systems that look can tell.
+What the server says decides the class: 4xx passes, 5xx does not. A connection that breaks after the text was sent, and
+before the server took it, leaves the outcome unknown.
+"""
+
+import asyncio
+import smtplib
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from email.message import EmailMessage
+from email.policy import SMTP as SMTP_POLICY
+from email.utils import formatdate, parseaddr
+from typing import Final, TypedDict
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct, field
+
+from tenuto.context import SagaContext
+from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
+
+from .outgoing import bad_with, read_with
+from .settings import HandlerSettings
+
+TIMEOUT_S: Final = 30.0  # for one answer of the server
+_PORTS: Final = {"smtp": 587, "smtps": 465}
+
+
+class Email(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with`."""
+
+    to: str | list[str]
+    subject: str
+    text: str | None = None
+    html: str | None = None
+    cc: list[str] = []
+    bcc: list[str] = []
+    reply_to: str | None = None
+    sender: str | None = field(default=None, name="from")
+
+    @property
+    def recipients(self) -> list[str]:
+        return [*([self.to] if isinstance(self.to, str) else self.to), *self.cc, *self.bcc]
+
+
+class EmailReceipt(TypedDict):
+    """`refused`: how many recipients the server would not take, while it took the others."""
+
+    message_id: str
+    refused: int
+
+
+async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> EmailReceipt:
+    email = read_with(given, Email, "email")
+    message = _message(email, ctx.idempotency_key, settings.mail_from)
+    server = _server(settings.smtp_url)
+    recipients = [parseaddr(recipient)[1] for recipient in email.recipients]
+    sending = asyncio.ensure_future(asyncio.to_thread(_send, server, message, recipients))
+    try:
+        refused = await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await asyncio.wait([sending])  # a thread cannot be stopped, and no other attempt may begin beside it
+        if sending.exception() is None:
+            return {"message_id": str(message["Message-ID"]), "refused": sending.result()}
+        raise
+    return {"message_id": str(message["Message-ID"]), "refused": refused}
+
+
+# -- The message -------------------------------------------------------------------------------------------------------
+
+
+def _message(email: Email, key: str, default_sender: str) -> EmailMessage:
+    sender = email.sender or default_sender
+    if not email.recipients or not all("@" in parseaddr(recipient)[1] for recipient in email.recipients):
+        raise bad_with("email", "`to`, `cc` and `bcc` must be addresses, and name somebody")
+    if not sender:
+        raise bad_with("email", "nobody is named in `from`, nor in TENUTO_MAIL_FROM")
+    message = EmailMessage(policy=SMTP_POLICY)
+    try:
+        message["From"] = sender
+        message["To"] = ", ".join([email.to] if isinstance(email.to, str) else email.to)
+        if email.cc:
+            message["Cc"] = ", ".join(email.cc)
+        if email.reply_to is not None:
+            message["Reply-To"] = email.reply_to
+        message["Subject"] = email.subject
+        message["Date"] = formatdate()
+        message["Message-ID"] = f"<{key}@{parseaddr(sender)[1].rpartition('@')[2] or 'tenuto'}>"
+    except ValueError:  # a line break, which would begin another header
+        raise bad_with("email", "an address or the subject has characters that a header may not have") from None
+    message.set_content(email.text or "")
+    if email.html is not None:
+        message.add_alternative(email.html, subtype="html")
+    return message
+
+
+# -- The conversation --------------------------------------------------------------------------------------------------
+
+
+def _server(url: str) -> SplitResult:
+    if not url:
+        text = "there is no SMTP server: set TENUTO_SMTP_URL where the worker runs, as in smtp://mail.example:587"
+        raise NonRetryableError(text, code="smtp_missing")
+    server = urlsplit(url)
+    if server.scheme not in _PORTS or not server.hostname:
+        raise NonRetryableError("TENUTO_SMTP_URL must be smtp://host:port or smtps://host:port", code="smtp_missing")
+    return server
+
+
+def _send(server: SplitResult, message: EmailMessage, recipients: Sequence[str]) -> int:
+    """How many recipients were refused. If all were, or nothing was sent, it is raised."""
+    with _translated(TransientError, "smtp_connection"):
+        connection = _connect(server)
+    try:
+        with _translated(TransientError, "smtp_connection"):
+            refused = _address(connection, parseaddr(message["From"])[1], recipients)
+        with _translated(IndeterminateError, "smtp_connection"):
+            code, _ = connection.data(message.as_bytes())
+            if code != 250:
+                raise _refusal(code, "the message")
+        return refused
+    finally:
+        connection.close()
+
+
+def _connect(server: SplitResult) -> smtplib.SMTP:
+    host, port = server.hostname or "", server.port or _PORTS[server.scheme]
+    if server.scheme == "smtps":
+        context = ssl.create_default_context()
+        connection: smtplib.SMTP = smtplib.SMTP_SSL(host, port, timeout=TIMEOUT_S, context=context)
+    else:
+        connection = smtplib.SMTP(host, port, timeout=TIMEOUT_S)
+    try:
+        _introduce(connection, server)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _introduce(connection: smtplib.SMTP, server: SplitResult) -> None:
+    connection.ehlo_or_helo_if_needed()
+    if server.scheme == "smtp" and connection.has_extn("starttls"):
+        connection.starttls(context=ssl.create_default_context())
+        connection.ehlo()
+    if server.username:
+        if not isinstance(connection.sock, ssl.SSLSocket):
+            text = "the SMTP server offers no encryption, and a password is not sent without it"
+            raise NonRetryableError(text, code="smtp_plain")
+        connection.login(unquote(server.username), unquote(server.password or ""))
+
+
+def _address(connection: smtplib.SMTP, sender: str, recipients: Sequence[str]) -> int:
+    code, _ = connection.mail(sender)
+    if code != 250:
+        raise _refusal(code, "the sender")
+    codes = [connection.rcpt(recipient)[0] for recipient in recipients]
+    refused = [code for code in codes if code not in (250, 251)]
+    if len(refused) == len(codes):
+        raise _refusal(min(refused), "all recipients")  # if any of them may pass later, it is worth another try
+    return len(refused)
+
+
+def _refusal(code: int, what: str) -> StepError:
+    """What the server said is left out: it repeats addresses."""
+    text = f"the SMTP server refused {what} with {code}"
+    if code == 421 or 400 <= code < 500:
+        return TransientError(text, code=f"smtp_{code}")
+    return NonRetryableError(text, code=f"smtp_{code}")
+
+
+@contextmanager
+def _translated(kind: type[StepError], code: str) -> Iterator[None]:
+    try:
+        yield
+    except smtplib.SMTPAuthenticationError as error:
+        raise NonRetryableError("the SMTP server refused the credentials", code="smtp_credentials") from error
+    except smtplib.SMTPResponseException as error:
+        raise _refusal(error.smtp_code, "the conversation") from error
+    except (smtplib.SMTPException, OSError) as error:
+        raise kind(f"the SMTP server: {type(error).__name__}", code=code) from error

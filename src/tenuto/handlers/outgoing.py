@@ -1,0 +1,56 @@
+"""What the built-in handlers that speak HTTP have in common: what goes along with a request, and how `with` is read."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import httpx2
+import msgspec
+
+from tenuto.errors import NonRetryableError
+from tenuto.kernel.definition import ErrorClass
+
+from .http import HttpCall
+
+T = TypeVar("T")
+
+_TRACE = ("traceparent", "tracestate")
+
+
+class Outgoing(HttpCall):
+    """To somebody whom a definition names. Of the execution's headers only those of the trace go along."""
+
+    def _carried(self, headers: Mapping[str, str]) -> dict[str, str]:
+        ctx = self._ctx
+        passed_on = {name.lower(): value for name, value in ctx.headers.items() if name.lower() in _TRACE}
+        own = {"x-correlation-id": ctx.correlation_id, "idempotency-key": ctx.idempotency_key}
+        return {**passed_on, **own, **{name.lower(): value for name, value in headers.items()}}
+
+
+def read_with(given: object, kind: type[T], handler: str) -> T:
+    """The rendered `with` of a step, or a failure that says what is wrong with it. Values are not repeated."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise bad_with(handler, str(error)) from None
+
+
+def bad_with(handler: str, why: str) -> NonRetryableError:
+    return NonRetryableError(f"`with` of the handler {handler!r}: {why}", code="bad_with")
+
+
+def host_of(url: str, handler: str) -> str:
+    """The host of a URL that can be called."""
+    try:
+        parsed = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        raise bad_with(handler, "`url` is not a URL") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise bad_with(handler, "`url` must begin with http:// or https:// and a host")
+    return parsed.host
+
+
+def statuses(given: Mapping[str, ErrorClass], handler: str) -> dict[int | str, ErrorClass]:
+    """`classify`: what statuses mean to this step."""
+    if not all(status.isdecimal() for status in given):
+        raise bad_with(handler, "`classify` maps statuses to classes, as in {'404': 'TRANSIENT'}")
+    return {int(status): error_class for status, error_class in given.items()}

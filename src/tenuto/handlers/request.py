@@ -1,0 +1,106 @@
+"""The built-in handler `http`: one request to a service, and its answer as the step's result."""
+
+import base64
+from collections.abc import Iterable
+from typing import Any, Final, TypedDict
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from tenuto.context import SagaContext
+from tenuto.errors import PayloadError
+from tenuto.kernel.definition import ErrorClass
+from tenuto.values import encode
+
+from .client import CUT, MAX_BYTES
+from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
+from .settings import HandlerSettings
+
+MAX_ANSWER: Final = 192 * 1024  # what is longer cannot be a result
+
+# They open doors, or say nothing to whoever reads a result.
+_NOT_KEPT: Final = frozenset(
+    {"authentication-info", "proxy-authenticate", "proxy-authentication-info", "set-cookie", "set-cookie2"}
+)
+
+
+class HttpRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with`. `secret_headers` are headers whose values are secrets, by their names: `{"Authorization": "bank"}`."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    secret_headers: dict[str, str] = {}
+    query: dict[str, str | int | float | bool] = {}
+    json: Any = msgspec.UNSET
+    text: str | None = None
+    classify: dict[str, ErrorClass] = {}
+
+
+class HttpAnswer(TypedDict):
+    """`body` is what the JSON says, else the text, else `{"base64": …}`. `cut`: it was too long, and was left out."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any
+    cut: bool
+
+
+async def call(given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient) -> HttpAnswer:
+    request = read_with(given, HttpRequest, "http")
+    host = host_of(request.url, "http")
+    secrets = {name: settings.secret(secret, host) for name, secret in request.secret_headers.items()}
+    outgoing = Outgoing(ctx, classify=statuses(request.classify, "http"), client=client)
+    response = await outgoing.request(
+        request.method.upper(),
+        request.url,
+        headers={**_kind(request), **request.headers, **secrets},
+        params=request.query or None,
+        extensions={MAX_BYTES: MAX_ANSWER},
+        timeout=client.timeout,
+        **_content(request),
+    )
+    return _answer(response, secrets.values())
+
+
+def _kind(request: HttpRequest) -> dict[str, str]:
+    return {} if request.json is msgspec.UNSET else {"content-type": "application/json"}
+
+
+def _content(request: HttpRequest) -> dict[str, Any]:
+    if request.json is not msgspec.UNSET and request.text is not None:
+        raise bad_with("http", "either `json` or `text`, not both")
+    if request.text is not None:
+        return {"content": request.text.encode()}
+    return {} if request.json is msgspec.UNSET else {"content": msgspec.json.encode(request.json)}
+
+
+def _answer(response: httpx2.Response, secrets: Iterable[str]) -> HttpAnswer:
+    """A success, whatever its body is like: the other side has done what it was asked to."""
+    answer: HttpAnswer = {
+        "status": response.status_code,
+        "headers": {name: value for name, value in response.headers.items() if name not in _NOT_KEPT},
+        "body": _body(response.content, response.headers.get("content-type", ""), secrets),
+        "cut": bool(response.extensions[CUT]),
+    }
+    try:
+        encode(answer)
+    except PayloadError:  # too long, or nested too deep
+        answer["cut"] = True
+    return {**answer, "body": None} if answer["cut"] else answer
+
+
+def _body(content: bytes, kind: str, secrets: Iterable[str]) -> Any:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(content).decode()}
+    for secret in secrets:  # some services repeat what they were sent
+        text = text.replace(secret, "[secret]")
+    if "json" in kind.lower():
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            return text
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -1,0 +1,36 @@
+"""Notifications once: a row for each, under the step's key, written before it is sent and finished afterwards.
+
+An attempt that finds the row finished sends nothing and gives the receipt that is there. One that finds it begun sends
+again: the engine repeats only steps that were declared safe to repeat. For others there is `sent`, a handler for
+`guard_handler` and `reconcile_handler` that answers from the row: done, not done, or a person must find out.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from tenuto.context import SagaContext
+from tenuto.outcome import Done, NotDone, Outcome, Unknown
+from tenuto.runtime import Notice, Notices
+
+
+async def send_once(notices: Notices, ctx: SagaContext, channel: str, send: Callable[[], Awaitable[Any]]) -> Any:
+    notice = Notice(
+        key=ctx.idempotency_key, tenant=ctx.tenant, execution=ctx.execution_id, path=ctx.path, channel=channel
+    )
+    known = await notices.begin_notice(notice)
+    if known.receipt is not None:
+        return msgspec.json.decode(known.receipt)
+    receipt = await send()
+    await notices.end_notice(notice.key, msgspec.json.encode(receipt))
+    return receipt
+
+
+async def probe(notices: Notices, ctx: SagaContext) -> Outcome[Any]:
+    known = await notices.notice(ctx.forward_key)
+    if known is None:
+        return NotDone()
+    if known.receipt is None:
+        return Unknown("an attempt began to send it, and nobody knows whether it arrived")
+    return Done(msgspec.json.decode(known.receipt))

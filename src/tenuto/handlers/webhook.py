@@ -1,0 +1,112 @@
+"""The built-in handler `webhook`: tells somebody of something, signed as standard-webhooks says.
+
+`webhook-id` is the step's key, the same for every attempt, so that a receiver can tell a repetition; the signature is
+an HMAC over id, time and body. A secret is `whsec_` and base64. Several of them, with spaces between, sign each, so
+that one can be replaced while both are valid. Of the answer nothing is kept but its status.
+"""
+
+import base64
+import hashlib
+import hmac
+import logging
+import time
+from datetime import UTC, datetime
+from typing import Any, Final, TypedDict
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from tenuto.context import SagaContext
+from tenuto.errors import NonRetryableError
+from tenuto.kernel.definition import ErrorClass
+
+from .client import MAX_BYTES
+from .outgoing import Outgoing, host_of, read_with, statuses
+from .settings import HandlerSettings
+
+logger = logging.getLogger("tenuto.handlers")
+
+DEFAULT_SECRET: Final = "webhook"  # noqa: S105  (its name, not the secret)
+MAX_ANSWER: Final = 4 * 1024
+_PREFIX: Final = "whsec_"
+
+
+class Webhook(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with`. `secret` is a secret's name; `data` is what is told, by default which execution this is about."""
+
+    url: str
+    type: str | None = None
+    data: Any = msgspec.UNSET
+    secret: str | None = None
+    headers: dict[str, str] = {}
+    classify: dict[str, ErrorClass] = {}
+
+
+class WebhookReceipt(TypedDict):
+    id: str
+    status: int
+
+
+class _Quiet(Outgoing):
+    """The URL of a webhook is often a secret by itself: of its path errors say nothing."""
+
+    def _place(self, url: str) -> str:
+        scheme, _, rest = super()._place(url).partition("://")
+        return f"{scheme}://{rest.partition('/')[0]}"
+
+
+async def call(
+    given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient
+) -> WebhookReceipt:
+    webhook = read_with(given, Webhook, "webhook")
+    body = _body(webhook, ctx)
+    headers = {
+        **webhook.headers,
+        "content-type": "application/json",
+        **_signed(webhook, ctx, settings, body, int(time.time())),
+    }
+    response = await _Quiet(ctx, classify=statuses(webhook.classify, "webhook"), client=client).request(
+        "POST", webhook.url, headers=headers, content=body, extensions={MAX_BYTES: MAX_ANSWER}, timeout=client.timeout
+    )
+    return {"id": ctx.idempotency_key, "status": response.status_code}
+
+
+def _body(webhook: Webhook, ctx: SagaContext) -> bytes:
+    about = {
+        "execution_id": ctx.execution_id,
+        "definition": ctx.saga,
+        "step_id": ctx.step_id,
+        "correlation_id": ctx.correlation_id,
+    }
+    return msgspec.json.encode(
+        {
+            "type": webhook.type or f"{ctx.saga}.{ctx.step_id}",
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "data": about if webhook.data is msgspec.UNSET else webhook.data,
+        }
+    )
+
+
+def _signed(webhook: Webhook, ctx: SagaContext, settings: HandlerSettings, body: bytes, now_s: int) -> dict[str, str]:
+    headers = {"webhook-id": ctx.idempotency_key, "webhook-timestamp": str(now_s)}
+    host = host_of(webhook.url, "webhook")
+    name = webhook.secret or DEFAULT_SECRET
+    if webhook.secret is None and not settings.has_secret(DEFAULT_SECRET):
+        logger.warning(
+            "A webhook is sent without a signature: there is no secret for it.",
+            extra={"action": "webhook_unsigned", "execution_id": ctx.execution_id, "step_id": ctx.step_id},
+        )
+        return headers
+    content = b".".join((ctx.idempotency_key.encode(), str(now_s).encode(), body))
+    signatures = (sign(secret, content, name) for secret in settings.secret(name, host).split())
+    return {**headers, "webhook-signature": " ".join(signatures)}
+
+
+def sign(secret: str, content: bytes, name: str = "") -> str:
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except ValueError:
+        text = f"the secret {name!r} must be `whsec_` and base64, as standard-webhooks has it"
+        raise NonRetryableError(text, code="secret_invalid") from None
+    return f"v1,{base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()}"

@@ -1,0 +1,157 @@
+"""The built-in handler `email`: the message, what the server's answers mean, and that none is sent twice."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.servers import smtp
+
+from .conftest import MakeEngine
+from .documents import run
+
+MESSAGE = {
+    "to": ["Ann <ann@example.org>", "bob@example.org"],
+    "subject": "Paid: ${input.n} €",
+    "text": "Thanks.\n.\nus",
+}
+TWO = {"max_attempts": 2, "initial_delay_ms": 1, "max_delay_ms": 1}
+
+
+def settings(mail: smtp.Mail) -> dict[str, str]:
+    return {"smtp_url": f"smtp://127.0.0.1:{mail.port}", "mail_from": "Shop <shop@example.org>"}
+
+
+async def test_a_message_is_sent(make_engine: MakeEngine, mail: smtp.Mail) -> None:
+    given = {
+        **MESSAGE,
+        "html": "<p>Thanks</p>",
+        "cc": ["c@example.org"],
+        "bcc": ["d@example.org"],
+        "reply_to": "r@x.org",
+    }
+    result = await run(await make_engine(**settings(mail)), "email", given, {"n": 9})
+
+    ((sender, recipients, message),) = mail.taken
+    assert (sender, recipients) == (
+        "shop@example.org",
+        ["ann@example.org", "bob@example.org", "c@example.org", "d@example.org"],
+    )
+    assert (message["Subject"], message["To"]) == ("Paid: 9 €", "Ann <ann@example.org>, bob@example.org")
+    assert (message["Cc"], message["Bcc"], message["Reply-To"]) == ("c@example.org", None, "r@x.org")
+    text, html = message.iter_parts()  # type: ignore[attr-defined]  # the policy makes it an EmailMessage
+    assert (text.get_content(), html.get_content()) == ("Thanks.\n.\nus\n", "<p>Thanks</p>\n")
+    assert result.output == {"message_id": message["Message-ID"], "refused": 0}
+    assert message["Message-ID"].endswith("@example.org>")
+
+
+async def test_every_attempt_sends_the_same_message(make_engine: MakeEngine, mail: smtp.Mail) -> None:
+    mail.answers["."] = "451 later"
+    result = await run(await make_engine(**settings(mail)), "email", MESSAGE, {"n": 1}, retry_policy=TWO)
+    assert (result.status, result.steps["work"].attempts) == ("succeeded", 2)
+    assert len(mail.taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "error_class", "code"),
+    [
+        ({"MAIL shop@example.org": "550 no"}, "NON_RETRYABLE", "smtp_550"),
+        ({"RCPT ann@example.org": "550 no", "RCPT bob@example.org": "450 later"}, "TRANSIENT", "smtp_450"),
+        ({"RCPT ann@example.org": "550 no", "RCPT bob@example.org": "551 no"}, "NON_RETRYABLE", "smtp_550"),
+        ({"DATA": "421 closing"}, "TRANSIENT", "smtp_421"),
+        ({".": "554 spam"}, "NON_RETRYABLE", "smtp_554"),
+        ({"MAIL shop@example.org": ""}, "TRANSIENT", "smtp_connection"),
+        ({".": ""}, "INDETERMINATE", "smtp_connection"),
+    ],
+)
+async def test_what_the_server_says_decides(
+    make_engine: MakeEngine, mail: smtp.Mail, answers: dict[str, str], error_class: str, code: str
+) -> None:
+    mail.answers.update(answers)
+    work = (await run(await make_engine(**settings(mail)), "email", MESSAGE, {"n": 1})).steps["work"]
+    assert (work.error_class, work.error_code, mail.taken) == (error_class, code, [])
+    assert "example.org" not in str(work.error)
+
+
+async def test_those_whom_the_server_takes_get_it(make_engine: MakeEngine, mail: smtp.Mail) -> None:
+    mail.answers["RCPT bob@example.org"] = "550 unknown"
+    result = await run(await make_engine(**settings(mail)), "email", MESSAGE, {"n": 1})
+    assert (result.output["refused"], mail.taken[0].recipients) == (1, ["ann@example.org"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"to": "ann@example.org"},
+        {"to": [], "subject": "x"},
+        {"to": "nobody", "subject": "x"},
+        {"to": "ann@example.org\nBcc: all@example.org", "subject": "x"},
+        {"to": "ann@example.org", "subject": "x\r\nBcc: all@example.org"},
+    ],
+)
+async def test_what_is_wrong_with_a_message_is_said(
+    make_engine: MakeEngine, mail: smtp.Mail, given: dict[str, Any]
+) -> None:
+    work = (await run(await make_engine(**settings(mail)), "email", given)).steps["work"]
+    assert (work.error_class, work.error_code, mail.taken) == ("NON_RETRYABLE", "bad_with", [])
+
+
+@pytest.mark.parametrize("server", ["", "http://mail.example"])
+async def test_without_a_server_it_says_what_to_set(make_engine: MakeEngine, server: str) -> None:
+    engine = await make_engine(smtp_url=server, mail_from="us@example.org")
+    work = (await run(engine, "email", MESSAGE, {"n": 1})).steps["work"]
+    assert work.error_code == "smtp_missing"
+    assert "TENUTO_SMTP_URL" in str(work.error)
+
+
+async def test_a_server_that_is_not_there_is_a_passing_fault(make_engine: MakeEngine) -> None:
+    engine = await make_engine(smtp_url="smtp://127.0.0.1:9", mail_from="us@example.org")
+    assert (await run(engine, "email", MESSAGE, {"n": 1})).steps["work"].error_class == "TRANSIENT"
+
+
+async def test_a_password_is_not_sent_in_the_open(make_engine: MakeEngine, mail: smtp.Mail) -> None:
+    engine = await make_engine(smtp_url=f"smtp://user:canary@127.0.0.1:{mail.port}", mail_from="us@example.org")
+    work = (await run(engine, "email", MESSAGE, {"n": 1})).steps["work"]
+    assert (work.error_class, work.error_code, mail.login) == ("NON_RETRYABLE", "smtp_plain", [])
+
+
+def authority(folder: Path) -> ssl.SSLContext:
+    """A server's certificate for 127.0.0.1, in `authority.pem` for clients to trust."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "authority.pem").write_bytes(certificate.public_bytes(pem))
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "authority.pem", folder / "key.pem")
+    return context
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_an_encrypted_server_is_trusted_by_its_certificate(
+    make_engine: MakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trusted: bool
+) -> None:
+    tls = authority(tmp_path)
+    if trusted:
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+    async with smtp.running(extensions=("AUTH PLAIN",), tls=tls) as mail:
+        engine = await make_engine(smtp_url=f"smtps://user:p%40ss@127.0.0.1:{mail.port}", mail_from="us@example.org")
+        work = (await run(engine, "email", MESSAGE, {"n": 1})).steps["work"]
+        assert (work.status, len(mail.taken), len(mail.login)) == (("succeeded", 1, 1) if trusted else ("failed", 0, 0))
