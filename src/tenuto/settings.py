@@ -71,6 +71,8 @@ class Settings:
     blobs_url: str = _setting("where artifacts are kept; a folder without one", "")
     planner_url: str = _setting("the planner of agent runs; rules without one", "")
     egress_allow: tuple[str, ...] = _setting("networks (CIDR) beside the public ones that handlers may call", ())
+    smtp_url: str = _setting("the mail server: smtp://user:password@host:587 or smtps://…", "", secret=True)
+    mail_from: str = _setting("who mail is from, unless a step says so", "")
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

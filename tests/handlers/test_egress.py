@@ -1,12 +1,14 @@
 """The egress guard: which addresses may be connected to, and that it is asked when a connection is made."""
 
 import ipaddress
+from pathlib import Path
 
 import pytest
 
 from tenuto.errors import InvalidInput, NonRetryableError
 from tenuto.handlers.egress import Egress
 from tenuto.handlers.settings import LOOPBACK, HandlerSettings
+from tenuto.settings import load
 from tests.servers.web import Web
 
 from .conftest import MakeEngine
@@ -96,17 +98,17 @@ def test_a_range_that_is_none_is_refused_at_once() -> None:
 
 
 def test_settings_come_from_the_environment() -> None:
-    settings = HandlerSettings.from_environment(
-        {
-            "TENUTO_EGRESS_ALLOW": "10.0.0.0/8, ::1/128",
-            "TENUTO_SMTP_URL": "smtp://user:canary@mail.example",
-            "TENUTO_MAIL_FROM": "us@example.org",
-            "TENUTO_SECRET_BANK_KEY": "canary",
-            "TENUTO_SECRET_BANK_KEY_HOSTS": "Bank.example",
-        }
-    )
+    variables = {
+        "TENUTO_EGRESS_ALLOW": "10.0.0.0/8, ::1/128",
+        "TENUTO_SMTP_URL": "smtp://user:canary@mail.example",
+        "TENUTO_MAIL_FROM": "us@example.org",
+        "TENUTO_SECRET_BANK_KEY": "canary",
+        "TENUTO_SECRET_BANK_KEY_HOSTS": "Bank.example",
+    }
+    settings = HandlerSettings.from_environment(variables)
     assert settings.egress_allow == ("10.0.0.0/8", "::1/128")
     assert settings.secret("bank-key", "bank.EXAMPLE") == "canary"
     assert settings.mail_from == "us@example.org"
+    assert HandlerSettings.from_settings(load(variables, Path("/dev/null")), variables) == settings
     assert "canary" not in repr(settings)
     assert "canary" not in repr(settings.secrets)

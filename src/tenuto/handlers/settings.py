@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from tenuto.errors import InvalidInput, NonRetryableError
+from tenuto.settings import Settings
 
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 _SECRET: Final = "TENUTO_SECRET_"  # noqa: S105  (the beginning of a variable's name)
@@ -54,6 +55,16 @@ class HandlerSettings:
             secrets=_secrets(given),
             smtp_url=given.get("TENUTO_SMTP_URL", ""),
             mail_from=given.get("TENUTO_MAIL_FROM", ""),
+        )
+
+    @classmethod
+    def from_settings(cls, settings: Settings, variables: Mapping[str, str] | None = None) -> Self:
+        """What is in force for a process; secrets come from the environment alone."""
+        return cls(
+            egress_allow=settings.egress_allow,
+            secrets=_secrets(os.environ if variables is None else variables),
+            smtp_url=settings.smtp_url,
+            mail_from=settings.mail_from,
         )
 
     def secret(self, name: str, host: str) -> str:
