@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from types import ModuleType
@@ -235,6 +236,15 @@ class Engine:
     ) -> Handle[Any]:
         """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
         return self.get(await self._submit(saga, input, idempotency_key, options, connection))
+
+    def inbox(self, consumer: str, message_id: str, connection: Any = None) -> AbstractAsyncContextManager[bool]:
+        """`async with engine.inbox("billing", message.id, connection) as first:` is true once for each message.
+
+        It is part of the transaction that the connection is in: what was met is remembered with what was done about it.
+        """
+        if not consumer or not message_id or consumer.startswith("tenuto."):
+            raise InvalidInput.at("", "id", "a consumer and a message have names, and `tenuto.` is the engine's own")
+        return self._runtime.inbox(consumer, message_id, connection)
 
     @overload
     async def start_many(

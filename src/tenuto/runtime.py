@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import count
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
@@ -275,6 +276,9 @@ class Runtime(Protocol):
     async def definitions(self) -> list[Published]: ...
 
     async def submit(self, submission: Submission) -> Submitted: ...
+
+    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        """Whether this consumer meets this id for the first time, as part of the caller's transaction."""
 
     async def tell(self, tenant: str | None, execution_id: str, fact: Fact) -> Answer:
         """Brings a fact to its execution, wherever that is, and waits for the verdict."""

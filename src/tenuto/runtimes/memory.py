@@ -68,7 +68,7 @@ class MemoryRuntime(Worker):
         self._in_order: list[Record] = []
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._lines: dict[tuple[str, str, str], deque[Record]] = {}
-        self._made: set[str] = set()
+        self._made: set[tuple[str, str]] = set()
         self._notices = _Notices(environment)
         self._awaited: dict[Record, None] = {}
         self._opened_at = 0
@@ -175,14 +175,14 @@ class MemoryRuntime(Worker):
         self.apply(record, f.HoldGranted(at=self._now(), amount=amount, admitted=admitted), RESUME)
 
     @asynccontextmanager
-    async def _once(self, key: str) -> AsyncIterator[bool]:
+    async def _inbox(self, key: tuple[str, str]) -> AsyncIterator[bool]:
         first = key not in self._made
         yield first
         self._made.add(key)
 
-    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        """There is no transaction to be part of: the key counts as used when the block ends well."""
-        return self._once(key)
+    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        """There is no transaction to be part of: the id counts as met when the block ends well."""
+        return self._inbox((consumer, id))
 
     @property
     def notices(self) -> Notices:

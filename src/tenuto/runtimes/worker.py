@@ -36,6 +36,7 @@ from .slots import HIGH, NORMAL, RESUME, UNDO, Lane
 ASYNC_SLOTS = 200
 THREADS = 32
 RANKS = {"high": HIGH, "normal": NORMAL}
+ONCE = "tenuto.once"
 
 Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
 Then: TypeAlias = Callable[[f.Answer], None]
@@ -191,7 +192,12 @@ class Worker(ABC):
         """What the lanes ask. Called while the worker is being made."""
 
     @abstractmethod
-    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]: ...
+    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        """Whether this consumer meets this id for the first time."""
+
+    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        """`ctx.once`: step keys are the ids of a consumer of our own."""
+        return self.inbox(ONCE, key, connection)
 
     def _finished(self, record: Record) -> None:
         """The execution came to its end, and that is kept."""

@@ -7,33 +7,30 @@ Executions that wait leave memory, and are claimed again, by whoever is first, w
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 import msgspec
 
 from tenuto.errors import (
-    ConcurrencyConflict,
     EngineClosed,
-    IdempotencyConflict,
     NotFound,
-    NotSupported,
     ResultTimeout,
     StorageError,
-    TenantLimit,
 )
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_answer, decode_entries, decode_fact, encode_answer, encode_entries, encode_fact
+from tenuto.kernel.decide import decide
 from tenuto.kernel.decide.attempts import holder_of
-from tenuto.kernel.definition import Definition, canonical, from_document
+from tenuto.kernel.definition import Definition, from_document
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
-from tenuto.projection import PRIORITIES, ReviewRow, TaskEnded, TaskRow, reviews, standing, tasks
+from tenuto.projection import ReviewRow, TaskEnded, TaskRow, reviews, standing, tasks
 from tenuto.runtime import (
     Environment,
     Filter,
@@ -51,6 +48,9 @@ from tenuto.runtimes.limits import LocalLimits
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.slots import RESUME
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, changed_plan, has_come
+from tenuto.storage.callers import Caller, caller_of, check_database
+from tenuto.storage.inbox import note_once
+from tenuto.storage.joining import find_existing, save_definition, start_within
 from tenuto.storage.store import (
     Append,
     Batch,
@@ -59,7 +59,6 @@ from tenuto.storage.store import (
     ExecutionRow,
     Mail,
     MailVerdict,
-    NewExecution,
     SessionRow,
     Store,
     Wanted,
@@ -78,14 +77,15 @@ from tenuto.view import ReviewRow as ReviewDocument
 
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
-from .once import once
 from .session import LEASE_MS, Session
+from .starting import definition_row, new_execution, refusal_of, replayed
 
 POLL_MS = 200
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 VERDICT_SECONDS = 30
+NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 REVIEWED = frozenset((ReviewOpened, ReviewResolved))
 
 
@@ -321,8 +321,9 @@ class DurableRuntime(Worker):
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
         self._later(lambda: void(self.apply(record, fact, RESUME)))
 
-    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        return once(key, connection)
+    @asynccontextmanager
+    async def inbox(self, consumer: str, id: str, connection: object) -> AsyncIterator[bool]:
+        yield await note_once(caller_of(connection), consumer, id, self._now())
 
     @property
     def notices(self) -> Notices:
@@ -338,21 +339,14 @@ class DurableRuntime(Worker):
         at = (program.name, program.version)
         if self._stored.get(at) == program.plan.hash:
             return
-        now = self._now()
-        row = DefinitionRow(
-            name=program.name,
-            version=program.version,
-            status="published",
-            hash=program.plan.hash,
-            document=canonical(program.plan.definition),
-            created_at=now,
-            published_at=now,
-        )
-        stored = await self._store.save_definition(row)
-        if stored.hash != program.plan.hash:
-            self._performers.pop(at, None)
-            raise changed_plan(program, msgspec.json.decode(stored.document))
+        stored = await self._store.save_definition(definition_row(program, self._now()))
+        self._check_stored(program, stored.hash, stored.document)
         self._stored[at] = stored.hash
+
+    def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
+        if hash != program.plan.hash:
+            self._performers.pop((program.name, program.version), None)
+            raise changed_plan(program, msgspec.json.decode(document))
 
     async def program(self, name: str, version: int | None) -> Program:
         with suppress(NotFound):
@@ -386,7 +380,7 @@ class DurableRuntime(Worker):
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()
         if submission.connection is not None:
-            raise NotSupported("starting in the caller's transaction is not built yet in this version")
+            return await self._submit_within(caller_of(submission.connection), submission)
         await self._ensure_stored(submission.program)
         program = submission.program
         performer = self._performer(program.name, program.version)
@@ -403,23 +397,7 @@ class DurableRuntime(Worker):
         settled: asyncio.Future[Fate] = self._loop.create_future()
         fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=owned)
         record.epoch = 1 if owned else 0  # what nobody owns is nobody's loss
-        start = NewExecution(
-            id=id,
-            tenant=submission.tenant,
-            definition=submission.program.name,
-            version=submission.program.version,
-            plan_hash=submission.program.plan.hash,
-            priority=PRIORITIES[submission.priority],
-            correlation_id=fact.correlation_id,
-            target_type=submission.target[0] if submission.target else "",
-            target_id=submission.target[1] if submission.target else "",
-            key=submission.idempotency_key,
-            request_hash=submission.digest,
-            concurrency_key=None if submission.concurrency_key is None else _line_of(submission),
-            reject_conflict=submission.on_conflict == "reject",
-            created_at=fact.at,
-            owner=self._session.id if owned else None,
-        )
+        start = new_execution(submission, fact, self._session.id if owned else None)
         decision = self._decide(record, fact)
         changed, record.state.changed = record.state.changed, []
         if owned:
@@ -440,17 +418,43 @@ class DurableRuntime(Worker):
             assert submission.idempotency_key is not None
             row = await self._store.by_key(submission.tenant, submission.idempotency_key)
             assert row is not None
-            if row.request_hash != submission.digest:
-                key = submission.idempotency_key
-                raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
-            return Submitted(row.id, created=False)
-        if fate == "conflict":
-            raise ConcurrencyConflict(
-                f"Another execution of {submission.program.name!r} holds the key {submission.concurrency_key!r}."
-            )
-        if fate == "tenant_limit":
-            raise TenantLimit(f"Tenant {submission.tenant!r} has as many executions in flight as it may.")
-        raise StorageError("this process lost its session while it started the execution", code="session_lost")
+            return replayed(submission, row.id, row.request_hash)
+        raise refusal_of(submission, fate)
+
+    async def _submit_within(self, caller: Caller, submission: Submission) -> Submitted:
+        """In the caller's transaction: nobody owns it, and any worker claims it when that is committed."""
+        assert self._loop is not None
+        await check_database(caller, self._session.id)
+        await self._ensure_stored_within(caller, submission.program)
+        id = self.environment.new_id()
+        refusal = await start_within(caller, self._unowned_start(id, submission))
+        if refusal == "duplicate_key":
+            assert submission.idempotency_key is not None
+            existing = await find_existing(caller, submission.tenant, submission.idempotency_key)
+            assert existing is not None
+            return replayed(submission, *existing)
+        if refusal is not None:
+            raise refusal_of(submission, refusal)
+        for seconds in NUDGE_SECONDS:
+            self._loop.call_later(seconds, self._poll.set)
+        return Submitted(id, created=True)
+
+    def _unowned_start(self, id: str, submission: Submission) -> Batch:
+        state = Execution(submission.program.plan)
+        fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=False)
+        decision = decide(state, fact, fact.at, 0)
+        batch = self._extra(state, decision.entries, state.changed, decision.answer) or Batch(session=None)
+        batch.starts = [new_execution(submission, fact, None)]
+        batch.standings = {id: standing(state, decision.entries, release=True)}
+        batch.appends = [Append(id, decision.entries[0].seq, len(decision.entries), encode_entries(decision.entries))]
+        return batch
+
+    async def _ensure_stored_within(self, caller: Caller, program: Program) -> None:
+        """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
+        if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == program.plan.hash:
+            await self._ensure_stored(program)
+            return
+        self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
@@ -726,11 +730,6 @@ def _unclaimed(performer: Performer, state: Execution) -> Activity:
 
 class _Moved(Exception):
     """The execution is no longer in this process's hands; ask the database."""
-
-
-def _line_of(submission: Submission) -> str:
-    """Where an execution queues: keys are each definition's own."""
-    return f"{submission.program.name}/{submission.concurrency_key}"
 
 
 def _wanted(wanted: Filter) -> Wanted:

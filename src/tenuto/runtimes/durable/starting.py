@@ -1,0 +1,65 @@
+"""From a submission to the rows that start it, and from a refusal to what the submitter is told."""
+
+from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, StorageError, TenantLimit, TenutoError
+from tenuto.kernel import facts as f
+from tenuto.kernel.definition import canonical
+from tenuto.program import Program
+from tenuto.projection import PRIORITIES
+from tenuto.runtime import Submission, Submitted
+from tenuto.storage.store import DefinitionRow, NewExecution
+
+from .committer import Fate
+
+
+def new_execution(submission: Submission, fact: f.Start, owner: str | None) -> NewExecution:
+    return NewExecution(
+        id=fact.execution,
+        tenant=submission.tenant,
+        definition=submission.program.name,
+        version=submission.program.version,
+        plan_hash=submission.program.plan.hash,
+        priority=PRIORITIES[submission.priority],
+        correlation_id=fact.correlation_id,
+        target_type=submission.target[0] if submission.target else "",
+        target_id=submission.target[1] if submission.target else "",
+        key=submission.idempotency_key,
+        request_hash=submission.digest,
+        concurrency_key=None if submission.concurrency_key is None else _line_of(submission),
+        reject_conflict=submission.on_conflict == "reject",
+        created_at=fact.at,
+        owner=owner,
+    )
+
+
+def _line_of(submission: Submission) -> str:
+    """Where an execution queues: keys are each definition's own."""
+    return f"{submission.program.name}/{submission.concurrency_key}"
+
+
+def definition_row(program: Program, now: int) -> DefinitionRow:
+    return DefinitionRow(
+        name=program.name,
+        version=program.version,
+        status="published",
+        hash=program.plan.hash,
+        document=canonical(program.plan.definition),
+        created_at=now,
+        published_at=now,
+    )
+
+
+def replayed(submission: Submission, id: str, request_hash: str) -> Submitted:
+    """The key was seen: the same request gives the same execution, another one is refused."""
+    if request_hash != submission.digest:
+        key = submission.idempotency_key
+        raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
+    return Submitted(id, created=False)
+
+
+def refusal_of(submission: Submission, fate: Fate) -> TenutoError:
+    if fate == "conflict":
+        name, key = submission.program.name, submission.concurrency_key
+        return ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
+    if fate == "tenant_limit":
+        return TenantLimit(f"Tenant {submission.tenant!r} has as many executions in flight as it may.")
+    return StorageError("this process lost its session while it started the execution", code="session_lost")

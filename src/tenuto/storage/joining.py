@@ -1,0 +1,105 @@
+"""Starting an execution in a caller's transaction: its row, its first events and all that follows from them.
+
+Nobody owns such an execution, and it is due at once: whoever looks first after the caller's commit claims it. Until
+then nobody sees it, and if the caller rolls back it was never there.
+
+Locks are taken in the order in which commits take them (concurrency key, tenant's limit, idempotency key), so that the
+two cannot wait for one another. They are held until the caller's transaction ends, as all locks are.
+"""
+
+from typing import NamedTuple
+
+from tenuto.kernel.codec import encode_fact
+from tenuto.kernel.facts import Admitted
+from tenuto.projection import OutboxRow, ReviewRow, TaskRow
+
+from .callers import Caller, savepoint
+from .rows import EXECUTION_COLUMNS, execution_values, insert, values_of
+from .store import Append, Batch, DefinitionRow, NewExecution, Refusal
+
+_EXECUTION = insert("executions", EXECUTION_COLUMNS, ignore=True)
+_EVENTS = insert("events", Append.__struct_fields__)
+_REVIEW = insert("reviews", ReviewRow.__struct_fields__)
+_TASK = insert("tasks", TaskRow.__struct_fields__)
+_MESSAGE = insert("outbox", OutboxRow.__struct_fields__)
+_MAIL = insert("mailbox", ("id", "execution", "body", "received_at"))
+_ADMISSION = insert("admissions", ("tenant", "key", "execution"))
+_DEFINITION = insert("definitions", DefinitionRow.__struct_fields__, ignore=True)
+
+
+class Existing(NamedTuple):
+    """The execution that a key was used for."""
+
+    id: str
+    request_hash: str
+
+
+class _Refused(Exception):
+    def __init__(self, why: Refusal) -> None:
+        self.why = why
+
+
+async def start_within(caller: Caller, batch: Batch) -> Refusal | None:
+    """Writes the one execution that the batch starts. If it may not be started it says why, and nothing is written."""
+    (start,) = batch.starts
+    try:
+        async with savepoint(caller):
+            await _check(caller, start)
+            await _write(caller, batch, start)
+    except _Refused as refused:
+        return refused.why
+    return None
+
+
+async def find_existing(caller: Caller, tenant: str, key: str) -> Existing | None:
+    query = "SELECT id, request_hash FROM executions WHERE tenant = $1 AND key = $2"
+    rows = await caller.fetch(query, tenant, key)
+    return Existing(*rows[0]) if rows else None
+
+
+async def save_definition(caller: Caller, row: DefinitionRow) -> tuple[str, bytes]:
+    """The hash and the document that are stored under this name and version: these ones, unless they were taken."""
+    await caller.change(_DEFINITION, *values_of(row))
+    query = "SELECT hash, document FROM definitions WHERE name = $1 AND version = $2"
+    ((hash, document),) = await caller.fetch(query, row.name, row.version)
+    return hash, bytes(document)
+
+
+async def _check(caller: Caller, start: NewExecution) -> None:
+    if start.key is not None and await find_existing(caller, start.tenant, start.key) is not None:
+        raise _Refused("duplicate_key")
+    if start.concurrency_key is not None:
+        if caller.dialect == "postgres":
+            lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))::text"
+            await caller.fetch(lock, f"{start.tenant}\n{start.concurrency_key}")
+        query = "SELECT 1 FROM admissions WHERE tenant = $1 AND key = $2 LIMIT 1"
+        if start.reject_conflict and await caller.fetch(query, start.tenant, start.concurrency_key):
+            raise _Refused("conflict")
+    query = "UPDATE tenant_limits SET in_flight = in_flight + 1 WHERE tenant = $1 AND in_flight < max_in_flight"
+    limited = "SELECT 1 FROM tenant_limits WHERE tenant = $1"
+    if not await caller.change(query, start.tenant) and await caller.fetch(limited, start.tenant):
+        raise _Refused("tenant_limit")
+
+
+async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:
+    if not await caller.change(_EXECUTION, *execution_values(start, batch.standings[start.id])):
+        raise _Refused("duplicate_key")  # of a transaction that was open when we looked, and is committed now
+    for append in batch.appends:
+        await caller.change(_EVENTS, *values_of(append))
+    if batch.standings[start.id].admission == "request":
+        await _queue_up(caller, start)
+    for statement, rows in ((_REVIEW, batch.reviews), (_TASK, batch.tasks), (_MESSAGE, batch.outbox)):
+        for row in rows:
+            await caller.change(statement, *values_of(row))
+
+
+async def _queue_up(caller: Caller, start: NewExecution) -> None:
+    """Who stands first for a key is told so by mail. If that is another one, he was told before."""
+    await caller.change(_ADMISSION, start.tenant, start.concurrency_key, start.id)
+    query = "SELECT execution FROM admissions WHERE tenant = $1 AND key = $2 ORDER BY position LIMIT 1"
+    ((first,),) = await caller.fetch(query, start.tenant, start.concurrency_key)
+    if first == start.id:
+        assert start.concurrency_key is not None
+        fact = encode_fact(Admitted(at=start.created_at, key=start.concurrency_key))
+        await caller.change(_MAIL, f"admit:{start.id}:1", start.id, fact, start.created_at)
+        await caller.change("UPDATE executions SET wake_at = $2 WHERE id = $1", start.id, start.created_at)
