@@ -21,6 +21,7 @@ from tenuto.projection import ReviewRow, Standing
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .postgres_tasks import PostgresTasks
+from .rows import execution_values, values_of
 from .store import (
     Batch,
     Claim,
@@ -190,7 +191,7 @@ class PostgresStore:
         row = await self._committer.fetchrow(
             _COMMIT,
             session,
-            *_columns([_execution(start, batch.standings[start.id]) for start in starts], 23),
+            *_columns([execution_values(start, batch.standings[start.id]) for start in starts], 23),
             *_columns([_move(standing) for standing in moves], 10),
             *_columns([(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], 5),
             limited,
@@ -248,32 +249,32 @@ class PostgresStore:
             "INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, "
             "error_summary, attempts, opened_at, due_at) "
             "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-            [_values(review) for review in batch.reviews if review.execution not in refused],
+            [values_of(review) for review in batch.reviews if review.execution not in refused],
         )
         await connection.executemany(
             "UPDATE reviews SET resolution = $2, resolved_by = $3, resolved_at = $4 WHERE id = $1",
-            [_values(closed) for closed in batch.closed],
+            [values_of(closed) for closed in batch.closed],
         )
         await connection.executemany(
-            "UPDATE mailbox SET verdict = $2 WHERE id = $1", [_values(mail) for mail in batch.mail]
+            "UPDATE mailbox SET verdict = $2 WHERE id = $1", [values_of(mail) for mail in batch.mail]
         )
         await connection.executemany(
             "INSERT INTO snapshots (execution, seq, body) VALUES ($1, $2, $3) "
             "ON CONFLICT (execution) DO UPDATE SET seq = excluded.seq, body = excluded.body",
-            [_values(snapshot) for snapshot in batch.snapshots],
+            [values_of(snapshot) for snapshot in batch.snapshots],
         )
         await connection.executemany(
             "INSERT INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, created_at) "
             "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING",
-            [_values(task) for task in batch.tasks if task.execution not in refused],
+            [values_of(task) for task in batch.tasks if task.execution not in refused],
         )
         await connection.executemany(
             "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
-            sorted(_values(ended) for ended in batch.tasks_ended),  # in this order, so that nobody waits in a circle
+            sorted(values_of(ended) for ended in batch.tasks_ended),  # in this order, so that nobody waits in a circle
         )
         await connection.executemany(
             "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
-            [_values(message) for message in batch.outbox if message.execution not in refused],
+            [values_of(message) for message in batch.outbox if message.execution not in refused],
         )
 
     async def _admissions(self, standing: Standing, start: NewExecution | None) -> None:
@@ -471,7 +472,7 @@ class PostgresStore:
         marks = ", ".join(f"${n + 1}" for n in range(len(row.__struct_fields__)))
         query = f"INSERT INTO definitions ({queries.DEFINITION_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING"
         async with translated():
-            await self._pool.execute(query, *_values(row))
+            await self._pool.execute(query, *values_of(row))
             stored = await self.definition(row.name, row.version)
             assert stored is not None
             return stored
@@ -554,15 +555,6 @@ def _is_plain(batch: Batch) -> bool:
     return not (rare or batch.outbox or any(standing.admission for standing in batch.standings.values()))
 
 
-def _execution(start: NewExecution, standing: Standing) -> tuple[object, ...]:
-    return (
-        start.id, start.tenant, start.definition, start.version, start.plan_hash, standing.status, standing.run,
-        standing.seq, 1, None if standing.release else start.owner, standing.wake_at, start.priority,
-        start.correlation_id, start.target_type, start.target_id, start.key, start.concurrency_key, start.request_hash,
-        standing.cancel_requested, standing.error_class, standing.parked, start.created_at, standing.ended_at,
-    )  # fmt: skip
-
-
 def _move(standing: Standing) -> tuple[object, ...]:
     return (
         standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
@@ -572,10 +564,6 @@ def _move(standing: Standing) -> tuple[object, ...]:
 
 def _columns(rows: list[tuple[object, ...]], width: int) -> list[list[object]]:
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
-
-
-def _values(row: Any) -> tuple[object, ...]:
-    return tuple(getattr(row, name) for name in row.__struct_fields__)
 
 
 async def _end_sessions(connection: Any, where: str, *values: object) -> int:

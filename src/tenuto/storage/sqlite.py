@@ -23,6 +23,7 @@ from tenuto.projection import ReviewRow, Standing
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .rows import execution_values, values_of
 from .sqlite_tasks import SqliteTasks
 from .store import (
     Batch,
@@ -180,7 +181,7 @@ class SqliteStore:
             refused = self._refusals(batch.starts, limited=bool(limited))
             starts = [start for start in batch.starts if start.id not in refused]
             if starts:
-                connection.execute(_STARTS, (_json([_execution(s, batch.standings[s.id]) for s in starts]),))
+                connection.execute(_STARTS, (_json([execution_values(s, batch.standings[s.id]) for s in starts]),))
             started = {start.id for start in starts}
             moves = [m for m in batch.standings.values() if m.id not in started and m.id not in refused]
             if moves:
@@ -561,15 +562,6 @@ def _json(rows: list[Any]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-def _execution(start: NewExecution, standing: Standing) -> tuple[Any, ...]:
-    return (
-        start.id, start.tenant, start.definition, start.version, start.plan_hash, standing.status, standing.run,
-        standing.seq, 1, None if standing.release else start.owner, standing.wake_at, start.priority,
-        start.correlation_id, start.target_type, start.target_id, start.key, start.concurrency_key, start.request_hash,
-        standing.cancel_requested, standing.error_class, standing.parked, start.created_at, standing.ended_at,
-    )  # fmt: skip
-
-
 def _move(standing: Standing) -> tuple[Any, ...]:
     return (
         standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
@@ -584,10 +576,6 @@ def row_of(kind: type[T], values: Sequence[Any]) -> T:
     if "cancel_requested" in named:
         named["cancel_requested"] = bool(named["cancel_requested"])
     return kind(**named)
-
-
-def values_of(row: Any) -> tuple[Any, ...]:
-    return tuple(getattr(row, name) for name in row.__struct_fields__)
 
 
 @contextmanager
