@@ -534,7 +534,7 @@ class PostgresStore:
             f"VALUES ($1, $2, $3, $4, $5, {NOW}) ON CONFLICT DO NOTHING"
         )
         async with translated():
-            await self._pool.execute(query, *_values(notice)[:5])
+            await self._pool.execute(query, *values_of(notice)[:5])
         stored = await self.notice(notice.key)
         assert stored is not None
         return stored
