@@ -5,6 +5,7 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
@@ -12,6 +13,8 @@ from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 import msgspec
 from msgspec import Raw
 
+from .access.keys import Keyring
+from .access.scope import Scope
 from .authoring.decorators import Saga
 from .authoring.document import read_document
 from .authoring.gather import saga_name
@@ -21,7 +24,7 @@ from .authoring.programs import bind_handler, compile_document, compile_sagas, h
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
 from .durations import Duration, milliseconds
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
-from .handle import Batch, Handle, Link, Scope, check_one_of, check_word
+from .handle import Batch, Handle, Link, check_one_of, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .kernel import facts as f
@@ -31,14 +34,17 @@ from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
 from .kernel.state import ExecutionStatus
+from .listing import Listing
 from .observation import Announcer, SagaEvents
 from .program import Handler
 from .results import SagaResult
-from .runtime import Clock, Environment, Filter, Page, Runtime, Submission, execution_summary
+from .runtime import Clock, Environment, Filter, Page, Runtime, Submission, Submitted, execution_summary
 from .runtimes.durable import DatabaseClock, DurableRuntime
 from .runtimes.memory import MemoryRuntime
 from .runtimes.worker import ASYNC_SLOTS, THREADS
+from .settings import FourEyes, Settings
 from .storage import make_store
+from .storage.registry import Registry
 from .values import encode
 from .view import DeadLetterRow, ExecutionSummary, ReviewRow, WorkerRow
 from .view import blocked as why_blocked
@@ -158,10 +164,12 @@ class Engine:
 
     async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
         """Reads a JSON definition, checks it, and publishes it."""
+        self._scope.require("definitions:write")
         await self._runtime.publish(compile_document(read_document(document), self._handlers))
 
     async def definitions(self, *, name: str | None = None) -> AsyncIterator[DefinitionDocument]:
         """What is registered or published, each with the canonical document of its plan."""
+        self._scope.require("definitions:read")
         for found in await self._runtime.definitions():
             definition = found.definition
             if name in (None, definition.name):
@@ -202,7 +210,7 @@ class Engine:
         **options: Unpack[StartOptions],
     ) -> SagaResult[Any]:
         """Starts an execution and waits until it has settled: it is over, or waits for a person."""
-        id = await self._submit(saga, input, idempotency_key, options)
+        id = (await self._submit(saga, input, idempotency_key, options)).execution_id
         return SagaResult(await self._runtime.wait(None, id, "settled", None))
 
     @overload
@@ -235,7 +243,8 @@ class Engine:
         **options: Unpack[StartOptions],
     ) -> Handle[Any]:
         """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
-        return self.get(await self._submit(saga, input, idempotency_key, options, connection))
+        submitted = await self._submit(saga, input, idempotency_key, options, connection)
+        return Handle(self._link, submitted.execution_id, created=submitted.created)
 
     def inbox(self, consumer: str, message_id: str, connection: Any = None) -> AbstractAsyncContextManager[bool]:
         """`async with engine.inbox("billing", message.id, connection) as first:` is true once for each message.
@@ -280,14 +289,16 @@ class Engine:
         options["correlation_id"] = id
         started: list[str] = []
         for item in items:
-            started.append(await self._submit(saga, item, None if key is None else key(item), options))
+            submitted = await self._submit(saga, item, None if key is None else key(item), options)
+            started.append(submitted.execution_id)
             if len(started) % BREATH == 0:
                 await asyncio.sleep(0)
         return Batch(self._link, id, started)
 
     async def _submit(
         self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
-    ) -> str:
+    ) -> Submitted:
+        self._scope.require("executions:start")
         runtime = self._runtime
         version = options.get("version")
         program = await runtime.program(saga_name(saga), version)
@@ -304,7 +315,7 @@ class Engine:
         if concurrency_key is None and plan.concurrency_key is not None:
             concurrency_key = _concurrency_key(plan, given.input, variables)
         digest = "" if key is None else _digest(program.name, version, given.input, target, variables)
-        submitted = await runtime.submit(
+        return await runtime.submit(
             Submission(
                 program=program,
                 tenant=tenant,
@@ -324,7 +335,6 @@ class Engine:
                 connection=connection,
             )
         )
-        return submitted.execution_id
 
     def _tenant(self, asked: str | None) -> str:
         own = self._scope.tenant
@@ -348,6 +358,7 @@ class Engine:
         since: datetime | None = None,
     ) -> AsyncIterator[Handle[Any]]:
         """The executions that fit, oldest first."""
+        self._scope.require("executions:read")
         wanted = Filter(
             tenant=self._scope.tenant,
             status=status,
@@ -376,6 +387,7 @@ class Engine:
         `blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
         and otherwise started before it.
         """
+        self._scope.require("executions:read")
         wanted = Filter(
             tenant=self._scope.tenant,
             status=status,
@@ -398,6 +410,7 @@ class Engine:
 
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, and what each has in hand."""
+        self._scope.require("executions:read")
         return await self._runtime.workers()
 
     async def count(
@@ -408,6 +421,7 @@ class Engine:
         correlation_id: str | None = None,
     ) -> Mapping[str, int]:
         """How many executions there are, by status or by definition."""
+        self._scope.require("executions:read")
         wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
         return await self._runtime.count(wanted, group_by)
 
@@ -415,6 +429,7 @@ class Engine:
         self, *, kind: ReviewKind | None = None, definition: str | None = None
     ) -> AsyncIterator[ReviewRow]:
         """What waits for a person, dead letters apart."""
+        self._scope.require("reviews:read")
         wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition)
         async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
             yield row
@@ -423,6 +438,7 @@ class Engine:
         self, *, definition: str | None = None, error_class: ErrorClass | None = None
     ) -> AsyncIterator[DeadLetterRow]:
         """What failed for good and has not been looked at: one dead letter per failed execution."""
+        self._scope.require("dlq:read")
         wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
         async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
             yield row
@@ -438,14 +454,23 @@ class Engine:
         if not execution_id:
             raise NotFound(f"There is no review {review_id!r}.")
         link = self._link
+        if not (link.scope.permits("approvals:write") or link.scope.permits("dlq:write")):
+            link.scope.require("approvals:write")
         reading = await link.read(execution_id)
         review = reading.state.reviews.get(review_id)
+        if review is not None:
+            link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
         if review is not None and review.kind == "dead_letter" and resolution == "retry":
-            await self.get(execution_id).retry(reason=reason, again=again)
+            await link.check_repetition(reading, review.path, again=again)
+            fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason, again=again)
+            await link.command(execution_id, fact)
             return
         given = NULL if result is None else encode(result, where="result")
         if review is not None:
+            link.check_decider(reading, review)
             check_word(reading, review, resolution, given)
+            if again or resolution == "retry":
+                await link.check_repetition(reading, review.path, again=again)
         fact = f.Decide(
             at=link.now,
             actor=self._scope.actor,
@@ -462,19 +487,47 @@ class Engine:
 
         Waiting for it spends neither an attempt nor its timeout. Setting neither lifts the limit.
         """
+        self._scope.require("limits:write")
         if concurrency is not None and concurrency < 1:
             raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
         await self._runtime.limit(name, rate=None if rate is None else _rate(rate), concurrency=concurrency)
 
-    def scoped(self, *, tenant: str, actor: str, roles: Iterable[str] = ()) -> Self:
-        """The same engine for one tenant and in one person's name: what is another tenant's is not found."""
+    def scoped(
+        self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()
+    ) -> Self:
+        """The same engine for one tenant and in one person's name: what is another tenant's is not found.
+
+        With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
+        """
         other = copy.copy(self)
-        other._scope = Scope(tenant, actor, frozenset(roles))
+        permitted = None if roles is None else frozenset(roles)
+        other._scope = Scope(tenant, actor, permitted, frozenset(four_eyes))
         return other
 
-    def asgi(self) -> Any:
-        """The HTTP service, for mounting in another application."""
-        raise NotSupported("The HTTP service is not built yet in this version.")
+    def asgi(self, settings: Settings | None = None) -> Any:
+        """The HTTP service, for mounting in another application. Without settings it reads the environment's."""
+        return import_module("tenuto.service.app").create_app(self, settings)
+
+    @property
+    def scope(self) -> Scope:
+        """In whose name this engine acts."""
+        return self._scope
+
+    @property
+    def registry(self) -> Registry:
+        """What is kept beside the executions: API keys, the audit, answers to repeated requests."""
+        return self._runtime.registry
+
+    @property
+    def keys(self) -> Keyring:
+        """The API keys of the HTTP service."""
+        self._scope.require("keys:write")
+        return Keyring(self._runtime.registry, self._environment.now_ms)
+
+    @property
+    def listing(self) -> Listing:
+        """Lists a page at a time, with cursors."""
+        return Listing(self._link)
 
     @property
     def _link(self) -> Link:

@@ -6,10 +6,13 @@ from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 import msgspec
 from msgspec import Raw
 
+from .access.confirmation import confirm
+from .access.permission import Permission
+from .access.scope import Scope
 from .authoring.markers import StepRef
 from .context import step_name
 from .durations import Duration, milliseconds
-from .errors import InvalidInput, InvalidTransition, NotFound, PayloadError, ResultTimeout, StepError
+from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, ResultTimeout, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
 from .kernel.definition import CancelMode, ErrorClass, Step
@@ -21,20 +24,13 @@ from .redaction import bounded
 from .results import Progress, SagaResult
 from .runtime import Environment, Filter, Reading, Runtime, Until
 from .runtimes.perform import Parked, answered, failed
+from .settings import FourEyes
 from .values import encode
 from .view import AttemptRow, ExecutionDocument, attempt_rows, execution_document, find_path
 
 O_co = TypeVar("O_co", covariant=True)
 
 Answered = Literal["applied", "duplicate", "stale_attempt", "stale_lease", "terminal", "unknown"]
-
-
-class Scope(NamedTuple):
-    """Whose executions are seen, and in whose name things are done. A tenant of None sees all."""
-
-    tenant: str | None = None
-    actor: str | None = None
-    roles: frozenset[str] = frozenset()
 
 
 class Link(NamedTuple):
@@ -60,6 +56,23 @@ class Link(NamedTuple):
     async def read(self, execution_id: str) -> Reading:
         return await self.runtime.read(self.scope.tenant, execution_id)
 
+    async def check_repetition(self, reading: Reading, path: str | None, *, again: bool) -> None:
+        """Making an effect anew, and trying again what is not safe to try again, are for few, and for two of them."""
+        step = find_step(reading.state, path) if path is not None else None
+        unsafe = step is not None and step.node.step.safety == "NOT_SAFE_TO_RETRY"
+        if not again and not unsafe:
+            return
+        self.scope.require("effects:again")
+        kind: FourEyes = "again" if again else "unsafe_retry"
+        run = str(reading.state.run)
+        await confirm(self.runtime.registry, self.scope, self.now, kind, reading.state.id, path or "", run)
+
+    def check_decider(self, reading: Reading, review: Review) -> None:
+        scope = self.scope
+        scope.require_for_review(review.permission)
+        if "approvals" in scope.four_eyes and reading.history[0].actor == scope.actor:
+            raise NotPermitted("Whoever started an execution does not decide about it.", code="four_eyes")
+
 
 def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
     message = f"{answer.message[:1].upper()}{answer.message[1:]}."
@@ -80,11 +93,15 @@ def step_text(step: StepRef) -> str:
 
 
 class Handle(Generic[O_co]):
-    """One execution, by its id. Making one asks nobody: what is not there is found out by the first question."""
+    """One execution, by its id. Making one asks nobody: what is not there is found out by the first question.
 
-    def __init__(self, link: Link, id: str) -> None:
+    `created` is False where `start` found that its key had started the execution before.
+    """
+
+    def __init__(self, link: Link, id: str, *, created: bool = True) -> None:
         self._link = link
         self.id = id
+        self.created = created
 
     # Asking
 
@@ -98,6 +115,7 @@ class Handle(Generic[O_co]):
         patience = None if timeout is None else milliseconds(timeout)
         check_one_of(return_when, Until, "/return_when")
         link = self._link
+        link.scope.require("executions:read")
         return SagaResult(await link.runtime.wait(link.scope.tenant, self.id, return_when, patience))
 
     async def output(self, *, timeout: Duration | None = None) -> O_co:  # noqa: ASYNC109  (as above)
@@ -106,12 +124,14 @@ class Handle(Generic[O_co]):
 
     async def status(self) -> ExecutionDocument:
         """Where it stands, and why it is blocked if it is: the fields of `GET /v1/executions/{id}`."""
+        self._link.scope.require("executions:read")
         reading = await self._link.read(self.id)
         key = reading.idempotency_key
         return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
 
     async def history(self) -> list[AttemptRow]:
         """All attempts so far."""
+        self._link.scope.require("executions:read")
         reading = await self._link.read(self.id)
         return attempt_rows(reading.state, reading.history)
 
@@ -133,7 +153,16 @@ class Handle(Generic[O_co]):
 
     async def retry(self, *, from_step: StepRef | None = None, again: bool = False, reason: str) -> None:
         """Opens the next run of a failed execution. `again` makes completed effects once more, under new keys."""
+        link = self._link
+        link.scope.require("executions:write")
         start = None if from_step is None else step_text(from_step)
+        if link.scope.roles is not None:
+            reading = await link.read(self.id)
+            failure = reading.state.failure
+            path = (
+                find_path(reading.state, start) if start is not None else failure.path if failure is not None else None
+            )
+            await link.check_repetition(reading, path, again=again)
         await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
@@ -147,6 +176,7 @@ class Handle(Generic[O_co]):
     async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:
         """A message for a step that waits for it, now or later. The same `id` twice is one message."""
         link = self._link
+        link.scope.require("executions:write")
         raw = encode(payload, where=f"signal {name!r}")
         check_signal((await link.read(self.id)).program, name, raw)
         id = id or link.environment.new_id()
@@ -154,8 +184,9 @@ class Handle(Generic[O_co]):
 
     async def acknowledge(self, step: StepRef, *, attempt: int, lease: str, workspace: str = "") -> Answered:
         """Whoever works on a callback step has taken it up. Says whether that changed anything, and if not why."""
-        ref = await self._ref(step, attempt)
         link = self._link
+        link.scope.require("callbacks:write")
+        ref = await self._ref(step, attempt)
         fact = f.Acked(at=link.now, actor=self._actor, ref=ref, lease=lease, workspace=workspace)
         return _answered(await link.tell(self.id, fact))
 
@@ -173,8 +204,9 @@ class Handle(Generic[O_co]):
     ) -> Answered:
         """What came of a callback step. Says whether that changed anything, and if not why."""
         check_one_of(error_class, ErrorClass, "/error_class")
-        ref = await self._ref(step, attempt)
         link = self._link
+        link.scope.require("callbacks:write")
+        ref = await self._ref(step, attempt)
         found = find_step((await link.read(self.id)).state, ref.path)
         if error is None:
             schema = found.node.step.output_schema if found is not None else None
@@ -193,27 +225,22 @@ class Handle(Generic[O_co]):
     def _actor(self) -> str | None:
         return self._link.scope.actor
 
-    async def _command(self, fact: f.Fact) -> None:
+    async def _command(self, fact: f.Fact, permission: Permission = "executions:write") -> None:
+        self._link.scope.require(permission)
         await self._link.command(self.id, fact)
 
     async def _decide(self, step: StepRef, resolution: Resolution, comment: str, data: object) -> None:
         link = self._link
+        link.scope.require("approvals:write")
         reading = await link.read(self.id)
         path = _path_under_review(reading.state, step_text(step))
         result = NULL if data is None else encode(data, where="data")
         review = next((review for review in reading.state.reviews.values() if review.path == path), None)
         if review is not None:
+            link.check_decider(reading, review)
             check_word(reading, review, resolution, result)
-        await self._command(
-            f.Decide(
-                at=link.now,
-                actor=self._actor,
-                resolution=resolution,
-                path=path,
-                reason=comment,
-                result=result,
-            )
-        )
+        fact = f.Decide(at=link.now, actor=self._actor, resolution=resolution, path=path, reason=comment, result=result)
+        await self._command(fact, "approvals:write")
 
     async def _ref(self, step: StepRef, attempt: int) -> Ref:
         name = step_text(step)
@@ -316,6 +343,7 @@ class Batch(Generic[O_co]):
 
     async def _count(self) -> Progress:
         link = self._link
+        link.scope.require("executions:read")
         wanted = Filter(tenant=link.scope.tenant, correlation_id=self.id)
         counts = await link.runtime.count(wanted, "status")
         return Progress(

@@ -3,11 +3,12 @@
 Everything here is derived from entries and the state they lead to, and is written in the transaction that records them.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
+from .kernel import events as e
 from .kernel.address import Phase, Ref
 from .kernel.decide.attempts import holder_of
 from .kernel.effects import DispatchAttempt, RunAttempt
@@ -89,6 +90,18 @@ class OutboxRow(Struct, frozen=True):
     created_at: int
 
 
+class AuditRow(Struct, frozen=True, kw_only=True):
+    """What somebody did, and to what."""
+
+    tenant: str
+    at: int
+    actor: str
+    action: str
+    object_type: str
+    object_id: str
+    reason: str = ""
+
+
 def standing(state: Execution, entries: Sequence[Entry], *, release: bool) -> Standing:
     status = state.status
     ended = status in TERMINAL
@@ -167,3 +180,56 @@ def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | Tas
                 )
         elif effect is None:
             yield TaskEnded(state.id, *key.parts)
+
+
+def audit(state: Execution, entries: Sequence[Entry], started_by: str | None) -> list[AuditRow]:
+    """What people did and what was undone; how an execution began and ended, if somebody started it in a name."""
+    rows: list[AuditRow] = []
+    for entry in entries:
+        tell = _AUDITED.get(type(entry.event))
+        if tell is None:
+            continue
+        told = tell(entry.event)
+        if (told.when == "named" and entry.actor is None) or (told.when == "started" and started_by is None):
+            continue
+        rows.append(
+            AuditRow(
+                tenant=state.tenant,
+                at=entry.at,
+                actor=entry.actor or "system",
+                action=told.action,
+                object_type="review" if told.review else "execution",
+                object_id=told.review or state.id,
+                reason=told.reason,
+            )
+        )
+    return rows
+
+
+def execution_of(row: AuditRow) -> str:
+    """The execution that the row came with. A review's id begins with its execution's."""
+    return row.object_id.rpartition(".")[0] if row.object_type == "review" else row.object_id
+
+
+class _Told(NamedTuple):
+    action: str
+    reason: str = ""
+    review: str = ""
+    when: Literal["always", "named", "started"] = "always"
+
+
+_AUDITED: dict[type, Callable[[Any], _Told]] = {
+    e.ExecutionStarted: lambda event: _Told("execution.started", when="started"),
+    e.ExecutionFinished: lambda event: _Told(f"execution.{event.status}", when="started"),
+    e.RunOpened: lambda event: _Told("execution.retried", event.reason),
+    e.Paused: lambda event: _Told("execution.paused", event.reason),
+    e.Resumed: lambda event: _Told("execution.resumed"),
+    e.CancelRequested: lambda event: _Told("execution.cancel_requested", event.reason),
+    e.ReviewResolved: lambda event: _Told(f"review.{event.resolution}", event.reason, review=event.id),
+    e.CompensationStarted: lambda event: _Told("compensation.started", event.cause),
+    e.CompensationStopped: lambda event: _Told("compensation.stopped", event.reason),
+    e.SignalKept: lambda event: _Told("execution.signaled", event.name, when="named"),
+    e.WaitEnded: lambda event: _Told("execution.signaled", event.by, when="named"),
+}
+AUDITED = frozenset(_AUDITED)
+"""Events of other types never make rows of the audit."""

@@ -27,6 +27,7 @@ from .kernel.evolve import fold
 from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
+from .storage.registry import Registry
 from .storage.store import Notice as Notice
 from .view import (
     NOTHING_UNDER_WAY,
@@ -255,6 +256,10 @@ class Runtime(Protocol):
 
     @property
     def notices(self) -> Notices: ...
+
+    @property
+    def registry(self) -> Registry:
+        """What a service keeps beside the executions: keys, the audit, answers."""
 
     async def open(self) -> None: ...
 

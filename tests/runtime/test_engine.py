@@ -75,11 +75,6 @@ async def test_an_engine_is_used_inside_its_block() -> None:
         await engine.execute(Billing, Bill(1))
 
 
-def test_the_service_is_not_built_yet() -> None:
-    with pytest.raises(NotSupported):
-        Engine().asgi()
-
-
 # -- Definitions -------------------------------------------------------------------------------------------------------
 
 

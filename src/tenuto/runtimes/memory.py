@@ -18,6 +18,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.program import Program
+from tenuto.projection import audit
 from tenuto.runtime import (
     Environment,
     Filter,
@@ -32,6 +33,8 @@ from tenuto.runtime import (
     Summary,
     Until,
 )
+from tenuto.storage.memory import MemoryRegistry
+from tenuto.storage.registry import Registry
 from tenuto.view import (
     DeadLetterRow,
     ReviewRow,
@@ -71,11 +74,19 @@ class MemoryRuntime(Worker):
         self._made: set[tuple[str, str]] = set()
         self._notices = _Notices(environment)
         self._awaited: dict[Record, None] = {}
+        self._registry: MemoryRegistry | None = None
         self._opened_at = 0
 
     def _make_limits(self) -> LocalLimits:
         self._named_limits = LocalLimits(self.environment.clock, self._pump)
         return self._named_limits
+
+    @property
+    def registry(self) -> Registry:
+        """Made when it is first asked for; what happened before that nobody audited."""
+        if self._registry is None:
+            self._registry = MemoryRegistry()
+        return self._registry
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
@@ -149,6 +160,9 @@ class MemoryRuntime(Worker):
         state = record.state
         decision = self._decide(record, fact)
         if decision.entries:
+            if self._registry is not None:
+                for row in audit(state, decision.entries, record.history[0].actor):
+                    self._registry.note_now(row)
             changed, state.changed = state.changed, []
             self._act(record, decision.entries, changed, rank)
         if state.timers or record.wake_at is not None:

@@ -5,6 +5,7 @@ is a single statement, and therefore a single round trip: it locks the session's
 """
 
 import asyncio
+import copy
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,11 +17,12 @@ import asyncpg
 from tenuto.errors import StorageError
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.facts import Admitted
-from tenuto.projection import ReviewRow, Standing
+from tenuto.projection import AuditRow, ReviewRow, Standing, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .postgres_tasks import PostgresTasks
+from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .store import (
     Batch,
@@ -84,6 +86,47 @@ written AS (
 SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
     ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved"""
 
+# The same, when somebody did something that is written into the audit.
+_NOTED = ", ".join(AuditRow.__struct_fields__)
+_COMMIT_AUDITED = _COMMIT.replace(
+    f"SELECT {NOW} AS now",
+    f""", noted AS (
+    INSERT INTO audit ({_NOTED})
+    SELECT {", ".join(f"n.{name}" for name in AuditRow.__struct_fields__)}
+    FROM lease, unnest($41::text[], $42::bigint[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[],
+        $48::text[], $49::text[]) WITH ORDINALITY AS n ({_NOTED}, execution, needs, position)
+    WHERE CASE n.needs WHEN 'start' THEN n.execution IN (SELECT id FROM new)
+        WHEN 'move' THEN n.execution IN (SELECT id FROM moved) ELSE true END
+    ORDER BY n.position
+)
+SELECT {NOW} AS now""",
+)
+
+
+_HAS_WALL = (
+    "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request' AND pg_has_role(oid, 'SET')) "
+    "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows')"
+)
+_BEHIND_WALL = "SELECT set_config('role', 'tenuto_request', true), set_config('tenuto.tenant', $1, true)"
+
+
+class Wall:
+    """A pool for reading in a tenant's name: as a role to which row-level security shows that tenant's rows alone."""
+
+    def __init__(self, pool: asyncpg.Pool, tenant: str) -> None:
+        self._pool = pool
+        self._tenant = tenant
+
+    async def fetch(self, query: str, *values: object) -> list[Any]:
+        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
+            await connection.execute(_BEHIND_WALL, self._tenant)
+            found: list[Any] = await connection.fetch(query, *values)
+            return found
+
+    async def fetchrow(self, query: str, *values: object) -> Any:
+        rows = await self.fetch(query, *values)
+        return rows[0] if rows else None
+
 
 class PostgresStore:
     """Implements `store.Store`."""
@@ -94,6 +137,18 @@ class PostgresStore:
         self._pool: asyncpg.Pool
         self._committer: asyncpg.Connection
         self._listener: asyncpg.Connection | None = None
+        self._has_wall = False
+
+    @property
+    def registry(self) -> Registry:
+        return SqlRegistry(self)
+
+    def seen_by(self, tenant: str | None) -> "PostgresStore":
+        if tenant is None or not self._has_wall:
+            return self
+        other = copy.copy(self)
+        other._pool = Wall(self._pool, tenant)  # type: ignore[assignment]  # all that reading needs of a pool
+        return other
 
     # Connections ----------------------------------------------------------------------------------------------------
 
@@ -115,6 +170,7 @@ class PostgresStore:
             await self._committer.execute(f"SET {setting} = off")
         await self._committer.execute("SET plan_cache_mode = force_generic_plan")
         self._pool = await asyncpg.create_pool(self.dsn, min_size=1, max_size=8)
+        self._has_wall = await self._committer.fetchval(_HAS_WALL)
         now: int = await self._committer.fetchval(f"SELECT {NOW}")
         return now
 
@@ -167,6 +223,7 @@ class PostgresStore:
                 starts=left_out,
                 standings={start.id: batch.standings[start.id] for start in left_out},
                 appends=[append for append in batch.appends if append.execution in committed.refused],
+                audit=[row for row in batch.audit if execution_of(row) in committed.refused],
             )
             rest = await self._commit_with_care(again)
             moved = {id: why for id, why in committed.refused.items() if why == "not_owner"}
@@ -188,13 +245,16 @@ class PostgresStore:
         moves = [p for p in batch.standings.values() if p.id not in started and p.id not in refused]
         appends = [a for a in batch.appends if a.execution not in refused]
         needs = {**dict.fromkeys(started, "start"), **{move.id: "move" for move in moves}}
+        audit = [row for row in batch.audit if execution_of(row) not in refused]
+        noted = [(*values_of(row), execution := execution_of(row), needs.get(execution, "")) for row in audit]
         row = await self._committer.fetchrow(
-            _COMMIT,
+            _COMMIT_AUDITED if audit else _COMMIT,
             session,
             *_columns([execution_values(start, batch.standings[start.id]) for start in starts], 23),
             *_columns([_move(standing) for standing in moves], 10),
             *_columns([(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], 5),
             limited,
+            *(_columns(noted, 9) if audit else ()),
         )
         assert row is not None
         if not row["live"]:
@@ -411,7 +471,7 @@ class PostgresStore:
 
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = $1 AND seq > $2 ORDER BY seq"
-        return [row["body"] for row in await self._fetch(query, (id, after))]
+        return [row["body"] for row in await self.fetch(query, (id, after))]
 
     async def row(self, id: str) -> ExecutionRow | None:
         return await self._row("id = $1", id)
@@ -458,7 +518,7 @@ class PostgresStore:
 
     async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
         query = "SELECT id, verdict FROM mailbox WHERE id = ANY($1) AND verdict IS NOT NULL"
-        return {row["id"]: row["verdict"] for row in await self._fetch(query, (list(ids),))}
+        return {row["id"]: row["verdict"] for row in await self.fetch(query, (list(ids),))}
 
     async def verdict(self, id: str) -> bytes | None:
         async with translated():
@@ -484,35 +544,48 @@ class PostgresStore:
             f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = $1 AND {where} "
             "ORDER BY version DESC LIMIT 1"
         )
-        rows = await self._fetch(query, (name, version))
+        rows = await self.fetch(query, (name, version))
         return DefinitionRow(**dict(rows[0])) if rows else None
 
     async def definitions(self) -> list[DefinitionRow]:
-        rows = await self._fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
+        rows = await self.fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
         return [DefinitionRow(**dict(row)) for row in rows]
 
     async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        rows = await self._fetch(*queries.executions(wanted, after, limit, "$"))
+        rows = await self.fetch(*queries.executions(wanted, after, limit, "$"))
         return [ExecutionRow(**dict(row)) for row in rows]
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self._fetch(*queries.count(wanted, by, "$"))}
+        return {row[0]: row[1] for row in await self.fetch(*queries.count(wanted, by, "$"))}
 
     async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
-        rows = await self._fetch(*queries.reviews(wanted, after, limit, "$"))
+        rows = await self.fetch(*queries.reviews(wanted, after, limit, "$"))
         return [ReviewRow(**dict(row)) for row in rows]
 
     async def sessions(self) -> list[SessionRow]:
-        return [SessionRow(**dict(row)) for row in await self._fetch(queries.SESSIONS, ())]
+        return [SessionRow(**dict(row)) for row in await self.fetch(queries.SESSIONS, ())]
 
-    async def _fetch(self, query: str, values: Sequence[object]) -> list[Any]:
+    async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
         async with translated():
             found: list[Any] = await self._pool.fetch(query, *values)
             return found
         raise AssertionError("translated() does not swallow")
 
+    async def run(self, query: str, values: Sequence[object]) -> list[Any]:
+        return await self.fetch(query, values)
+
+    async def run_all(self, statements: Sequence[Statement]) -> bool:
+        first, *rest = statements
+        async with translated(), self._pool.acquire() as connection, connection.transaction():
+            if not await connection.fetch(first[0], *first[1]):
+                return False
+            for query, values in rest:
+                await connection.execute(query, *values)
+            return True
+        raise AssertionError("translated() does not swallow")
+
     async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
-        rows = await self._fetch("SELECT id, status FROM executions WHERE id = ANY($1)", (list(ids),))
+        rows = await self.fetch("SELECT id, status FROM executions WHERE id = ANY($1)", (list(ids),))
         return {row["id"]: row["status"] for row in rows}
 
     async def has(self, execution: str, seq: int) -> bool:
@@ -545,7 +618,7 @@ class PostgresStore:
             await self._pool.execute(query, key, receipt)
 
     async def notice(self, key: str) -> Notice | None:
-        rows = await self._fetch(f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = $1", (key,))
+        rows = await self.fetch(f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = $1", (key,))
         return Notice(**dict(rows[0])) if rows else None
 
 

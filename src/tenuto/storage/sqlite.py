@@ -19,10 +19,11 @@ import msgspec
 from tenuto.errors import StorageError
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.facts import Admitted
-from tenuto.projection import ReviewRow, Standing
+from tenuto.projection import ReviewRow, Standing, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .sqlite_tasks import SqliteTasks
 from .store import (
@@ -65,6 +66,9 @@ _REVIEW = """
 INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, error_summary,
     attempts, opened_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
+_AUDIT = """
+INSERT INTO audit (tenant, at, actor, action, object_type, object_id, reason) VALUES (?, ?, ?, ?, ?, ?, ?)"""
+
 
 class SqliteStore:
     """Implements `store.Store` on a file. Two processes on one file are safe: every write begins IMMEDIATE."""
@@ -73,11 +77,18 @@ class SqliteStore:
         self.path = path
         self.synchronous = synchronous
         self.now = clock or (lambda: time.time_ns() // 1_000_000)
-        self.tasks = SqliteTasks(self._in_transaction, self._fetch, self.now)
+        self.tasks = SqliteTasks(self._in_transaction, self.fetch, self.now)
         self._writer = ThreadPoolExecutor(1, "tenuto-sqlite-write")
         self._reader = ThreadPoolExecutor(1, "tenuto-sqlite-read")
         self._write: apsw.Connection
         self._read: apsw.Connection
+
+    @property
+    def registry(self) -> Registry:
+        return SqlRegistry(self)
+
+    def seen_by(self, tenant: str | None) -> "SqliteStore":
+        return self
 
     # Connections ----------------------------------------------------------------------------------------------------
 
@@ -294,6 +305,9 @@ class SqliteStore:
         for ended in batch.tasks_ended:
             query = "DELETE FROM tasks WHERE execution = ? AND path = ? AND phase = ? AND number = ?"
             connection.execute(query, (ended.execution, ended.path, ended.phase, ended.number))
+        for row in batch.audit:
+            if execution_of(row) not in refused:
+                connection.execute(_AUDIT, values_of(row))
         for message in batch.outbox:
             query = "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES (?, ?, ?, ?, ?, ?)"
             connection.execute(query, tuple(getattr(message, name) for name in message.__struct_fields__))
@@ -415,7 +429,7 @@ class SqliteStore:
 
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = ? AND seq > ? ORDER BY seq"
-        return [body for (body,) in await self._fetch(query, (id, after))]
+        return [body for (body,) in await self.fetch(query, (id, after))]
 
     def _row(self, where: str, values: tuple[Any, ...]) -> ExecutionRow | None:
         found = self._read.execute(f"SELECT {ROW_COLUMNS} FROM executions WHERE {where}", values).fetchone()
@@ -458,7 +472,7 @@ class SqliteStore:
 
     async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
         query = "SELECT id, verdict FROM mailbox WHERE id IN (SELECT value FROM json_each(?)) AND verdict IS NOT NULL"
-        return dict(await self._fetch(query, (json.dumps(list(ids)),)))
+        return dict(await self.fetch(query, (json.dumps(list(ids)),)))
 
     async def verdict(self, id: str) -> bytes | None:
         query = "SELECT verdict FROM mailbox WHERE id = ?"
@@ -488,37 +502,51 @@ class SqliteStore:
             f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = ?1 AND {where} "
             "ORDER BY version DESC LIMIT 1"
         )
-        rows = await self._fetch(query, (name, version))
+        rows = await self.fetch(query, (name, version))
         return row_of(DefinitionRow, rows[0]) if rows else None
 
     async def definitions(self) -> list[DefinitionRow]:
-        rows = await self._fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
+        rows = await self.fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
         return [row_of(DefinitionRow, row) for row in rows]
 
     async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        rows = await self._fetch(*queries.executions(wanted, after, limit, "?"))
+        rows = await self.fetch(*queries.executions(wanted, after, limit, "?"))
         return [row_of(ExecutionRow, row) for row in rows]
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
-        return dict(await self._fetch(*queries.count(wanted, by, "?")))
+        return dict(await self.fetch(*queries.count(wanted, by, "?")))
 
     async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
-        rows = await self._fetch(*queries.reviews(wanted, after, limit, "?"))
+        rows = await self.fetch(*queries.reviews(wanted, after, limit, "?"))
         return [row_of(ReviewRow, row) for row in rows]
 
     async def sessions(self) -> list[SessionRow]:
-        return [row_of(SessionRow, row) for row in await self._fetch(queries.SESSIONS, ())]
+        return [row_of(SessionRow, row) for row in await self.fetch(queries.SESSIONS, ())]
 
-    async def _fetch(self, query: str, values: Sequence[Any]) -> list[Any]:
+    async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
         def work() -> list[Any]:
             with translated():
-                return list(self._read.execute(query, tuple(values)))
+                return list(self._read.execute(query.replace("$", "?"), tuple(values)))
 
         return await self._in_reader(work)
 
+    async def run(self, query: str, values: Sequence[object]) -> list[Any]:
+        def work() -> list[Any]:
+            with translated():
+                return list(self._write.execute(query.replace("$", "?"), tuple(values)))
+
+        return await self._in_writer(work)
+
+    async def run_all(self, statements: Sequence[Statement]) -> bool:
+        def work() -> bool:
+            with translated():
+                return all_or_none(self._write, statements)
+
+        return await self._in_writer(work)
+
     async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
         query = "SELECT id, status FROM executions WHERE id IN (SELECT value FROM json_each(?))"
-        return dict(await self._fetch(query, (json.dumps(list(ids)),)))
+        return dict(await self.fetch(query, (json.dumps(list(ids)),)))
 
     async def has(self, execution: str, seq: int) -> bool:
         query = "SELECT 1 FROM events WHERE execution = ? AND seq = ?"
@@ -554,8 +582,26 @@ class SqliteStore:
 
     async def notice(self, key: str) -> Notice | None:
         query = f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = ?"
-        rows = await self._fetch(query, (key,))
+        rows = await self.fetch(query, (key,))
         return row_of(Notice, rows[0]) if rows else None
+
+
+def all_or_none(connection: apsw.Connection, statements: Sequence[Statement]) -> bool:
+    """All in one transaction, unless the first returns no row."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        first, *rest = statements
+        if not list(connection.execute(first[0].replace("$", "?"), tuple(first[1]))):
+            connection.execute("ROLLBACK")
+            return False
+        for query, values in rest:
+            connection.execute(query.replace("$", "?"), tuple(values))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return True
 
 
 def _json(rows: list[Any]) -> str:

@@ -23,12 +23,13 @@ What can go wrong, and what happens then:
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 from msgspec import Struct
 
-from tenuto.projection import OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
+from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
 
+from .registry import Registry
 from .tasks import TaskStore
 
 
@@ -86,6 +87,7 @@ class Batch(Struct, kw_only=True):
     tasks: list[TaskRow] = []
     tasks_ended: list[TaskEnded] = []
     outbox: list[OutboxRow] = []
+    audit: list[AuditRow] = []
 
     def __bool__(self) -> bool:
         return bool(self.starts or self.standings or self.appends or self.mail or self.snapshots or self.tasks_ended)
@@ -212,6 +214,16 @@ class Store(Protocol):
     @property
     def tasks(self) -> TaskStore:
         """What the workers of queues ask for."""
+
+    @property
+    def registry(self) -> Registry:
+        """What a service keeps beside executions, in the same database."""
+
+    def seen_by(self, tenant: str | None) -> Self:
+        """The same store for reading on behalf of a tenant: the database itself shows no other tenant's rows.
+
+        What the dialect cannot keep apart is told apart by the caller alone. None: everybody's.
+        """
 
     async def open(self, *, migrate: bool) -> int:
         """Connects, brings the schema up to date or checks it, and gives the database's time."""

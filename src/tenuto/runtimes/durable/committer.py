@@ -162,3 +162,4 @@ def _merge(batch: Batch, extra: Batch) -> None:
     batch.tasks += extra.tasks
     batch.tasks_ended += extra.tasks_ended
     batch.outbox += extra.outbox
+    batch.audit += extra.audit

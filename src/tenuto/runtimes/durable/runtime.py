@@ -30,7 +30,7 @@ from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
-from tenuto.projection import ReviewRow, TaskEnded, TaskRow, reviews, standing, tasks
+from tenuto.projection import AUDITED, ReviewRow, TaskEnded, TaskRow, audit, reviews, standing, tasks
 from tenuto.runtime import (
     Environment,
     Filter,
@@ -51,6 +51,7 @@ from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, c
 from tenuto.storage.callers import Caller, caller_of, check_database
 from tenuto.storage.inbox import note_once
 from tenuto.storage.joining import find_existing, save_definition, start_within
+from tenuto.storage.registry import Registry
 from tenuto.storage.store import (
     Append,
     Batch,
@@ -159,6 +160,10 @@ class DurableRuntime(Worker):
         self._named_limits = LocalLimits(self.environment.clock, self._pump)
         return self._named_limits
 
+    @property
+    def registry(self) -> Registry:
+        return self._store.registry
+
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -245,7 +250,7 @@ class DurableRuntime(Worker):
         entries = kept.entries
         if entries:
             kept.append = Append(state.id, entries[0].seq, len(entries), encode_entries(entries))
-        kept.extra = self._extra(state, entries, kept.changed, kept.answer)
+        kept.extra = self._extra(record, entries, kept.changed, kept.answer)
         status = state.status
         if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
             record.kept_status = status
@@ -253,15 +258,19 @@ class DurableRuntime(Worker):
             record.owned = not where.release
         self._committer.add(kept)
 
-    def _extra(
-        self, state: Execution, entries: list[Entry], changed: list[EffectKey], answer: f.Answer
-    ) -> Batch | None:
+    def _extra(self, record: Record, entries: list[Entry], changed: list[EffectKey], answer: f.Answer) -> Batch | None:
         """What is seldom written: most decisions only append."""
+        state = record.state
         mail, self._mail_in_hand = self._mail_in_hand, None
-        reviewed = any(type(entry.event) in REVIEWED for entry in entries)
-        if mail is None and not reviewed and not state.plan.has_queues:
+        reviewed = noted = False
+        for entry in entries:
+            kind = type(entry.event)
+            reviewed = reviewed or kind in REVIEWED
+            noted = noted or kind in AUDITED
+        rows = audit(state, entries, record.history[0].actor) if noted else []
+        if mail is None and not reviewed and not rows and not state.plan.has_queues:
             return None
-        extra = Batch(session=None)
+        extra = Batch(session=None, audit=rows)
         for row in reviews(state, entries) if reviewed else ():
             if isinstance(row, ReviewRow):
                 extra.reviews.append(row)
@@ -592,7 +601,7 @@ class DurableRuntime(Worker):
         self._mail_in_hand = mail.id
         answer = self.apply(record, fact, rank, lambda _: self._mail_done(mail.id))
         if self._mail_in_hand is not None:  # nothing was recorded, but the verdict is
-            extra = self._extra(record.state, [], [], answer)
+            extra = self._extra(record, [], [], answer)
             self._committer.add(
                 Told(execution=record.state.id, extra=extra, tell=lambda fate: self._mail_done(mail.id))
             )
@@ -603,7 +612,7 @@ class DurableRuntime(Worker):
     # -- Reading -------------------------------------------------------------------------------------------------------
 
     async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
-        row = await self._store.row(execution_id)
+        row = await self._store.seen_by(tenant).row(execution_id)
         if row is None or (tenant is not None and row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
         return row
@@ -614,7 +623,7 @@ class DurableRuntime(Worker):
             reading = record.reading()
             if not record.unkept or await self._is_kept(execution_id):
                 return reading
-        loaded = await self._store.load(execution_id)
+        loaded = await self._store.seen_by(tenant).load(execution_id)
         if loaded is None or (tenant is not None and loaded.row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
         performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
@@ -680,15 +689,15 @@ class DurableRuntime(Worker):
                 self._watched[id] = still
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
-        rows = await self._store.executions(_wanted(wanted), cursor, limit + 1)
+        rows = await self._store.seen_by(wanted.tenant).executions(_wanted(wanted), cursor, limit + 1)
         more = rows[limit - 1].id if len(rows) > limit else None
         return Page([_summary(row) for row in rows[:limit]], more)
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
-        return await self._store.count(_wanted(wanted), by)
+        return await self._store.seen_by(wanted.tenant).count(_wanted(wanted), by)
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewDocument]:
-        rows = await self._store.reviews(_wanted(wanted), cursor, limit + 1)
+        rows = await self._store.seen_by(wanted.tenant).reviews(_wanted(wanted), cursor, limit + 1)
         items: list[ReviewDocument] = []
         for row in rows[:limit]:
             reading = await self.read(None, row.execution)
@@ -697,7 +706,7 @@ class DurableRuntime(Worker):
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
         letters = msgspec.structs.replace(_wanted(wanted), kind="dead_letter")
-        rows = await self._store.reviews(letters, cursor, limit + 1)
+        rows = await self._store.seen_by(wanted.tenant).reviews(letters, cursor, limit + 1)
         items: list[DeadLetterRow] = []
         for row in rows[:limit]:
             reading = await self.read(None, row.execution)

@@ -1,0 +1,37 @@
+"""Four eyes: what one person asks for is done when a second one asks for the same."""
+
+from tenuto.errors import NotPermitted
+from tenuto.kernel.address import fingerprint
+from tenuto.projection import AuditRow
+from tenuto.settings import FourEyes
+from tenuto.storage.registry import Registry
+
+from .scope import Scope
+
+VALID_MS = 24 * 3_600_000
+
+
+async def confirm(registry: Registry, scope: Scope, now: int, kind: FourEyes, execution_id: str, *what: str) -> None:
+    """Returns if it may be done: nobody else is needed, or this is the second person. Else it notes it, and raises."""
+    if kind not in scope.four_eyes:
+        return
+    tenant, actor = scope.tenant or "default", scope.actor or "unknown"
+    digest = fingerprint(kind, execution_id, *what)
+    if await registry.ask(tenant, digest, actor, now, now - VALID_MS):
+        return
+    await registry.note(
+        AuditRow(
+            tenant=tenant,
+            at=now,
+            actor=actor,
+            action=f"{kind}.requested",
+            object_type="execution",
+            object_id=execution_id,
+            reason=", ".join(part for part in what if part),
+        )
+    )
+    raise NotPermitted(
+        "A second person must ask for the same; this request was noted.",
+        code="four_eyes",
+        hint="another admin sends the same command within 24 hours",
+    )

@@ -1,0 +1,131 @@
+"""API keys: `tnt_<id>_<secret>`. The secret is shown once; what is kept is its SHA-256."""
+
+import hashlib
+import hmac
+import re
+import secrets
+import string
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from tenuto.errors import InvalidInput, NotFound
+from tenuto.projection import AuditRow
+from tenuto.storage.registry import KeyRow, Registry
+
+from .permission import check_roles
+
+PREFIX: Final = "tnt_"
+SECRET_BYTES = 32
+DAY_MS = 86_400_000
+USED_EVERY_MS = 60_000  # how exactly the time of last use is kept
+
+_ALPHABET: Final = string.digits + string.ascii_letters
+_SECRET_LENGTH = 43  # 32 bytes in 62 letters
+_CHECK_LENGTH = 6
+_FORM = re.compile(rf"tnt_([0-9A-Za-z]{{10}})_([0-9A-Za-z]{{{_SECRET_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
+_TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+class NewKey(NamedTuple):
+    """A key that was just made. `token` is all that its holder needs, and cannot be had again."""
+
+    token: str
+    row: KeyRow
+
+
+class Keyring:
+    """The API keys of a database."""
+
+    def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
+        self._registry = registry
+        self._now = now_ms
+        self._used: dict[str, int] = {}
+
+    async def create(
+        self, *, tenant: str, roles: Iterable[str], name: str = "", days: int | None = None, actor: str = "system"
+    ) -> NewKey:
+        """A new key. `days` of None or 0: it does not expire."""
+        if not _TENANT.fullmatch(tenant):
+            raise InvalidInput.at("/tenant", "bad_name", "letters, digits, `_`, `-` and `.`, at most 128")
+        if days is not None and days < 0:
+            raise InvalidInput.at("/days", "too_small", "days from now")
+        now = self._now()
+        id = _random(10)
+        secret = _base62(int.from_bytes(secrets.token_bytes(SECRET_BYTES)), _SECRET_LENGTH)
+        row = KeyRow(
+            id=id,
+            tenant=tenant,
+            name=name,
+            roles=check_roles(roles),
+            secret_hash=_hash(secret),
+            created_at=now,
+            created_by=actor,
+            expires_at=now + days * DAY_MS if days else None,
+        )
+        await self._registry.add_key(row)
+        await self._note(row, "key.created", actor, ", ".join(row.roles))
+        return NewKey(f"{PREFIX}{id}_{secret}{_check(id, secret)}", row)
+
+    async def find(self, token: str) -> KeyRow | None:
+        """The key behind a token, if it is known, in force, and the secret is its."""
+        form = _FORM.fullmatch(token)
+        if form is None or form[3] != _check(form[1], form[2]):
+            return None
+        row = await self._registry.key(form[1])
+        now = self._now()
+        if row is None or not hmac.compare_digest(row.secret_hash, _hash(form[2])) or not is_in_force(row, now):
+            return None
+        if now - self._used.get(row.id, row.last_used_at or 0) >= USED_EVERY_MS:
+            self._used[row.id] = now
+            await self._registry.use_key(row.id, now)
+        return row
+
+    async def list(self, tenant: str | None = None) -> list[KeyRow]:
+        return await self._registry.keys(tenant)
+
+    async def revoke(self, id: str, *, tenant: str | None = None, actor: str = "system") -> None:
+        row = await self._registry.key(id)
+        if row is None or tenant not in (None, row.tenant):
+            raise NotFound(f"There is no key {id!r}.")
+        if await self._registry.revoke_key(id, tenant, self._now()):
+            await self._note(row, "key.revoked", actor, "")
+
+    async def _note(self, row: KeyRow, action: str, actor: str, reason: str) -> None:
+        await self._registry.note(
+            AuditRow(
+                tenant=row.tenant,
+                at=self._now(),
+                actor=actor,
+                action=action,
+                object_type="key",
+                object_id=row.id,
+                reason=reason,
+            )
+        )
+
+
+def is_in_force(row: KeyRow, now: int) -> bool:
+    return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+
+
+def _hash(secret: str) -> str:
+    """A random secret of 256 bits needs no slow hash: there is nothing to guess."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _check(id: str, secret: str) -> str:
+    """So that a mistyped key, and a scanner's false find, are told without a look into the database."""
+    return _base62(zlib.crc32(f"{id}_{secret}".encode()), _CHECK_LENGTH)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, rest = divmod(number, len(_ALPHABET))
+        digits.append(_ALPHABET[rest])
+    return "".join(reversed(digits))

@@ -1,0 +1,39 @@
+"""Whoever calls: a tenant, a name, and roles. All of it comes from the credential, nothing from the request."""
+
+from typing import NamedTuple
+
+from tenuto.errors import NotAuthenticated
+
+from .keys import PREFIX, Keyring
+from .tokens import Tokens
+
+
+class Principal(NamedTuple):
+    tenant: str
+    actor: str
+    roles: frozenset[str]
+    credential: str
+
+
+class Authenticator:
+    """Turns what follows `Authorization:` into a principal."""
+
+    def __init__(self, keys: Keyring, tokens: Tokens) -> None:
+        self._keys = keys
+        self._tokens = tokens
+
+    async def principal(self, authorization: str | None) -> Principal:
+        scheme, _, token = (authorization or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise NotAuthenticated(hint="send `Authorization: Bearer tnt_…`, or a JWT of a configured issuer")
+        if token.startswith(PREFIX):
+            return await self._of_key(token)
+        claims = await self._tokens.verify(token)
+        return Principal(claims.tenant, f"user:{claims.subject}", claims.roles, f"{claims.issuer} {claims.subject}")
+
+    async def _of_key(self, token: str) -> Principal:
+        row = await self._keys.find(token)
+        if row is None:  # unknown, mistyped, expired and revoked are not told apart
+            raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
+        return Principal(row.tenant, f"key:{row.name or row.id}", frozenset(row.roles), row.id)

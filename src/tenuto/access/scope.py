@@ -1,0 +1,36 @@
+"""In whose name an engine acts: whose executions are seen, and what may be done to them."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tenuto.errors import NotPermitted
+from tenuto.settings import FourEyes
+
+from .permission import GRANTS, Permission, permissions_of
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A tenant of None sees all. Roles of None permit all: the program that embeds the engine answers for it."""
+
+    tenant: str | None = None
+    actor: str | None = None
+    roles: frozenset[str] | None = None
+    four_eyes: frozenset[FourEyes] = frozenset()
+
+    @cached_property
+    def permissions(self) -> frozenset[str] | None:
+        return None if self.roles is None else permissions_of(self.roles)
+
+    def permits(self, permission: str) -> bool:
+        return self.permissions is None or permission in self.permissions
+
+    def require(self, permission: Permission) -> None:
+        if not self.permits(permission):
+            roles = ", ".join(role for role, granted in GRANTS.items() if permission in granted)
+            raise NotPermitted(f"This needs the permission `{permission}`.", hint=f"roles that have it: {roles}")
+
+    def require_for_review(self, permission: str) -> None:
+        """What the author of an approval demands of those who decide it, beside the right to decide at all."""
+        if permission and not self.permits(permission) and "admin" not in (self.roles or ()):
+            raise NotPermitted(f"This review needs the permission `{permission}`.", hint="ask somebody who has it")

@@ -1,0 +1,107 @@
+"""JWTs of configured issuers. Keys come from where the settings say; what a token says about its keys is ignored."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import jwt
+
+from tenuto.errors import NotAuthenticated
+from tenuto.settings import Issuer
+
+from .permission import GRANTS, is_own_word
+
+ALGORITHMS = ["RS256", "ES256", "EdDSA"]
+TYPES = ("jwt", "at+jwt", "application/at+jwt")
+LEEWAY_SECONDS = 30
+KEYS_KEPT_SECONDS = 600
+REFRESH_SECONDS = 60  # an unknown key id makes us look again, at most so often
+FETCH_SECONDS = 5
+MAX_TOKEN = 8_192
+_REQUIRED = ["exp", "iat", "iss", "sub", "aud"]
+
+
+class Claims(NamedTuple):
+    issuer: str
+    subject: str
+    tenant: str
+    roles: frozenset[str]
+
+
+class Tokens:
+    """Verifies tokens. Which of our checks a token failed is not told to whoever sent it."""
+
+    def __init__(self, issuers: Sequence[Issuer], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._issuers = {issuer.issuer: (issuer, Keys(issuer, monotonic)) for issuer in issuers}
+
+    async def verify(self, token: str) -> Claims:
+        try:
+            return await self._verify(token)
+        except (jwt.PyJWTError, KeyError, ValueError, TypeError):
+            raise NotAuthenticated("The token is not valid.", hint="get a new one from your issuer") from None
+
+    async def _verify(self, token: str) -> Claims:
+        if len(token) > MAX_TOKEN:
+            raise ValueError("too long")
+        header = jwt.get_unverified_header(token)
+        if header["alg"] not in ALGORITHMS or str(header.get("typ", "JWT")).lower() not in TYPES:
+            raise ValueError("algorithm or type")
+        unverified = jwt.decode(token, options={"verify_signature": False})
+        issuer, keys = self._issuers[unverified["iss"]]
+        claims = jwt.decode(
+            token,
+            await keys.get(header.get("kid")),
+            algorithms=ALGORITHMS,
+            audience=issuer.audience,
+            issuer=issuer.issuer,
+            leeway=LEEWAY_SECONDS,
+            options={"require": _REQUIRED},
+        )
+        return _claims(issuer, claims)
+
+
+def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
+    tenant, roles = claims[issuer.tenant_claim], claims.get(issuer.roles_claim, [])
+    if not isinstance(tenant, str) or not tenant:
+        raise ValueError("tenant")
+    words = roles.split() if isinstance(roles, str) else list(roles)
+    known = frozenset(word for word in words if isinstance(word, str) and (word in GRANTS or is_own_word(word)))
+    return Claims(issuer.issuer, str(claims["sub"]), tenant, known)
+
+
+class Keys:
+    """The public keys of one issuer, kept for a while."""
+
+    def __init__(self, issuer: Issuer, monotonic: Callable[[], float]) -> None:
+        self._issuer = issuer
+        self._now = monotonic
+        self._keys: dict[str | None, jwt.PyJWK] = {}
+        self._fetched_at: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def get(self, id: str | None) -> jwt.PyJWK:
+        async with self._lock:
+            age = None if self._fetched_at is None else self._now() - self._fetched_at
+            if age is None or age > KEYS_KEPT_SECONDS or (id not in self._keys and age > REFRESH_SECONDS):
+                await self._refresh()
+        return self._keys[id]
+
+    async def _refresh(self) -> None:
+        self._fetched_at = self._now()
+        try:
+            found = jwt.PyJWKSet.from_json(await self._fetch())
+        except (httpx2.HTTPError, OSError, jwt.PyJWTError):
+            return  # the keys we have stay in force; without any, nobody gets in
+        self._keys = {key.key_id: key for key in found.keys}
+
+    async def _fetch(self) -> str:
+        issuer = self._issuer
+        if issuer.jwks_file:
+            return await asyncio.to_thread(Path(issuer.jwks_file).read_text, encoding="utf-8")
+        async with httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_SECONDS, trust_env=False) as client:
+            answer = await client.get(issuer.jwks_url)
+            answer.raise_for_status()
+            return answer.text

@@ -1,0 +1,12 @@
+"""Definitions, executions and what people do with them: the face that speaks of executions."""
+
+from fastapi import APIRouter
+
+from .executions import face as executions
+
+
+def router() -> APIRouter:
+    found = APIRouter()
+    for face in (executions,):
+        found.include_router(face)
+    return found

@@ -1,0 +1,159 @@
+"""Starting executions, looking at them, and telling them what to do."""
+
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto.engine import StartOptions
+from tenuto.kernel.state import ExecutionStatus
+from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody
+from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.openapi import documented
+
+face = Face(tags=["executions"])
+
+Key = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key is the same execution"),
+]
+Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=1, max_length=255)]
+
+
+@face.operation(
+    "POST",
+    "/v1/executions",
+    "executions:start",
+    status_code=201,
+    summary="Start an execution",
+    responses=documented({201: "ExecutionDocument", 200: "ExecutionDocument"}, 409, 422, 429),
+)
+async def start_execution(
+    body: StartBody, caller: Called, request: Request, key: Key = None, correlation: Correlation = None
+) -> Response:
+    """Answers 201 when it is durable. With an `Idempotency-Key` that was seen, 200 and the execution it started."""
+    options: StartOptions = {
+        "version": body.version,
+        "priority": body.priority,
+        "concurrency_key": body.concurrency_key,
+        "variables": body.variables,
+        "headers": {**_traced(request), **body.headers},
+        "correlation_id": correlation,
+        "target": None if body.target is None else (body.target.type, body.target.id),
+    }
+    handle = await caller.engine.start(body.definition, body.input, idempotency_key=unquoted(key), **options)
+    document = await handle.status()
+    headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}
+    if handle.created:
+        return answer(document, 201, headers)
+    return answer(document, 200, {**headers, "Idempotency-Replayed": "true"})
+
+
+def _traced(request: Request) -> dict[str, str]:
+    """The trace that a request belongs to goes on in what its execution calls."""
+    found = {name: request.headers.get(name) for name in ("traceparent", "tracestate")}
+    return {name: value for name, value in found.items() if value is not None and len(value) <= 512}
+
+
+def unquoted(key: str | None) -> str | None:
+    """The header may be a structured field: a text in quotes."""
+    return key[1:-1] if key is not None and len(key) > 2 and key[0] == key[-1] == '"' else key
+
+
+@face.operation(
+    "GET",
+    "/v1/executions",
+    "executions:read",
+    summary="List executions, newest first",
+    responses=documented({200: "[ExecutionSummary]"}, 422),
+)
+async def list_executions(
+    caller: Called,
+    status: ExecutionStatus | None = None,
+    definition: Annotated[str | None, Query(max_length=256)] = None,
+    target_id: Annotated[str | None, Query(max_length=256)] = None,
+    correlation_id: Annotated[str | None, Query(max_length=256)] = None,
+    since: Annotated[datetime | None, Query(description="started at this moment or later (RFC 3339)")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    found = await caller.engine.listing.executions(
+        status=status,
+        definition=definition,
+        target_id=target_id,
+        correlation_id=correlation_id,
+        since=since,
+        cursor=opened(cursor),
+        limit=limit,
+    )
+    return page(found.items, found.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/executions/{id}",
+    "executions:read",
+    summary="Where an execution stands, and why it is blocked if it is",
+    responses=documented({200: "ExecutionDocument"}, 404),
+)
+async def get_execution(id: str, caller: Called) -> Response:
+    return answer(await caller.engine.get(id).status())
+
+
+# -- Commands ----------------------------------------------------------------------------------------------------------
+
+_COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 404, 409)
+
+
+async def commanded(caller: Caller, id: str, command: Coroutine[Any, Any, object]) -> Response:
+    """200 with the execution as it stands after the verdict; 202 if that is not known yet."""
+    heard = await caller.heard(command)
+    return answer(await caller.engine.get(id).status(), 200 if heard else 202)
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}:pause",
+    "executions:write",
+    summary="Start nothing more; what runs finishes",
+    responses=_COMMANDED,
+)
+async def pause_execution(id: str, caller: Called, body: PauseBody | None = None) -> Response:
+    reason = "" if body is None else body.reason
+    return await commanded(caller, id, caller.engine.get(id).pause(reason=reason))
+
+
+@face.operation(
+    "POST", "/v1/executions/{id}:resume", "executions:write", summary="Go on with what was paused", responses=_COMMANDED
+)
+async def resume_execution(id: str, caller: Called, body: ResumeBody | None = None) -> Response:
+    return await commanded(caller, id, caller.engine.get(id).resume())
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}:cancel",
+    "executions:write",
+    summary="Cancel: await what runs, end it, or undo what was done",
+    responses=_COMMANDED,
+)
+async def cancel_execution(id: str, caller: Called, body: CancelBody | None = None) -> Response:
+    given = body or CancelBody()
+    return await commanded(caller, id, caller.engine.get(id).cancel(given.mode, reason=given.reason))
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}:retry",
+    "executions:write",
+    summary="Open the next run of a failed execution",
+    responses=_COMMANDED,
+)
+async def retry_execution(id: str, caller: Called, body: RetryBody | None = None) -> Response:
+    given = body or RetryBody()
+    command = caller.engine.get(id).retry(from_step=given.from_, again=given.again, reason=given.reason)
+    return await commanded(caller, id, command)

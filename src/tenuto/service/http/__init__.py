@@ -1,0 +1,1 @@
+"""What all faces have in common: problems, limits, credentials, pages, repeated requests."""

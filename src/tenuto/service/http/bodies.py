@@ -1,0 +1,87 @@
+"""What requests may hold. Fields that are not here are refused: a mistyped one is not silently ignored."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Reason = Annotated[str, Field(max_length=2_000)]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Target(Body):
+    type: Name
+    id: Name
+
+
+class StartBody(Body):
+    """An execution to start."""
+
+    definition: Name = Field(examples=["invoice-approval"])
+    version: int | None = Field(
+        default=None, ge=1, le=2**31 - 1, description="without one, the newest that is published"
+    )
+    input: Any = Field(default=None, examples=[{"amount": 1200}])
+    target: Target | None = Field(default=None, examples=[{"type": "Invoice", "id": "inv-42"}])
+    priority: Literal["high", "normal"] = "normal"
+    concurrency_key: Name | None = None
+    variables: dict[str, Any] = Field(default={}, max_length=100)
+    headers: dict[str, str] = Field(default={}, max_length=50)
+
+
+class PauseBody(Body):
+    reason: Reason = ""
+
+
+class ResumeBody(Body):
+    pass
+
+
+class CancelBody(Body):
+    mode: Literal["drain", "terminate", "compensate"] | None = Field(
+        default=None, description="without one, as defined"
+    )
+    reason: Reason = ""
+
+
+class RetryBody(Body):
+    from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["pay"])
+    again: bool = Field(default=False, description="make completed effects once more, under new keys")
+    reason: Reason = Field(default="", examples=["the bank is back"])
+
+
+class DecisionBody(Body):
+    comment: Reason = Field(default="", examples=["fine"])
+    data: Any = None
+
+
+class SignalBody(Body):
+    payload: Any = None
+    id: Name | None = Field(default=None, description="the same id twice is one signal")
+
+
+class ResolveBody(Body):
+    resolution: Literal["completed", "not_completed", "retry", "compensate", "dismiss", "approved", "rejected"]
+    result: Any = None
+    again: bool = False
+    reason: Reason = ""
+
+
+class ReprocessBody(Body):
+    reason: Reason = ""
+    again: bool = False
+
+
+class DiscardBody(Body):
+    reason: Reason = ""
+
+
+class ReprocessManyBody(Body):
+    definition: Name | None = None
+    error_class: str | None = Field(default=None, max_length=64, examples=["TRANSIENT"])
+    before: str | None = Field(default=None, description="dead letters older than this (RFC 3339)")
+    limit: int = Field(default=100, ge=1, le=1_000)
+    reason: Reason = ""

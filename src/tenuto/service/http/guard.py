@@ -1,0 +1,149 @@
+"""What is looked at before any route: the size and the shape of a request's body. Nothing is written until it fits."""
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tenuto.settings import Settings
+
+from .problems import Refusal, refused
+
+MAX_KEY_LENGTH = 256
+_WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+class Guard:
+    """Reads the whole body, checks it, and hands it on as it was."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] not in _WITH_BODY:
+            await self._app(scope, receive, send)
+            return
+        try:
+            body = await self._read(scope, receive)
+            if body is None:
+                return
+            check_body(body, _header(scope, b"content-type"), self._settings)
+        except Refusal as refusal:
+            await refused(refusal)(scope, receive, send)
+            return
+        await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """None: the client went away."""
+        limit = self._settings.max_body_bytes
+        declared = _header(scope, b"content-length")
+        if declared.isdecimal() and int(declared) > limit:
+            raise Refusal(413, f"A body has at most {limit:,} bytes.")
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise Refusal(413, f"A body has at most {limit:,} bytes.")
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+
+def check_body(body: bytes, content_type: str, settings: Settings) -> None:
+    if not body:
+        return
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise Refusal(415)
+    try:
+        value = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_number)
+    except (ValueError, RecursionError) as error:
+        told = str(error) if isinstance(error, _Unfit) else "The body is not JSON."
+        raise Refusal(400, told) from None
+    _measure(value, settings.max_json_depth, settings.max_json_nodes)
+
+
+class _Unfit(ValueError):
+    """JSON that two readers could understand differently."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Unfit("An object in the body has one key twice.")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise _Unfit(f"{name} is not JSON.")
+
+
+def _number(text: str) -> int:
+    if len(text) > 4_000:
+        raise _Unfit("A number in the body is too long.")
+    return int(text)
+
+
+def _measure(value: Any, depth: int, nodes: int) -> None:
+    """Level by level, so that depth costs no recursion."""
+    level: list[Any] = [value]
+    while level:
+        if depth < 0:
+            raise Refusal(400, "The body is nested too deeply.")
+        nodes -= len(level)
+        if nodes < 0:
+            raise Refusal(400, "The body holds too many values.")
+        level = [child for each in level for child in _children(each)]
+        depth -= 1
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        for key in value:
+            _check_text(key)
+            if len(key) > MAX_KEY_LENGTH:
+                raise Refusal(400, f"A key has at most {MAX_KEY_LENGTH} characters.")
+        return value.values()
+    if isinstance(value, str):
+        _check_text(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise Refusal(400, "A number in the body is too large.")
+    return value if isinstance(value, list) else ()
+
+
+def _check_text(text: str) -> None:
+    """No database takes a NUL, and no encoding a lone surrogate."""
+    try:
+        storable = b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        storable = False
+    if not storable:
+        raise Refusal(400, "A text in the body has characters that cannot be stored.")
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found.decode("latin-1")
+    return ""
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    done = False
+
+    async def replay() -> Message:
+        nonlocal done
+        if done:
+            return await receive()
+        done = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

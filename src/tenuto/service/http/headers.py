@@ -1,0 +1,32 @@
+"""Headers that go in and come out again, and those that every answer has."""
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_ECHOED = (b"x-correlation-id", b"traceparent")
+_LONGEST = 255
+_ALWAYS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+]
+
+
+class Headers:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        echoed = [(name, value) for name, value in scope["headers"] if name in _ECHOED and len(value) <= _LONGEST]
+
+        async def finish(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                there = {name.lower() for name, _ in message["headers"]}
+                added = [pair for pair in (*echoed, *_ALWAYS) if pair[0] not in there]
+                message["headers"] = [*message["headers"], *added]
+            await send(message)
+
+        await self._app(scope, receive, finish)

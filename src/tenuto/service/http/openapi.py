@@ -1,0 +1,131 @@
+"""The OpenAPI document: the shapes of answers, problems that every operation shares, and who may call what."""
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+import tenuto
+from tenuto.view import (
+    AttemptRow,
+    DeadLetterRow,
+    ExecutionDocument,
+    ExecutionSummary,
+    ReviewRow,
+)
+
+_REF = "#/components/schemas/{name}"
+_SHAPES = (ExecutionDocument, ExecutionSummary, AttemptRow, ReviewRow, DeadLetterRow)
+
+_EXAMPLES: dict[int, dict[str, Any]] = {
+    400: {"code": "malformed", "detail": "The body is not JSON."},
+    401: {"code": "unauthenticated", "detail": "The API key is not valid."},
+    403: {"code": "forbidden", "detail": "This needs the permission `executions:write`."},
+    404: {"code": "not_found", "detail": "There is no execution '0192…'."},
+    409: {"code": "invalid_transition", "detail": "The execution is succeeded: it cannot be paused."},
+    413: {"code": "too_large", "detail": "A body has at most 1,048,576 bytes."},
+    415: {"code": "unsupported_media_type", "detail": "Bodies are JSON: `Content-Type: application/json`."},
+    422: {"code": "input_invalid", "detail": "The input does not fit what the definition asks for."},
+    429: {"code": "rate_exceeded", "detail": "There were too many requests in too short a time."},
+    503: {"code": "storage_error", "detail": "PostgreSQL cannot be reached."},
+}
+
+PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "description": "RFC 9457. `code` never changes once released.",
+    "required": ["type", "title", "status", "detail", "code"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "hint": {"type": "string", "description": "what to do"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["pointer", "code", "message"],
+                "properties": {name: {"type": "string"} for name in ("pointer", "code", "message")},
+            },
+        },
+    },
+}
+
+
+def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of an operation. `[Shape]` is a page of that shape."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for status, shape in answers.items():
+        found[status] = {"description": _said(status), "content": {"application/json": {"schema": _schema(shape)}}}
+    for status in sorted({401, 403, 429, 503, *problems}):
+        found[status] = _problem(status)
+    return found
+
+
+def _said(status: int) -> str:
+    return {200: "As it is now", 201: "Made", 202: "Accepted; its verdict is not known yet"}.get(status, "Done")
+
+
+def _schema(shape: str) -> dict[str, Any]:
+    if not shape.startswith("["):
+        return {"$ref": _REF.format(name=shape)}
+    items = {"type": "array", "items": {"$ref": _REF.format(name=shape[1:-1])}}
+    cursor = {"type": ["string", "null"], "description": "`cursor` of the next page; null on the last"}
+    return {
+        "type": "object",
+        "required": ["items", "next_cursor"],
+        "properties": {"items": items, "next_cursor": cursor},
+    }
+
+
+def _problem(status: int) -> dict[str, Any]:
+    example = {"type": f"urn:tenuto:problem:{_EXAMPLES[status]['code']}", "status": status, **_EXAMPLES[status]}
+    schema = {"$ref": _REF.format(name="Problem")}
+    return {
+        "description": _EXAMPLES[status]["detail"],
+        "content": {"application/problem+json": {"schema": schema, "example": {"title": "…", **example}}},
+    }
+
+
+def add_openapi(app: FastAPI) -> None:
+    def make() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _complete(app)
+        return app.openapi_schema
+
+    app.openapi = make  # type: ignore[method-assign]  # the framework's own way to extend the document
+
+
+def _complete(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title="Tenuto",
+        version=tenuto.__version__,
+        description="Definitions, executions, and what people decide about them. Errors are RFC 9457 problems.",
+        routes=app.routes,
+    )
+    _, shapes = msgspec.json.schema_components(_SHAPES, ref_template=_REF)
+    components = document.setdefault("components", {})
+    components.setdefault("schemas", {}).update({**shapes, "Problem": PROBLEM_SCHEMA})
+    components["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "an API key `tnt_…`, or a JWT of a known issuer"}
+    }
+    for item in document["paths"].values():
+        for operation in item.values():
+            _finish(operation)
+    components["schemas"].pop("HTTPValidationError", None)
+    components["schemas"].pop("ValidationError", None)
+    return document
+
+
+def _finish(operation: dict[str, Any]) -> None:
+    """What the framework says of its own errors is replaced by what is answered here."""
+    responses = operation["responses"]
+    if "application/json" in responses.get("422", {}).get("content", {}):
+        responses["422"] = _problem(422)
+    if "requestBody" in operation:
+        responses.update({str(status): _problem(status) for status in (400, 413, 415)})
+    if "x-permission" in operation:
+        operation["security"] = [{"key": []}]

@@ -1,0 +1,155 @@
+"""Errors as RFC 9457 problems: a status, a stable code, what happened, and where."""
+
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto import errors
+from tenuto.errors import Problem, TenutoError
+from tenuto.schema import pointer
+
+MEDIA_TYPE = "application/problem+json"
+TYPE = "urn:tenuto:problem:"
+
+# The nearest class counts. What is not here is a fault of ours.
+STATUSES: dict[type[TenutoError], int] = {
+    errors.ValidationError: 422,
+    errors.PayloadError: 422,
+    errors.ExpressionError: 422,
+    errors.NotAuthenticated: 401,
+    errors.NotPermitted: 403,
+    errors.NotFound: 404,
+    errors.InvalidTransition: 409,
+    errors.DefinitionConflict: 409,
+    errors.ConcurrencyConflict: 409,
+    errors.RequestInFlight: 409,
+    errors.IdempotencyConflict: 422,
+    errors.TenantLimit: 429,
+    errors.RateExceeded: 429,
+    errors.ExecutionFailed: 409,
+    errors.ResultTimeout: 504,
+    errors.NotSupported: 501,
+    errors.StorageError: 503,
+    errors.EngineClosed: 503,
+}
+
+# What has no error of its own below HTTP.
+CODES = {
+    400: ("malformed", "The request is not understood."),
+    404: ("not_found", "There is nothing at this address."),
+    405: ("method_not_allowed", "This address does not take that method."),
+    406: ("not_acceptable", "This is not to be had in that form."),
+    408: ("request_timeout", "The request took too long to arrive."),
+    413: ("too_large", "The request is larger than is allowed."),
+    415: ("unsupported_media_type", "Bodies are JSON: `Content-Type: application/json`."),
+    500: ("internal_error", "Something went wrong here. It was logged; the request may be tried again."),
+}
+
+
+class Refusal(Exception):
+    """A problem that HTTP finds by itself, before any part of Tenuto is asked."""
+
+    def __init__(self, status: int, detail: str = "", *, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.problems = problems
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    problems: tuple[Problem, ...] = (),
+    hint: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    document: dict[str, Any] = {
+        "type": TYPE + code,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    if problems:
+        document["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
+    if hint:
+        document["hint"] = hint
+    return Response(msgspec.json.encode(document), status, headers, MEDIA_TYPE)
+
+
+def refused(refusal: Refusal) -> Response:
+    code, default = CODES[refusal.status]
+    return problem(refusal.status, code, refusal.detail or default, problems=refusal.problems)
+
+
+def told(error: TenutoError) -> Response:
+    """An error of ours. Its own words are meant for callers: payloads and secrets are never in them."""
+    status = status_of(type(error))
+    problems = getattr(error, "problems", ())
+    detail = error.message.split("\n", 1)[0]
+    if status == 500:
+        return problem(500, *CODES[500])
+    return problem(status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error))
+
+
+def status_of(error: type[TenutoError]) -> int:
+    return next((STATUSES[cls] for cls in error.__mro__ if cls in STATUSES), 500)
+
+
+def _headers(status: int, error: TenutoError) -> dict[str, str]:
+    if status == 401:
+        return {"WWW-Authenticate": "Bearer"}
+    if status == 429 or isinstance(error, errors.RequestInFlight | errors.StorageError):
+        return {"Retry-After": str(max(1, math.ceil(getattr(error, "retry_after", 1))))}
+    return {}
+
+
+def add_problems(app: FastAPI) -> None:
+    """Whatever a route raises leaves as a problem."""
+
+    @app.exception_handler(TenutoError)
+    async def _(request: Request, error: Exception) -> Response:
+        assert isinstance(error, TenutoError)
+        return told(error)
+
+    @app.exception_handler(Refusal)
+    async def _(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
+        return refused(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return _invalid(error)
+
+    @app.exception_handler(HTTPException)
+    async def _(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        code, detail = CODES.get(error.status_code, ("http_error", str(error.detail)))
+        return problem(error.status_code, code, detail, headers=error.headers)
+
+    @app.exception_handler(Exception)
+    async def _(request: Request, error: Exception) -> Response:
+        return problem(500, *CODES[500])
+
+
+def _invalid(error: RequestValidationError) -> Response:
+    """What the models refuse: the body by JSON pointer, parameters by their place and name."""
+    found = []
+    for each in error.errors():
+        where, *path = each["loc"]
+        at = pointer(path) if where == "body" else f"{where}:{'.'.join(map(str, path))}"
+        found.append(Problem(at, each["type"], each["msg"]))
+    if any(each["type"] == "json_invalid" for each in error.errors()):
+        return problem(400, *CODES[400])
+    return problem(422, "request_invalid", "The request is not valid.", problems=tuple(found))

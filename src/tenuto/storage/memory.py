@@ -1,0 +1,44 @@
+"""A registry without a file, for executions that live in memory: the same statements on a database of its own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+from msgspec import structs
+
+from tenuto.projection import AuditRow
+
+from .migrations import migrations
+from .registry import NOTE, SqlRegistry, Statement
+from .sqlite import all_or_none
+
+SERVICE = 2
+
+
+class MemoryRegistry(SqlRegistry):
+    def __init__(self) -> None:
+        self._memory = _Memory()
+        super().__init__(self._memory)
+
+    def note_now(self, row: AuditRow) -> None:
+        """At once, for a runtime that does not suspend between deciding and recording."""
+        self._memory.execute(NOTE, structs.astuple(row))
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self._connection = apsw.Connection(":memory:")
+        (schema,) = [migration.sql for migration in migrations("sqlite") if migration.number == SERVICE]
+        self._connection.execute(schema)
+
+    def execute(self, query: str, values: Sequence[Any]) -> list[Any]:
+        return list(self._connection.execute(query.replace("$", "?"), tuple(values)))
+
+    async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
+        return self.execute(query, values)
+
+    async def run(self, query: str, values: Sequence[object]) -> list[Any]:
+        return await self.fetch(query, values)
+
+    async def run_all(self, statements: Sequence[Statement]) -> bool:
+        return all_or_none(self._connection, statements)

@@ -1,0 +1,269 @@
+"""What a service keeps beside executions: API keys, the audit, answers to repeated requests, confirmations.
+
+Written once for both dialects, in statements with numbered parameters that both understand.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct, structs
+
+from tenuto.projection import AuditRow
+
+Statement: TypeAlias = tuple[str, Sequence[object]]
+
+ANSWERS_KEPT_MS = 24 * 3_600_000
+ABANDONED_MS = 60_000  # a request that takes longer than this died with its process
+
+
+class Statements(Protocol):
+    """What a store does for a registry. Parameters are written `$1`, `$2`, …"""
+
+    async def fetch(self, query: str, values: Sequence[object]) -> list[Any]: ...
+
+    async def run(self, query: str, values: Sequence[object]) -> list[Any]:
+        """One statement that writes; gives the rows that it returns."""
+
+    async def run_all(self, statements: Sequence[Statement]) -> bool:
+        """All of them in one transaction, or none: the first must return a row."""
+
+
+class KeyRow(Struct, frozen=True, kw_only=True):
+    id: str
+    tenant: str
+    name: str
+    roles: tuple[str, ...]
+    secret_hash: str
+    created_at: int
+    created_by: str
+    expires_at: int | None = None
+    revoked_at: int | None = None
+    last_used_at: int | None = None
+
+
+class AuditEntry(Struct, frozen=True, kw_only=True):
+    """A row of the audit as it is kept. Without `n` and `hash` it is not chained yet."""
+
+    position: int
+    tenant: str
+    at: int
+    actor: str
+    action: str
+    object_type: str
+    object_id: str
+    reason: str
+    n: int | None = None
+    hash: str | None = None
+
+
+class Head(Struct, frozen=True):
+    """The end of a tenant's chain."""
+
+    n: int = 0
+    hash: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What was answered to a request. Without a status, it is under way."""
+
+    request_hash: str
+    status: int | None = None
+    body: bytes | None = None
+    created_at: int
+
+
+class AuditWanted(Struct, frozen=True, kw_only=True):
+    """A filter. What is None does not matter."""
+
+    action: str | None = None
+    actor: str | None = None
+    object_id: str | None = None
+
+
+class Registry(Protocol):
+    async def add_key(self, row: KeyRow) -> None: ...
+
+    async def key(self, id: str) -> KeyRow | None: ...
+
+    async def keys(self, tenant: str | None) -> list[KeyRow]: ...
+
+    async def revoke_key(self, id: str, tenant: str | None, at: int) -> bool:
+        """False if there is no such key of that tenant, or it was revoked before."""
+
+    async def use_key(self, id: str, at: int) -> None: ...
+
+    async def note(self, row: AuditRow) -> None: ...
+
+    async def audit(self, tenant: str, wanted: AuditWanted, before: int | None, limit: int) -> list[AuditEntry]:
+        """What is chained, newest first; `before` is the last number of the page before."""
+
+    async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
+        """The chain from this number on, in its order."""
+
+    async def unchained(self, limit: int) -> list[AuditEntry]: ...
+
+    async def head(self, tenant: str) -> Head: ...
+
+    async def heads(self) -> dict[str, Head]: ...
+
+    async def chain(self, tenant: str, old: Head, rows: Sequence[AuditEntry]) -> bool:
+        """Numbers these rows and moves the head, unless somebody else moved it meanwhile."""
+
+    async def begin_answer(self, tenant: str, endpoint: str, key: str, answer: Answer) -> Answer | None:
+        """Claims the key; None if that succeeded, else what is there. What a killed process claimed is free again."""
+
+    async def give_answer(self, tenant: str, endpoint: str, key: str, status: int, body: bytes) -> None: ...
+
+    async def drop_answer(self, tenant: str, endpoint: str, key: str) -> None: ...
+
+    async def forget_answers(self, before: int) -> None: ...
+
+    async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int) -> bool:
+        """Whether somebody else asked for the same since then. If not, this one has."""
+
+
+_KEY = ", ".join(KeyRow.__struct_fields__)
+_AUDIT = ", ".join(AuditEntry.__struct_fields__)
+NOTE = f"INSERT INTO audit ({', '.join(AuditRow.__struct_fields__)}) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+
+
+class SqlRegistry:
+    """Implements `Registry` on a store's database."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+
+    # Keys -----------------------------------------------------------------------------------------------------------
+
+    async def add_key(self, row: KeyRow) -> None:
+        values = [json.dumps(value) if isinstance(value, tuple) else value for value in structs.astuple(row)]
+        await self._sql.run(f"INSERT INTO api_keys ({_KEY}) VALUES ({_marks(len(values))})", values)
+
+    async def key(self, id: str) -> KeyRow | None:
+        rows = await self._sql.fetch(f"SELECT {_KEY} FROM api_keys WHERE id = $1", (id,))
+        return _key(rows[0]) if rows else None
+
+    async def keys(self, tenant: str | None) -> list[KeyRow]:
+        where = "tenant = $1" if tenant is not None else "true"
+        values = (tenant,) if tenant is not None else ()
+        rows = await self._sql.fetch(f"SELECT {_KEY} FROM api_keys WHERE {where} ORDER BY tenant, id", values)
+        return [_key(row) for row in rows]
+
+    async def revoke_key(self, id: str, tenant: str | None, at: int) -> bool:
+        whose = "" if tenant is None else "AND tenant = $3"
+        query = f"UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL {whose} RETURNING id"
+        return bool(await self._sql.run(query, (id, at) if tenant is None else (id, at, tenant)))
+
+    async def use_key(self, id: str, at: int) -> None:
+        await self._sql.run("UPDATE api_keys SET last_used_at = $2 WHERE id = $1", (id, at))
+
+    # The audit ------------------------------------------------------------------------------------------------------
+
+    async def note(self, row: AuditRow) -> None:
+        await self._sql.run(NOTE, structs.astuple(row))
+
+    async def audit(self, tenant: str, wanted: AuditWanted, before: int | None, limit: int) -> list[AuditEntry]:
+        conditions = ["tenant = $1", "n IS NOT NULL"]
+        values: list[Any] = [tenant]
+        for name in AuditWanted.__struct_fields__:
+            if (value := getattr(wanted, name)) is not None:
+                values.append(value)
+                conditions.append(f"{name} = ${len(values)}")
+        return await self._audit(conditions, values, before, "n < ${}", limit, "n DESC")
+
+    async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
+        return await self._audit(["tenant = $1", "n IS NOT NULL"], [tenant], after, "n > ${}", limit, "n")
+
+    async def unchained(self, limit: int) -> list[AuditEntry]:
+        return await self._audit(["n IS NULL"], [], None, "", limit, "position")
+
+    async def _audit(
+        self, conditions: list[str], values: list[Any], bound: int | None, bounded: str, limit: int, order: str
+    ) -> list[AuditEntry]:
+        if bound is not None:
+            values.append(bound)
+            conditions.append(bounded.format(len(values)))
+        values.append(limit)
+        where = " AND ".join(conditions)
+        query = f"SELECT {_AUDIT} FROM audit WHERE {where} ORDER BY {order} LIMIT ${len(values)}"
+        return [AuditEntry(**_named(AuditEntry, row)) for row in await self._sql.fetch(query, values)]
+
+    async def head(self, tenant: str) -> Head:
+        rows = await self._sql.fetch("SELECT n, hash FROM audit_head WHERE tenant = $1", (tenant,))
+        return Head(*rows[0]) if rows else Head()
+
+    async def heads(self) -> dict[str, Head]:
+        rows = await self._sql.fetch("SELECT tenant, n, hash FROM audit_head ORDER BY tenant", ())
+        return {tenant: Head(n, hash) for tenant, n, hash in rows}
+
+    async def chain(self, tenant: str, old: Head, rows: Sequence[AuditEntry]) -> bool:
+        new = (tenant, rows[-1].n, rows[-1].hash)
+        if old.n:
+            move = "UPDATE audit_head SET n = $2, hash = $3 WHERE tenant = $1 AND n = $4 RETURNING n"
+            guard: Statement = (move, (*new, old.n))
+        else:
+            add = "INSERT INTO audit_head (tenant, n, hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING n"
+            guard = (add, new)
+        number = "UPDATE audit SET n = $2, hash = $3 WHERE position = $1 AND n IS NULL"
+        return await self._sql.run_all([guard, *((number, (row.position, row.n, row.hash)) for row in rows)])
+
+    # Answers --------------------------------------------------------------------------------------------------------
+
+    async def begin_answer(self, tenant: str, endpoint: str, key: str, answer: Answer) -> Answer | None:
+        claim = (
+            "INSERT INTO answers (tenant, endpoint, key, request_hash, created_at) VALUES ($1, $2, $3, $4, $5) "
+            "ON CONFLICT (tenant, endpoint, key) DO UPDATE "
+            "SET request_hash = excluded.request_hash, status = NULL, body = NULL, created_at = excluded.created_at "
+            "WHERE answers.created_at < $6 OR (answers.status IS NULL AND answers.created_at < $7) RETURNING key"
+        )
+        at, now = (tenant, endpoint, key), answer.created_at
+        values = (*at, answer.request_hash, now, now - ANSWERS_KEPT_MS, now - ABANDONED_MS)
+        while not await self._sql.run(claim, values):
+            rows = await self._sql.run(
+                "SELECT request_hash, status, body, created_at FROM answers "
+                "WHERE tenant = $1 AND endpoint = $2 AND key = $3",
+                at,
+            )
+            if rows:  # none: it was dropped between the two statements
+                return Answer(**_named(Answer, rows[0]))
+        return None
+
+    async def give_answer(self, tenant: str, endpoint: str, key: str, status: int, body: bytes) -> None:
+        query = "UPDATE answers SET status = $4, body = $5 WHERE tenant = $1 AND endpoint = $2 AND key = $3"
+        await self._sql.run(query, (tenant, endpoint, key, status, body))
+
+    async def drop_answer(self, tenant: str, endpoint: str, key: str) -> None:
+        query = "DELETE FROM answers WHERE tenant = $1 AND endpoint = $2 AND key = $3 AND status IS NULL"
+        await self._sql.run(query, (tenant, endpoint, key))
+
+    async def forget_answers(self, before: int) -> None:
+        await self._sql.run("DELETE FROM answers WHERE created_at < $1", (before,))
+
+    # Confirmations --------------------------------------------------------------------------------------------------
+
+    async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int) -> bool:
+        second = (
+            "DELETE FROM confirmations WHERE tenant = $1 AND digest = $2 AND actor <> $3 AND at >= $4 RETURNING actor"
+        )
+        if await self._sql.run(second, (tenant, digest, actor, not_before)):
+            return True
+        first = (
+            "INSERT INTO confirmations (tenant, digest, actor, at) VALUES ($1, $2, $3, $4) "
+            "ON CONFLICT (tenant, digest) DO UPDATE SET actor = excluded.actor, at = excluded.at"
+        )
+        await self._sql.run(first, (tenant, digest, actor, at))
+        return False
+
+
+def _marks(count: int) -> str:
+    return ", ".join(f"${number + 1}" for number in range(count))
+
+
+def _named(kind: type[Struct], row: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(kind.__struct_fields__, row, strict=True))
+
+
+def _key(row: Sequence[Any]) -> KeyRow:
+    named = _named(KeyRow, row)
+    return KeyRow(**{**named, "roles": tuple(json.loads(named["roles"]))})

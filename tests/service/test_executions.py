@@ -1,0 +1,28 @@
+"""Executions over HTTP."""
+
+from tenuto import SagaBuilder
+from tests.service.conftest import MakeSite
+
+
+async def double(number: int) -> int:
+    return 2 * number
+
+
+DOUBLE = SagaBuilder("double", output="double").step("double", double)
+
+
+async def test_the_process_says_that_it_lives_and_is_ready(make_site: MakeSite) -> None:
+    client = await (await make_site()).bare()
+    assert (await client.get("/healthz")).json() == {"status": "ok"}
+    assert (await client.get("/readyz")).json()["status"] == "ready"
+
+
+async def test_an_execution_is_started_and_looked_at(make_site: MakeSite) -> None:
+    client = await (await make_site(DOUBLE)).client()
+    started = await client.post("/v1/executions", json={"definition": "double", "input": 21})
+    assert started.status_code == 201, started.text
+    id = started.json()["execution_id"]
+    assert started.headers["location"] == f"/v1/executions/{id}"
+    found = await client.get(f"/v1/executions/{id}")
+    assert found.status_code == 200
+    assert found.json()["tenant_id"] == "acme"
