@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.facts import Admitted
-from tenuto.projection import OutboxRow, ReviewRow, TaskRow
+from tenuto.projection import AuditRow, OutboxRow, ReviewRow, TaskRow
 
 from .callers import Caller, savepoint
 from .rows import EXECUTION_COLUMNS, execution_values, insert, values_of
@@ -22,6 +22,7 @@ _EVENTS = insert("events", Append.__struct_fields__)
 _REVIEW = insert("reviews", ReviewRow.__struct_fields__)
 _TASK = insert("tasks", TaskRow.__struct_fields__)
 _MESSAGE = insert("outbox", OutboxRow.__struct_fields__)
+_AUDIT = insert("audit", AuditRow.__struct_fields__)
 _MAIL = insert("mailbox", ("id", "execution", "body", "received_at"))
 _ADMISSION = insert("admissions", ("tenant", "key", "execution"))
 _DEFINITION = insert("definitions", DefinitionRow.__struct_fields__, ignore=True)
@@ -86,6 +87,8 @@ async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:
         raise _Refused("duplicate_key")  # of a transaction that was open when we looked, and is committed now
     for append in batch.appends:
         await caller.change(_EVENTS, *values_of(append))
+    for row in batch.audit:
+        await caller.change(_AUDIT, *values_of(row))
     if batch.standings[start.id].admission == "request":
         await _queue_up(caller, start)
     for statement, rows in ((_REVIEW, batch.reviews), (_TASK, batch.tasks), (_MESSAGE, batch.outbox)):

@@ -250,7 +250,7 @@ class DurableRuntime(Worker):
         entries = kept.entries
         if entries:
             kept.append = Append(state.id, entries[0].seq, len(entries), encode_entries(entries))
-        kept.extra = self._extra(record, entries, kept.changed, kept.answer)
+        kept.extra = self._extra(state, entries, kept.changed, kept.answer, record.history[0].actor)
         status = state.status
         if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
             record.kept_status = status
@@ -258,16 +258,17 @@ class DurableRuntime(Worker):
             record.owned = not where.release
         self._committer.add(kept)
 
-    def _extra(self, record: Record, entries: list[Entry], changed: list[EffectKey], answer: f.Answer) -> Batch | None:
-        """What is seldom written: most decisions only append."""
-        state = record.state
+    def _extra(
+        self, state: Execution, entries: list[Entry], changed: list[EffectKey], answer: f.Answer, by: str | None
+    ) -> Batch | None:
+        """What is seldom written: most decisions only append. `by` is who started the execution."""
         mail, self._mail_in_hand = self._mail_in_hand, None
         reviewed = noted = False
         for entry in entries:
             kind = type(entry.event)
             reviewed = reviewed or kind in REVIEWED
             noted = noted or kind in AUDITED
-        rows = audit(state, entries, record.history[0].actor) if noted else []
+        rows = audit(state, entries, by) if noted else []
         if mail is None and not reviewed and not rows and not state.plan.has_queues:
             return None
         extra = Batch(session=None, audit=rows)
@@ -452,7 +453,8 @@ class DurableRuntime(Worker):
         state = Execution(submission.program.plan)
         fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=False)
         decision = decide(state, fact, fact.at, 0)
-        batch = self._extra(state, decision.entries, state.changed, decision.answer) or Batch(session=None)
+        extra = self._extra(state, decision.entries, state.changed, decision.answer, fact.actor)
+        batch = extra or Batch(session=None)
         batch.starts = [new_execution(submission, fact, None)]
         batch.standings = {id: standing(state, decision.entries, release=True)}
         batch.appends = [Append(id, decision.entries[0].seq, len(decision.entries), encode_entries(decision.entries))]
@@ -601,7 +603,7 @@ class DurableRuntime(Worker):
         self._mail_in_hand = mail.id
         answer = self.apply(record, fact, rank, lambda _: self._mail_done(mail.id))
         if self._mail_in_hand is not None:  # nothing was recorded, but the verdict is
-            extra = self._extra(record, [], [], answer)
+            extra = self._extra(record.state, [], [], answer, None)
             self._committer.add(
                 Told(execution=record.state.id, extra=extra, tell=lambda fate: self._mail_done(mail.id))
             )
