@@ -9,6 +9,8 @@ two cannot wait for one another. They are held until the caller's transaction en
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.facts import Admitted
 from tenuto.projection import AuditRow, OutboxRow, ReviewRow, TaskRow
@@ -87,13 +89,16 @@ async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:
         raise _Refused("duplicate_key")  # of a transaction that was open when we looked, and is committed now
     for append in batch.appends:
         await caller.change(_EVENTS, *values_of(append))
-    for row in batch.audit:
-        await caller.change(_AUDIT, *values_of(row))
     if batch.standings[start.id].admission == "request":
         await _queue_up(caller, start)
-    for statement, rows in ((_REVIEW, batch.reviews), (_TASK, batch.tasks), (_MESSAGE, batch.outbox)):
-        for row in rows:
-            await caller.change(statement, *values_of(row))
+    rows: list[tuple[str, Struct]] = [
+        *((_REVIEW, row) for row in batch.reviews),
+        *((_TASK, row) for row in batch.tasks),
+        *((_MESSAGE, row) for row in batch.outbox),
+        *((_AUDIT, row) for row in batch.audit),
+    ]
+    for statement, row in rows:
+        await caller.change(statement, *values_of(row))
 
 
 async def _queue_up(caller: Caller, start: NewExecution) -> None:
