@@ -6,11 +6,12 @@ Tests compare the pages with what this would write, so that they never tell anyt
 from collections.abc import Callable
 from pathlib import Path
 
-from .generators import errors, kernel, python, settings
+from .generators import commands, errors, kernel, python, settings
 
 FOLDER = Path(__file__).parent / "reference"
 
 PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands.page,
     "errors.md": errors.page,
     "events.md": kernel.recorded_events,
     "python.md": python.page,

@@ -20,15 +20,15 @@ async def invoice(engine: Engine) -> str:
 
 def test_pause_and_resume(tenuto: Run, work: Work) -> None:
     id = work(expenses)
-    done = tenuto("pause", id, "--reason", "lunch")
-    assert done.code == 0
-    assert steady(done.out) == (
+    assert tenuto("pause", id, "--reason", "lunch") == (0, f"paused: expenses {id}\n", "")
+    assert steady("\n".join(tenuto("show", id).out.splitlines()[:4])) == (
         "expenses <id>: paused\n"
         "  It is paused: lunch (for <span>, canceled in 7 d).\n"
         "    tenuto resume <id>\n"
-        "    tenuto cancel <id>\n"
+        "    tenuto cancel <id>"
     )
-    assert tenuto("resume", id).out.startswith(f"expenses {id}: waiting_approval\n")
+    assert tenuto("resume", id) == (0, f"resumed: expenses {id}\n", "")
+    assert json.loads(tenuto("show", id, "--json").out)["status"] == "waiting_approval"
 
 
 def test_approve_finds_the_step_that_waits(tenuto: Run, work: Work) -> None:
@@ -55,10 +55,8 @@ def test_what_waits_for_nobody_cannot_be_approved(tenuto: Run, work: Work) -> No
 
 def test_cancel(tenuto: Run, work: Work) -> None:
     id = work(expenses)
-    assert (
-        tenuto("cancel", id, "--mode", "terminate", "--reason", "changed").out.splitlines()[0]
-        == f"expenses {id}: canceled"
-    )
+    done = tenuto("cancel", id, "--mode", "terminate", "--reason", "changed")
+    assert done == (0, f"canceled: expenses {id}\n", "")
     assert tenuto("cancel", id, "--mode", "gently").code == 2
 
 

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The execution.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
-Reason = Annotated[str, typer.Option(help="Why: kept in the history and the audit.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: kept in the history and the audit.")]
 
 
 def command(

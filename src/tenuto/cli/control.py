@@ -1,24 +1,21 @@
 """`tenuto pause | resume | cancel | retry | approve | reject | signal`: a person's word on one execution."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .command import AsJson, Id, Reason, command, place, read_json
-from .execution import show_why, standing
 from .screen import Screen
-from .words import status_cell
 
 if TYPE_CHECKING:
     from tenuto.handle import Handle
 
 SECTION = "Acting on one"
 
-Step = Annotated[str | None, typer.Argument(metavar="[STEP]", help="Which step; not needed where only one waits.")]
-Comment = Annotated[str, typer.Option(help="Kept with the answer.")]
-Data = Annotated[str | None, typer.Option(help="JSON or @file: becomes the result of the approval.")]
-Why = Annotated[str, typer.Option("--reason", help="Why: kept in the history and the audit.")]
+Step = Annotated[str | None, typer.Argument(metavar="STEP", help="Which step; not needed where only one waits.")]
+Comment = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the answer.")]
+Data = Annotated[str | None, typer.Option(metavar="JSON", help="Or @file: becomes the result of the approval.")]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in the history and the audit.")]
 
 
 async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: AsJson = False) -> None:
@@ -26,7 +23,7 @@ async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: As
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.pause(reason=reason)
-        await _tell(handle, as_json)
+        await _tell(handle, "paused", as_json)
 
 
 async def resume(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
@@ -34,7 +31,7 @@ async def resume(context: typer.Context, id: Id, as_json: AsJson = False) -> Non
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.resume()
-        await _tell(handle, as_json)
+        await _tell(handle, "resumed", as_json)
 
 
 async def cancel(
@@ -53,7 +50,7 @@ async def cancel(
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.cancel(mode, reason=reason)
-        await _tell(handle, as_json)
+        await _tell(handle, "canceled", as_json)
 
 
 async def retry(
@@ -70,7 +67,7 @@ async def retry(
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.retry(from_step=from_step, again=again, reason=reason)
-        await _tell(handle, as_json)
+        await _tell(handle, "retried", as_json)
 
 
 async def approve(
@@ -86,7 +83,7 @@ async def approve(
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.approve(step or await _waiting_step(handle), comment=comment, data=given)
-        await _tell(handle, as_json)
+        await _tell(handle, "approved", as_json)
 
 
 async def reject(
@@ -102,7 +99,7 @@ async def reject(
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.reject(step or await _waiting_step(handle), comment=comment, data=given)
-        await _tell(handle, as_json)
+        await _tell(handle, "rejected", as_json)
 
 
 async def signal(
@@ -110,9 +107,9 @@ async def signal(
     id: Id,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the signal.")],
     payload: Annotated[
-        str | None, typer.Option("--payload", "-p", help="JSON, @file, or - for standard input.")
+        str | None, typer.Option("--payload", "-p", metavar="JSON", help="JSON, @file, or - for standard input.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="The same key twice is one signal.")] = None,
+    key: Annotated[str | None, typer.Option(metavar="KEY", help="The same key twice is one signal.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Send it a message that a step waits for, now or later."""
@@ -120,7 +117,7 @@ async def signal(
     async with place(context).engine() as engine:
         handle = engine.get(id)
         await handle.signal(name, given, id=key)
-        await _tell(handle, as_json)
+        await _tell(handle, "sent", as_json)
 
 
 async def _waiting_step(handle: "Handle[Any]") -> str:
@@ -137,16 +134,16 @@ async def _waiting_step(handle: "Handle[Any]") -> str:
     raise InvalidTransition("No step of it waits for an approval.", hint=f"tenuto show {handle.id}")
 
 
-async def _tell(handle: "Handle[Any]", as_json: bool) -> None:
-    """How it stands now."""
-    document: Mapping[str, Any] = await handle.status()
+async def _tell(handle: "Handle[Any]", word: str, as_json: bool) -> None:
+    """What was done. How it stands a moment later is for `show`; only a cancel may take its time."""
+    document = await handle.status()
     screen = Screen()
     if as_json:
         screen.json(document)
         return
-    name, id = document["definition_id"], document["execution_id"]
-    screen.cells((name, "bold"), f" {id}: ", status_cell(standing(document)))
-    show_why(screen, document)
+    if word == "canceled" and document["status"] not in ("succeeded", "failed", "canceled"):
+        word = "cancel requested"
+    screen.cells(f"{word}: ", (document["definition_id"], "bold"), f" {document['execution_id']}")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ SECTION = "Operations"
 
 async def migrate(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(help="The database; TENUTO_URL unless said.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The database; TENUTO_URL unless said.")] = None,
 ) -> None:
     """Bring a database's schema up to date; safe to run twice."""
     from tenuto.storage import make_store

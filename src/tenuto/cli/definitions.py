@@ -16,7 +16,7 @@ SECTION = "Definitions"
 
 async def apply(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE.json…", help="JSON definitions; - is standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE.json", help="JSON definitions; - is standard input.")],
     as_json: AsJson = False,
 ) -> None:
     """Check JSON definitions, store them and publish them."""
@@ -51,7 +51,7 @@ def _read(file: str) -> dict[str, Any]:
 
 async def definitions(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only the versions of this one.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only the versions of this one.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what can be run. --json has the documents too."""

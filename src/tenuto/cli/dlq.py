@@ -24,9 +24,9 @@ ErrorClass = Literal[
     "INDETERMINATE",
 ]
 Letter = Annotated[str, typer.Argument(metavar="LETTER", help="From `tenuto dlq ls`.")]
-OfDefinition = Annotated[str | None, typer.Option("--definition", help="Only of this definition.")]
+OfDefinition = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Only of this definition.")]
 OfClass = Annotated[ErrorClass | None, typer.Option("--error-class", help="Only with this class of error.")]
-Why = Annotated[str, typer.Option("--reason", help="Why: kept in the history and the audit.")]
+Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in the history and the audit.")]
 
 
 async def ls(
@@ -71,13 +71,11 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
 async def reprocess(
     context: typer.Context,
     reason: Why,
-    letter: Annotated[
-        str | None, typer.Argument(metavar="[LETTER]", help="One; or say which with the options.")
-    ] = None,
+    letter: Annotated[str | None, typer.Argument(metavar="LETTER", help="One; or say which with the options.")] = None,
     definition: OfDefinition = None,
     error_class: OfClass = None,
     all: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 100,
     again: Annotated[bool, typer.Option("--again", help="Make effects anew that were made, under new keys.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -21,21 +21,27 @@ Status = Literal["running", "waiting_approval", "paused", "succeeded", "failed",
 async def run(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The definition: `tenuto definitions` lists them.")],
-    input: Annotated[str | None, typer.Option("--input", "-i", help="JSON, @file, or - for standard input.")] = None,
+    input: Annotated[
+        str | None, typer.Option("--input", "-i", metavar="JSON", help="JSON, @file, or - for standard input.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow it until it is over or needs a person.")] = False,
     within: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="With --wait: how long at most, as in 30s or 5m.")
     ] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is the same execution.")] = None,
-    version: Annotated[int | None, typer.Option(help="Of the definition; the newest unless said.")] = None,
-    correlation_id: Annotated[str | None, typer.Option(help="What it belongs to.")] = None,
-    target: Annotated[str | None, typer.Option(help="What it is about: TYPE:ID.")] = None,
-    concurrency_key: Annotated[str | None, typer.Option(help="One at a time for each key.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Idempotency key: the same key is the same execution.")
+    ] = None,
+    version: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Of the definition; the newest unless said.")
+    ] = None,
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it belongs to.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="What it is about.")] = None,
+    concurrency_key: Annotated[str | None, typer.Option(metavar="KEY", help="One at a time for each key.")] = None,
     priority: Annotated[
         Literal["normal", "high"], typer.Option(help="Which of those that wait goes first.")
     ] = "normal",
-    header: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, as often as needed.")] = None,
-    variable: Annotated[list[str] | None, typer.Option(help="NAME=JSON, as often as needed.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="As often as needed.")] = None,
+    variable: Annotated[list[str] | None, typer.Option(metavar="NAME=JSON", help="As often as needed.")] = None,
     as_json: AsJson = False,
 ) -> int | None:
     """Start an execution."""
@@ -82,15 +88,18 @@ def _target(text: str | None) -> tuple[str, str] | None:
 async def ls(
     context: typer.Context,
     status: Annotated[Status | None, typer.Option(help="Only those that stand so.")] = None,
-    definition: Annotated[str | None, typer.Option(help="Only those of this definition.")] = None,
+    definition: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this definition.")] = None,
     blocked: Annotated[bool, typer.Option("--blocked", help="Only those that cannot go on; says why.")] = False,
     older_than: Annotated[
-        str | None, typer.Option(help="Started longer ago than that, as in 10m or 2d; with --blocked: blocked so long.")
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Started longer ago than that, as in 10m or 2d; with --blocked: blocked so long."
+        ),
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Started at most so long ago, as in 1h.")] = None,
-    correlation_id: Annotated[str | None, typer.Option(help="Only those that belong to this.")] = None,
-    target_id: Annotated[str | None, typer.Option(help="Only those about this.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Started at most so long ago, as in 1h.")] = None,
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="Only those that belong to this.")] = None,
+    target_id: Annotated[str | None, typer.Option(metavar="ID", help="Only those about this.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 20,
     all: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,
     as_json: AsJson = False,

@@ -31,9 +31,9 @@ async def workers(context: typer.Context, as_json: AsJson = False) -> None:
 
 async def bench(
     url: Annotated[
-        str | None, typer.Option(help="A database to measure on; a temporary SQLite file unless said.")
+        str | None, typer.Option(metavar="URL", help="A database to measure on; a temporary SQLite file unless said.")
     ] = None,
-    executions: Annotated[int, typer.Option(min=10, help="How many executions.")] = 2_000,
+    executions: Annotated[int, typer.Option(metavar="NUMBER", min=10, help="How many executions.")] = 2_000,
     as_json: AsJson = False,
 ) -> None:
     """Measure throughput and latency on this machine."""

@@ -18,7 +18,9 @@ SECTION = "Processes"
 App = Annotated[
     str | None, typer.Option(metavar="MODULE[:NAME]", help="Your sagas and @handler functions; TENUTO_APP unless said.")
 ]
-Queues = Annotated[list[str] | None, typer.Option("--queue", help="Whose steps to run, as often as needed.")]
+Queues = Annotated[
+    list[str] | None, typer.Option("--queue", metavar="NAME", help="Whose steps to run, as often as needed.")
+]
 
 
 async def worker(context: typer.Context, app: App = None, queue: Queues = None) -> None:

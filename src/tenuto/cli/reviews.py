@@ -17,7 +17,7 @@ Resolution = Literal["approved", "rejected", "completed", "not_completed", "retr
 async def ls(
     context: typer.Context,
     kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
-    definition: Annotated[str | None, typer.Option(help="Only of this definition.")] = None,
+    definition: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this definition.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what waits for a person, the oldest first. Dead letters are in `tenuto dlq`."""
@@ -40,8 +40,10 @@ async def resolve(
     context: typer.Context,
     review: Annotated[str, typer.Argument(metavar="REVIEW", help="From `tenuto reviews ls` or `tenuto show ID`.")],
     resolution: Annotated[Resolution, typer.Argument(help="What was found, or what is to be done.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why: kept in the history and the audit.")],
-    result: Annotated[str | None, typer.Option(help="With completed: the step's result, as JSON or @file.")] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in the history and the audit.")],
+    result: Annotated[
+        str | None, typer.Option(metavar="JSON", help="With completed: the step's result, as JSON or @file.")
+    ] = None,
     again: Annotated[bool, typer.Option("--again", help="With retry: make the effect anew, under a new key.")] = False,
     as_json: AsJson = False,
 ) -> None:

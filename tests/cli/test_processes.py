@@ -1,0 +1,75 @@
+"""Real processes: a worker and the commands beside it, on one database; and what a terminal shows."""
+
+import json
+import re
+import signal
+import subprocess
+
+import pytest
+
+from .conftest import Work, steady
+from .processes import TENUTO, on_terminal, running
+from .test_executions import atlantis, expenses
+
+APP = "tests.cli.shop:ALL"
+
+
+def tenuto(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([TENUTO, "--url", url, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> None:
+    with running("worker", "--app", APP, ready="worker on", TENUTO_URL=url) as worker:
+        (row,) = json.loads(tenuto(url, "workers", "--json").stdout)
+        assert row["queues"] == ["default"]
+        oslo = tenuto(url, "run", "book-trip", "-i", '"Oslo"', "--wait")
+        assert (oslo.returncode, oslo.stderr) == (0, "")
+        assert steady(oslo.stdout).endswith('book-trip <id>: succeeded\n  output "paid for Oslo"\n')
+        assert tenuto(url, "run", "book-trip", "-i", '"Atlantis"', "--wait").returncode == 1
+        waiting = json.loads(tenuto(url, "run", "expenses", "-i", "120", "--wait", "--json").stdout)
+        assert waiting["status"] == "waiting_approval"
+        assert tenuto(url, "approve", waiting["execution_id"]).returncode == 0
+        watched = tenuto(url, "watch", waiting["execution_id"])
+        assert (watched.returncode, "pay: succeeded" in watched.stdout) == (0, True)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    assert json.loads(tenuto(url, "workers", "--json").stdout) == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_load_its_app_says_so(url: str) -> None:
+    done = tenuto(url, "worker", "--app", "nowhere.at.all")
+    assert done.returncode == 1
+    assert "There is no module 'nowhere.at.all'" in done.stderr
+    assert "[app_not_loaded]\nWhat to do: --app" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_terminal_there_are_columns_and_colour_and_nothing_is_broken(url: str, work: Work, columns: int) -> None:
+    failed, waits = work(atlantis), work(expenses)
+    code, shown = on_terminal("--url", url, "ls", columns=columns)
+    assert code == 0
+    lines = plain(shown).splitlines()
+    assert lines[0].split() == ["ID", "DEFINITION", "STARTED", "TOOK", "STATUS"]
+    assert lines[1].startswith(f"{waits}  expenses    ")
+    assert lines[2].startswith(f"{failed}  book-trip   ")
+    assert "\x1b[31mfailed: NON_RETRYABLE" in shown
+    _, shown = on_terminal("--url", url, "show", failed, columns=columns)
+    assert max(map(len, plain(shown).splitlines())) <= columns
+    assert f"    tenuto retry {failed} --reason TEXT" in plain(shown).splitlines()
+
+
+@pytest.mark.slow
+def test_progress_is_drawn_on_a_terminal(url: str) -> None:
+    with running("worker", "--app", APP, ready="worker on", TENUTO_URL=url):
+        code, shown = on_terminal("--url", url, "run", "book-trip", "-i", '"Oslo"', "--wait")
+    assert code == 0
+    assert "\x1b[?25l" in shown  # the cursor is hidden while it is drawn
+    assert "✓ pay     succeeded" in plain(shown)
+
+
+def plain(shown: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "")
