@@ -81,12 +81,12 @@ class Environment:
         self.now_ms = self.clock.now_ms
         self.worker = worker or f"{socket.gethostname()}:{os.getpid()}"
         self.build = build
-        self._suffix = secrets.token_hex(4)
-        self._numbers = count(secrets.randbelow(1 << 23))
+        self._suffix = secrets.token_hex(3)
+        self._numbers = count(secrets.randbelow(1 << 19))
 
     def new_id(self) -> str:
-        """26 characters: the time, a number that counts on, and the process. Sorts by time, and is cheap to make."""
-        return f"{self.now_ms():012x}{next(self._numbers) & 0xFFFFFF:06x}{self._suffix}"
+        """22 characters: the time, a number that counts on, and the process. Sorts by time, and is cheap to make."""
+        return f"{self.now_ms():011x}{next(self._numbers) & 0xFFFFF:05x}{self._suffix}"
 
 
 class Observer(Protocol):

@@ -10,7 +10,6 @@ def start(id: str = "x1", *, owner: str | None = "s1", key: str | None = None, t
         tenant=tenant,
         definition="d",
         version=1,
-        plan_hash="h",
         priority=0,
         correlation_id="",
         target_type="",

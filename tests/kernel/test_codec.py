@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
@@ -127,3 +128,28 @@ def test_the_entries_of_a_decision_are_stored_together() -> None:
     run.start()
     run.succeed("a")
     assert decode_entries(encode_entries(run.history)) == run.history
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'[1,0,null,null,""]',
+        b'",0,null,null,\\"\\"]"',
+        b'",\\"forward\\",1,-1,-1]"',
+        b"10",
+        b"null",
+        b'{"a":[0,null,null,""]}',
+    ],
+)
+def test_what_looks_like_defaults_is_kept(result: bytes) -> None:
+    event = e.AttemptSucceeded("a", "forward", 1, 5, 'w,0,null,null,""]', Raw(result))
+    grants = (e.Grant("b"), e.Grant("c", "compensate", 2), e.Grant("d", "forward", 1, 0, 9))
+    entries = [e.Entry(1, 1, 1, event, grants, None, "x")]
+    text = encode_entries(entries)
+    assert decode_entries(text) == entries
+    assert len(text) < len(msgspec.json.encode(entries))
+
+
+def test_defaults_are_left_out_only_where_all_of_them_hold() -> None:
+    some = e.AttemptSucceeded("a", "forward", 1, 5, "w", Raw(b"1"), 3)
+    assert decode_entries(encode_entries([e.Entry(1, 1, 1, some)])) == [e.Entry(1, 1, 1, some)]

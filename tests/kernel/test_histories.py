@@ -2,10 +2,9 @@
 
 from typing import get_args
 
-import msgspec
 import pytest
 
-from tenuto.kernel.codec import decode_snapshot, encode_entry, encode_snapshot
+from tenuto.kernel.codec import decode_entries, decode_snapshot, encode_entries, encode_snapshot
 from tenuto.kernel.events import Event
 from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import Execution
@@ -20,8 +19,9 @@ NAMES = history.names()
 def test_a_recorded_history_means_what_it_meant(name: str) -> None:
     kept = history.load(name)
     plan = history.plan_of(kept)
-    entries = [entry for decision in history.decisions_of(kept) for entry in decision]
-    assert [msgspec.json.decode(encode_entry(entry)) for entry in entries] != []
+    decisions = history.decisions_of(kept)
+    assert [decode_entries(encode_entries(decision)) for decision in decisions] == decisions
+    entries = [entry for decision in decisions for entry in decision]
     state = fold(Execution(plan), entries)
     assert history.portrait(state) == kept["final"]
     laws.check_state(state)

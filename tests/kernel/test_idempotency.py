@@ -89,7 +89,7 @@ def test_a17_the_last_one_wins() -> None:
 def test_expressions_know_what_they_are_part_of() -> None:
     run = given(
         step("a", when="context.saga == 'test' && context.run == 1 && context.tenant == 'acme'"),
-        step("b", when="context.execution_id == 'x1' && context.version == 1 && context.correlation_id == ''"),
+        step("b", when="context.execution_id == 'x1' && context.version == 1 && context.correlation_id == 'x1'"),
     )
     run.start()
     run.succeed("a", "b")

@@ -6,7 +6,7 @@ short cut, never the truth: one of another format is ignored, and the history fo
 
 from array import array
 from collections import deque
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Raw, Struct
@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from .address import Ref
 from .definition import JSON
 from .effects import DispatchAttempt, Effect, EffectKey, RequestAdmission, RequestHold, RunAttempt
-from .events import Entry, Failure
+from .events import Entry, Event, Failure
 from .evolve import ADMISSION, HOLD, restore_node, set_timer
 from .facts import Answer, Fact
 from .plan import Node, Plan
@@ -72,8 +72,45 @@ _entries_decoder = msgspec.json.Decoder(list[Entry])
 
 
 def encode_entries(entries: list[Entry]) -> bytes:
-    """The entries of one decision, as they are stored together."""
-    return _entry_encoder.encode(entries)
+    """The entries of one decision, as they are stored together: without the defaults at the end of each array.
+
+    What a field is by default is therefore as fixed as its place.
+    """
+    return b"[%b]" % b",".join([_shortened(entry) for entry in entries])
+
+
+def _shortened(entry: Entry) -> bytes:
+    encode = _entry_encoder.encode
+    event = encode(entry.event)
+    tail = _TAILS[type(entry.event)]
+    if event.endswith(tail):
+        event = event[: -len(tail)] + b"]"
+    rest = b""
+    if entry.grants or entry.cause is not None or entry.actor is not None:
+        # Paths hold neither commas nor quotes, so nothing but the end of a grant looks like this.
+        grants = encode(entry.grants).replace(b',"forward",1,-1,-1]', b"]").replace(b",-1,-1]", b"]")
+        rest = b"," + grants
+        if entry.cause is not None or entry.actor is not None:
+            rest += b",%b,%b" % (encode(entry.cause), encode(entry.actor))
+    return b"[%d,%d,%d,%b%b]" % (entry.seq, entry.at, entry.epoch, event, rest)
+
+
+def _tail(kind: type[Struct]) -> bytes:
+    """How the array of such an event ends when all of its optional fields are as they are by default.
+
+    A field's text ends with a quote, a bracket or its last digit, and there is a comma before each of these: so what
+    ends like this has these defaults, whatever its other fields hold.
+    """
+    defaults: list[object] = []
+    for field in reversed(msgspec.structs.fields(kind)):
+        if field.required:
+            break
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        defaults.insert(0, default)
+    return b"".join(b"," + _entry_encoder.encode(default) for default in defaults) + b"]"
+
+
+_TAILS = {kind: _tail(kind) for kind in get_args(Event)}
 
 
 def decode_entries(data: bytes) -> list[Entry]:

@@ -40,8 +40,8 @@ class Grant(Struct, frozen=True, array_like=True, gc=False):
     """An attempt, or the attempts of a range of clones, that may start once this is committed."""
 
     path: str
-    phase: Phase
-    number: int
+    phase: Phase = "forward"
+    number: int = 1
     first: int = -1
     last: int = -1
 
@@ -65,7 +65,7 @@ class ExecutionStarted(Recorded, frozen=True, array_like=True, tag="started"):
     each: dict[str, int] = {}
     headers: dict[str, str] = {}
     variables: dict[str, Raw] = {}
-    correlation_id: str = ""
+    correlation_id: str = ""  # its own id, when there is none
     target: tuple[str, str] | None = None
     priority: Literal["high", "normal"] = "normal"
     deadline: int | None = None

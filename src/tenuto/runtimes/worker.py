@@ -281,7 +281,7 @@ class Worker(ABC):
             each=dict(submission.each),
             headers=dict(submission.headers),
             variables=dict(submission.variables),
-            correlation_id=submission.correlation_id or id,
+            correlation_id=submission.correlation_id,
             target=submission.target,
             priority=submission.priority,
             concurrency_key=submission.concurrency_key,

@@ -46,15 +46,30 @@ LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
 MIGRATION_LOCK = 7_311_004_225
 _CLAIMANT = "EXISTS (SELECT 1 FROM sessions WHERE id = $1 AND ended_at IS NULL)"
 
+# fmt: off
+_STARTS = [
+    "text", "text", "text", "int", "text", "int", "bigint", "bigint", "text", "bigint", "int", "text", "text", "text",
+    "text", "text", "text", "bool", "text", "text", "bigint", "bigint",
+]
+# fmt: on
+_MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint"]
+_APPENDS = ["text", "int", "int", "bytea", "text"]
+
+
+def _unnest(first: int, types: list[str]) -> str:
+    return f"unnest({', '.join(f'${first + n}::{kind}[]' for n, kind in enumerate(types))})"
+
+
+_MOVES_AT = 2 + len(_STARTS)
+_APPENDS_AT = _MOVES_AT + len(_MOVES)
+_LIMITED_AT = _APPENDS_AT + len(_APPENDS)
 _COMMIT = f"""
 WITH lease AS ({LIVE}),
 new AS (
     INSERT INTO executions ({COLUMNS})
-    SELECT s.* FROM lease, unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::int[],
-        $9::bigint[], $10::bigint[], $11::text[], $12::bigint[], $13::int[], $14::text[], $15::text[], $16::text[],
-        $17::text[], $18::text[], $19::text[], $20::bool[], $21::text[], $22::text[], $23::bigint[], $24::bigint[])
+    SELECT s.* FROM lease, {_unnest(2, _STARTS)}
         AS s ({COLUMNS})
-    WHERE $40 OR NOT EXISTS (SELECT 1 FROM tenant_limits l WHERE l.tenant = s.tenant)
+    WHERE ${_LIMITED_AT} OR NOT EXISTS (SELECT 1 FROM tenant_limits l WHERE l.tenant = s.tenant)
     ON CONFLICT DO NOTHING
     RETURNING id
 ),
@@ -64,8 +79,7 @@ moved AS (
             ELSE e.wake_at END,
         owner = CASE WHEN p.release THEN NULL ELSE e.owner END, cancel_requested = p.cancel_requested,
         error_class = p.error_class, parked = p.parked, ended_at = p.ended_at
-    FROM lease, unnest($25::text[], $26::text[], $27::int[], $28::bigint[], $29::bigint[], $30::bool[], $31::bool[],
-        $32::text[], $33::text[], $34::bigint[])
+    FROM lease, {_unnest(_MOVES_AT, _MOVES)}
         AS p (id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at)
     WHERE e.id = p.id AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
     RETURNING e.id, e.tenant, e.ended_at
@@ -78,7 +92,7 @@ freed AS (
 written AS (
     INSERT INTO events (execution, seq, count, body)
     SELECT a.execution, a.seq, a.count, a.body
-    FROM lease, unnest($35::text[], $36::bigint[], $37::int[], $38::bytea[], $39::text[])
+    FROM lease, {_unnest(_APPENDS_AT, _APPENDS)}
         AS a (execution, seq, count, body, needs)
     WHERE CASE a.needs WHEN 'start' THEN a.execution IN (SELECT id FROM new)
         WHEN 'move' THEN a.execution IN (SELECT id FROM moved) ELSE true END
@@ -88,13 +102,13 @@ SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
 
 # The same, when somebody did something that is written into the audit.
 _NOTED = ", ".join(AuditRow.__struct_fields__)
+_AUDIT = ["text", "bigint", "text", "text", "text", "text", "text", "text", "text"]
 _COMMIT_AUDITED = _COMMIT.replace(
     f"SELECT {NOW} AS now",
     f""", noted AS (
     INSERT INTO audit ({_NOTED})
     SELECT {", ".join(f"n.{name}" for name in AuditRow.__struct_fields__)}
-    FROM lease, unnest($41::text[], $42::bigint[], $43::text[], $44::text[], $45::text[], $46::text[], $47::text[],
-        $48::text[], $49::text[]) WITH ORDINALITY AS n ({_NOTED}, execution, needs, position)
+    FROM lease, {_unnest(_LIMITED_AT + 1, _AUDIT)} WITH ORDINALITY AS n ({_NOTED}, execution, needs, position)
     WHERE CASE n.needs WHEN 'start' THEN n.execution IN (SELECT id FROM new)
         WHEN 'move' THEN n.execution IN (SELECT id FROM moved) ELSE true END
     ORDER BY n.position
@@ -250,11 +264,13 @@ class PostgresStore:
         row = await self._committer.fetchrow(
             _COMMIT_AUDITED if audit else _COMMIT,
             session,
-            *_columns([execution_values(start, batch.standings[start.id]) for start in starts], 23),
-            *_columns([_move(standing) for standing in moves], 10),
-            *_columns([(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], 5),
+            *_columns([execution_values(start, batch.standings[start.id]) for start in starts], len(_STARTS)),
+            *_columns([_move(standing) for standing in moves], len(_MOVES)),
+            *_columns(
+                [(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], len(_APPENDS)
+            ),
             limited,
-            *(_columns(noted, 9) if audit else ()),
+            *(_columns(noted, len(_AUDIT)) if audit else ()),
         )
         assert row is not None
         if not row["live"]:

@@ -20,7 +20,7 @@ _EXECUTION_FILTERS = {
     "tenant": "tenant = {}",
     "status": "status = {}",
     "definition": "definition = {}",
-    "correlation_id": "correlation_id = {}",
+    "correlation_id": "((correlation_id <> '' AND correlation_id = {0}) OR (correlation_id = '' AND id = {0}))",
     "target_id": "target_id = {}",
     "since": "created_at >= {}",
     "before": "created_at < {}",

@@ -26,7 +26,7 @@ def values_of(row: Any) -> tuple[Any, ...]:
 def execution_values(start: NewExecution, standing: Standing) -> tuple[Any, ...]:
     """The row of a new execution, in the order of `EXECUTION_COLUMNS`."""
     return (
-        start.id, start.tenant, start.definition, start.version, start.plan_hash, standing.status, standing.run,
+        start.id, start.tenant, start.definition, start.version, standing.status, standing.run,
         standing.seq, 1, None if standing.release else start.owner, standing.wake_at, start.priority,
         start.correlation_id, start.target_type, start.target_id, start.key, start.concurrency_key, start.request_hash,
         standing.cancel_requested, standing.error_class, standing.parked, start.created_at, standing.ended_at,

@@ -40,7 +40,6 @@ class NewExecution(Struct, frozen=True, kw_only=True, gc=False):
     tenant: str
     definition: str
     version: int
-    plan_hash: str
     priority: int
     correlation_id: str
     target_type: str
@@ -124,7 +123,6 @@ class ExecutionRow(Struct, frozen=True, kw_only=True):
     tenant: str
     definition: str
     version: int
-    plan_hash: str
     status: str
     run: int
     seq: int

@@ -19,7 +19,7 @@ def execution_started(state: Execution, event: e.ExecutionStarted) -> None:
     state.by_step = event.by_step
     state.each = event.each
     state.variables = dict(event.variables)
-    state.correlation_id = event.correlation_id
+    state.correlation_id = event.correlation_id or event.execution
     state.priority = event.priority
     state.concurrency_key = event.concurrency_key
     open_run(state, event)

@@ -766,7 +766,7 @@ def _summary(row: ExecutionRow) -> Summary:
         definition=row.definition,
         version=row.version,
         status=row.status,  # type: ignore[arg-type]  # the column holds nothing else
-        correlation_id=row.correlation_id,
+        correlation_id=row.correlation_id or row.id,
         target=(row.target_type, row.target_id) if row.target_id else None,
         started_at=row.created_at,
         ended_at=row.ended_at,

@@ -17,7 +17,6 @@ def new_execution(submission: Submission, fact: f.Start, owner: str | None) -> N
         tenant=submission.tenant,
         definition=submission.program.name,
         version=submission.program.version,
-        plan_hash=submission.program.plan.hash,
         priority=PRIORITIES[submission.priority],
         correlation_id=fact.correlation_id,
         target_type=submission.target[0] if submission.target else "",

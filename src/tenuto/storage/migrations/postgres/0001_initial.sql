@@ -45,7 +45,6 @@ CREATE TABLE executions (
     tenant text NOT NULL CHECK (length(tenant) > 0),
     definition text NOT NULL,
     version integer NOT NULL,
-    plan_hash text NOT NULL,
     status text NOT NULL,
     run integer NOT NULL,
     seq bigint NOT NULL,
@@ -76,9 +75,9 @@ CREATE INDEX executions_ended ON executions (ended_at) WHERE ended_at IS NOT NUL
 
 -- The truth: one row per decision, holding its entries. Append-only.
 CREATE TABLE events (
-    execution text NOT NULL,
-    seq bigint NOT NULL,
+    seq integer NOT NULL,
     count integer NOT NULL,
+    execution text NOT NULL,
     body bytea NOT NULL,
     PRIMARY KEY (execution, seq)
 );

@@ -31,7 +31,6 @@ CREATE TABLE executions (
     tenant TEXT NOT NULL CHECK (length(tenant) > 0),
     definition TEXT NOT NULL,
     version INTEGER NOT NULL,
-    plan_hash TEXT NOT NULL,
     status TEXT NOT NULL,
     run INTEGER NOT NULL,
     seq INTEGER NOT NULL,
