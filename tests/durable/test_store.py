@@ -21,10 +21,9 @@ async def _session(store: Store, id: str = "s1", lease_ms: int = LEASE) -> None:
 async def test_what_is_committed_is_there(store: Store) -> None:
     await _session(store)
     committed = await store.commit(started())
-    loaded = await store.load("x1")
+    (loaded,) = await store.load(["x1"])
     assert not committed.fenced
     assert not committed.refused
-    assert loaded is not None
     assert (loaded.row.owner, loaded.row.status, loaded.row.epoch) == ("s1", "running", 1)
     assert loaded.bodies == [b"[]"]
 
@@ -35,7 +34,7 @@ async def test_g2_a_session_that_was_ended_writes_nothing(store: Store) -> None:
     await store.end_session("s1")
     committed = await store.commit(Batch(session="s1", appends=[append(seq=2)]))
     assert committed.fenced
-    assert not await store.has("x1", 2)
+    assert not await store.bodies("x1", 2, 2)
 
 
 async def test_a_session_that_is_over_is_ended_by_whoever_looks(store: Store) -> None:
@@ -68,7 +67,7 @@ async def test_b4_one_execution_for_one_key(store: Store) -> None:
     assert committed.refused == {"x2": "duplicate_key"}
     assert found is not None
     assert found.id == "x1"
-    assert not await store.has("x2", 1)
+    assert not await store.bodies("x2", 1, 1)
 
 
 async def test_one_refusal_leaves_the_rest_of_the_batch_alone(store: Store) -> None:
@@ -81,7 +80,7 @@ async def test_one_refusal_leaves_the_rest_of_the_batch_alone(store: Store) -> N
     both.appends += other.appends
     committed = await store.commit(both)
     assert committed.refused == {"x2": "duplicate_key"}
-    assert await store.has("x3", 1)
+    assert await store.bodies("x3", 1, 1)
 
 
 async def test_mail_to_an_execution_that_nobody_owns_makes_it_due(store: Store) -> None:
@@ -120,7 +119,7 @@ async def test_events_are_append_only_in_the_database_itself(store: Store, url: 
     for statement in ("UPDATE events SET count = 9", "DELETE FROM events"):
         with pytest.raises(Exception, match="append-only"):
             await _run(url, statement)
-    assert await store.has("x1", 1)
+    assert await store.bodies("x1", 1, 1)
 
 
 async def _run(url: str, statement: str) -> None:
@@ -202,12 +201,11 @@ async def test_g2_an_old_owner_cannot_commit_after_the_claim(postgres_url: str) 
     assert await reaping == 1
     await _session(store, "s2")
     claims = await store.claim("s2", ["d/1"], 1)
-    loaded = await store.load(claims[0].id)
+    (loaded,) = await store.load([claims[0].id])
     late = await store.commit(Batch(session="s1", appends=[append(seq=3)]))
-    assert loaded is not None
     assert len(loaded.bodies) == 2  # what the old owner committed in time is seen by the new one
     assert late.fenced
-    assert not await store.has("x1", 3)
+    assert not await store.bodies("x1", 3, 3)
     await holder.close()
     await store.close()
 

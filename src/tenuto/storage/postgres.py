@@ -21,15 +21,18 @@ from tenuto.projection import AuditRow, ReviewRow, Standing, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .notify import Notifier
 from .postgres_tasks import PostgresTasks
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .store import (
+    Append,
     Batch,
     Claim,
     Committed,
     DefinitionRow,
     ExecutionRow,
+    Hints,
     Loaded,
     Mail,
     NewExecution,
@@ -37,6 +40,7 @@ from .store import (
     Refusal,
     Renewal,
     SessionRow,
+    SnapshotRow,
     Wanted,
 )
 
@@ -44,7 +48,39 @@ COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
 MIGRATION_LOCK = 7_311_004_225
-_CLAIMANT = "EXISTS (SELECT 1 FROM sessions WHERE id = $1 AND ended_at IS NULL)"
+CLOSE_SECONDS = 5.0
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 30.0
+SESSIONS_KEPT_MS = 24 * 3_600_000
+_DUE = f"e.owner IS NULL AND e.wake_at <= {NOW} AND e.definition || '/' || e.version = ANY($2)"
+_TAKE = "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL, parked = ''"
+_TAKEN = "RETURNING e.id, e.epoch, e.definition, e.version"
+
+# The claimant's session is locked as in a commit: whoever ends it meanwhile waits, and sees what it has claimed.
+_CLAIM = f"""
+WITH me AS ({LIVE}),
+high AS (
+    SELECT e.id FROM me, executions e WHERE {_DUE} AND e.priority = 1
+    ORDER BY e.wake_at LIMIT $3 FOR UPDATE OF e SKIP LOCKED
+),
+normal AS (
+    SELECT e.id FROM me, executions e WHERE {_DUE} AND e.priority = 0
+    ORDER BY e.wake_at LIMIT $3 - (SELECT count(*) FROM high) FOR UPDATE OF e SKIP LOCKED
+)
+{_TAKE} FROM (SELECT id FROM high UNION ALL SELECT id FROM normal) free WHERE e.id = free.id {_TAKEN}"""
+_CLAIM_ONE = f"WITH me AS ({LIVE}) {_TAKE} FROM me WHERE e.id = $2 AND e.owner IS NULL {_TAKEN}"
+
+_LOAD = f"""
+SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq AS snapshot_seq, s.body AS snapshot
+FROM executions e LEFT JOIN snapshots s ON s.execution = e.id WHERE e.id = ANY($1)"""
+_LOAD_EVENTS = """
+SELECT execution, body FROM (
+    SELECT e.execution, e.seq, e.body FROM unnest($1::text[], $2::bigint[]) AS w (execution, after)
+    JOIN events e ON e.execution = w.execution AND e.seq > w.after
+    UNION ALL
+    SELECT e.execution, e.seq, e.body FROM unnest($1::text[], $2::bigint[]) AS w (execution, after)
+    JOIN events e ON e.execution = w.execution AND e.seq = 1 WHERE w.after > 0
+) found ORDER BY execution, seq"""
 
 # fmt: off
 _STARTS = [
@@ -150,7 +186,7 @@ class PostgresStore:
         self.tasks = PostgresTasks(self._lend)
         self._pool: asyncpg.Pool
         self._committer: asyncpg.Connection
-        self._listener: asyncpg.Connection | None = None
+        self._notifier: Notifier | None = None
         self._has_wall = False
 
     @property
@@ -168,36 +204,43 @@ class PostgresStore:
 
     async def open(self, *, migrate: bool) -> int:
         async with translated():
-            self._committer = await self._connect()
+            connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS)
             try:
-                return await self._prepare(migrate=migrate)
+                await self._migrate(connection, apply=migrate)
+            finally:
+                await connection.close()
+            self._committer = await self._connect_committer()
+            try:
+                self._pool = await asyncpg.create_pool(
+                    self.dsn, min_size=1, max_size=8, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS
+                )
+                self._has_wall = await self._committer.fetchval(_HAS_WALL)
+                now: int = await self._committer.fetchval(f"SELECT {NOW}")
             except BaseException:
-                await self._committer.close()
+                self._committer.terminate()
                 raise
+            return now
         raise AssertionError("translated() does not swallow")
 
-    async def _prepare(self, *, migrate: bool) -> int:
-        await self._migrate(apply=migrate)
+    async def _connect_committer(self) -> asyncpg.Connection:
         # The fence and the row changes are index look-ups whatever the statistics say of a table that has just grown:
         # a hash join over all executions for each batch is what the planner would choose instead.
+        connection = await self._connect()
         for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
-            await self._committer.execute(f"SET {setting} = off")
-        await self._committer.execute("SET plan_cache_mode = force_generic_plan")
-        self._pool = await asyncpg.create_pool(self.dsn, min_size=1, max_size=8)
-        self._has_wall = await self._committer.fetchval(_HAS_WALL)
-        now: int = await self._committer.fetchval(f"SELECT {NOW}")
-        return now
+            await connection.execute(f"SET {setting} = off")
+        await connection.execute("SET plan_cache_mode = force_generic_plan")
+        return connection
 
     async def _connect(self) -> asyncpg.Connection:
-        return await asyncpg.connect(self.dsn)
+        """A connection that gives up on a server which no longer answers: TCP alone would wait for hours."""
+        return await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS)
 
     @asynccontextmanager
     async def _lend(self) -> AsyncIterator[Any]:
         async with translated(), self._pool.acquire() as connection:
             yield connection
 
-    async def _migrate(self, *, apply: bool) -> None:
-        connection = self._committer
+    async def _migrate(self, connection: asyncpg.Connection, *, apply: bool) -> None:
         known = migrations("postgres")
         has_table = await connection.fetchval("SELECT to_regclass('tenuto_migrations') IS NOT NULL")
         if not apply and not has_table:
@@ -216,33 +259,54 @@ class PostgresStore:
                 )  # fmt: skip
 
     async def close(self) -> None:
-        if self._listener is not None:
-            await self._listener.close()
-        await self._pool.close()
-        await self._committer.close()
+        if self._notifier is not None:
+            await self._notifier.close()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._pool.close()
+                await self._committer.close()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            self._pool.terminate()
+            self._committer.terminate()
+
+    def listen(self, hear: Callable[[Hints], None]) -> None:
+        self._notifier = Notifier(self._connect, hear)
+
+    def ring(self, hint: str) -> None:
+        if self._notifier is not None:
+            self._notifier.ring(hint)
 
     # Writing --------------------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
         async with translated():
-            if not _is_plain(batch):
-                return await self._commit_with_care(batch)
-            committed = await self._write(batch, {}, limited=False)
-            left_out = [start for start in batch.starts if start.id in committed.refused]
-            if not left_out:
-                return committed
-            # Known keys, and tenants with a limit: looked at one by one.
-            again = Batch(
-                session=batch.session,
-                starts=left_out,
-                standings={start.id: batch.standings[start.id] for start in left_out},
-                appends=[append for append in batch.appends if append.execution in committed.refused],
-                audit=[row for row in batch.audit if execution_of(row) in committed.refused],
-            )
-            rest = await self._commit_with_care(again)
-            moved = {id: why for id, why in committed.refused.items() if why == "not_owner"}
-            return Committed(rest.now, rest.fenced, {**moved, **rest.refused})
+            if self._committer.is_closed():
+                self._committer = await self._connect_committer()
+            try:
+                return await self._commit(batch)
+            except (OSError, asyncpg.InterfaceError):
+                self._committer.terminate()  # it may be in the middle of something
+                raise
         raise AssertionError("translated() does not swallow")
+
+    async def _commit(self, batch: Batch) -> Committed:
+        if not _is_plain(batch):
+            return await self._commit_with_care(batch)
+        committed = await self._write(batch, {}, limited=False)
+        left_out = [start for start in batch.starts if start.id in committed.refused]
+        if not left_out:
+            return committed
+        # Known keys, and tenants with a limit: looked at one by one.
+        again = Batch(
+            session=batch.session,
+            starts=left_out,
+            standings={start.id: batch.standings[start.id] for start in left_out},
+            appends=[append for append in batch.appends if append.execution in committed.refused],
+            audit=[row for row in batch.audit if execution_of(row) in committed.refused],
+        )
+        rest = await self._commit_with_care(again)
+        moved = {id: why for id, why in committed.refused.items() if why == "not_owner"}
+        return Committed(rest.now, rest.fenced, {**moved, **rest.refused})
 
     async def _commit_with_care(self, batch: Batch) -> Committed:
         async with self._committer.transaction():
@@ -394,26 +458,36 @@ class PostgresStore:
         raise AssertionError("translated() does not swallow")
 
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
-        asyncio.run(self._keep_alive(id, lease_ms, tell, stop))
-
-    async def _keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        """The loop runs for a renewal at a time; between them this thread waits for its end, and for nothing else."""
         connection: asyncpg.Connection | None = None
-        loop = asyncio.get_running_loop()
-        while not await loop.run_in_executor(None, stop.wait, lease_ms / 3_000):
-            try:
-                if connection is None or connection.is_closed():
-                    connection = await self._connect()
-                row = await connection.fetchrow(
-                    f"UPDATE sessions SET expires_at = {NOW} + $2 WHERE id = $1 AND ended_at IS NULL "
-                    "RETURNING expires_at - $2 AS now",
-                    id, lease_ms, timeout=lease_ms / 3_000,
-                )  # fmt: skip
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
-                connection = None  # not renewed: the owner sees its lease run out by its own clock
-                continue
-            tell(Renewal(row["now"], True) if row is not None else Renewal(0, False))
-        if connection is not None:
-            await connection.close()
+        with asyncio.Runner() as runner:
+            while not stop.wait(lease_ms / 3_000):
+                try:
+                    connection, renewal = runner.run(self._renew(connection, id, lease_ms))
+                except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+                    connection = None  # not renewed: the owner sees its lease run out by its own clock
+                else:
+                    tell(renewal)
+            if connection is not None:
+                connection.terminate()
+
+    async def _renew(
+        self, connection: asyncpg.Connection | None, id: str, lease_ms: int
+    ) -> tuple[asyncpg.Connection, Renewal]:
+        patience = lease_ms / 3_000
+        if connection is None or connection.is_closed():
+            async with asyncio.timeout(patience):
+                connection = await self._connect()
+        try:
+            row = await connection.fetchrow(
+                f"UPDATE sessions SET expires_at = {NOW} + $2 WHERE id = $1 AND ended_at IS NULL "
+                "RETURNING expires_at - $2 AS now",
+                id, lease_ms, timeout=patience,
+            )  # fmt: skip
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection, Renewal(row["now"], True) if row is not None else Renewal(0, False)
 
     async def end_session(self, id: str) -> None:
         async with translated(), self._pool.acquire() as connection, connection.transaction():
@@ -430,50 +504,27 @@ class PostgresStore:
         raise AssertionError("translated() does not swallow")
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
-        orphaned = "owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL)"
-        due = f"owner IS NULL AND wake_at <= {NOW}"
         async with translated():
-            claims = await self._claim(session, f"{orphaned} AND definition || '/' || version = ANY($2)", plans, limit)
-            if len(claims) < limit:
-                where = f"{due} AND definition || '/' || version = ANY($2)"
-                claims += await self._claim(session, where, plans, limit - len(claims))
-            return claims
+            return [Claim(*row) for row in await self._pool.fetch(_CLAIM, session, list(plans), limit)]
         raise AssertionError("translated() does not swallow")
-
-    async def _claim(self, session: str, where: str, plans: Sequence[str], limit: int) -> list[Claim]:
-        rows = await self._pool.fetch(
-            f"WITH free AS (SELECT id FROM executions WHERE {where} AND {_CLAIMANT} "
-            "ORDER BY priority DESC, wake_at LIMIT $3 FOR UPDATE SKIP LOCKED) "
-            "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL FROM free WHERE e.id = free.id "
-            "RETURNING e.id, e.epoch, e.definition, e.version",
-            session, list(plans), limit,
-        )  # fmt: skip
-        return [Claim(row["id"], row["epoch"], row["definition"], row["version"]) for row in rows]
 
     async def claim_one(self, session: str, execution: str) -> Claim | None:
         async with translated():
-            row = await self._pool.fetchrow(
-                "UPDATE executions SET owner = $1, epoch = epoch + 1, wake_at = NULL WHERE id = $2 AND (owner IS NULL "
-                f"OR owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL)) AND {_CLAIMANT} "
-                "RETURNING id, epoch, definition, version",
-                session, execution,
-            )  # fmt: skip
-            return None if row is None else Claim(row["id"], row["epoch"], row["definition"], row["version"])
+            row = await self._pool.fetchrow(_CLAIM_ONE, session, execution)
+            return None if row is None else Claim(*row)
         raise AssertionError("translated() does not swallow")
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def load(self, id: str) -> Loaded | None:
+    async def load(self, ids: Sequence[str]) -> list[Loaded]:
+        """In two queries. The rows are asked for by the snapshot that was found, whatever comes between the two."""
         async with translated():
-            row = await self.row(id)
-            if row is None:
-                return None
-            snapshot = await self._pool.fetchrow("SELECT seq, body FROM snapshots WHERE execution = $1", id)
-            first = snapshot["seq"] + 1 if snapshot is not None else 1
-            bodies = await self._pool.fetch(
-                "SELECT body FROM events WHERE execution = $1 AND seq >= $2 ORDER BY seq", id, first
-            )
-            return Loaded(row, snapshot["body"] if snapshot is not None else None, [found["body"] for found in bodies])
+            rows = await self._pool.fetch(_LOAD, list(ids))
+            found = {row["id"]: row["snapshot_seq"] or 0 for row in rows}
+            bodies: dict[str, list[bytes]] = {id: [] for id in found}
+            for execution, body in await self._pool.fetch(_LOAD_EVENTS, list(found), list(found.values())):
+                bodies[execution].append(body)
+            return [_loaded(row, bodies[row["id"]]) for row in rows]
         raise AssertionError("translated() does not swallow")
 
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
@@ -604,16 +655,18 @@ class PostgresStore:
         rows = await self.fetch("SELECT id, status FROM executions WHERE id = ANY($1)", (list(ids),))
         return {row["id"]: row["status"] for row in rows}
 
-    async def has(self, execution: str, seq: int) -> bool:
-        async with translated():
-            query = "SELECT true FROM events WHERE execution = $1 AND seq = $2"
-            return bool(await self._pool.fetchval(query, execution, seq))
-        raise AssertionError("translated() does not swallow")
+    async def written(self, appends: Sequence[Append]) -> list[bool]:
+        query = (
+            "SELECT e.body FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS a (execution, seq, place) "
+            "LEFT JOIN events e ON e.execution = a.execution AND e.seq = a.seq ORDER BY a.place"
+        )
+        rows = await self.fetch(query, ([a.execution for a in appends], [a.seq for a in appends]))
+        return [row["body"] == append.body for row, append in zip(rows, appends, strict=True)]
 
-    async def park(self, execution: str, why: str) -> None:
+    async def park(self, execution: str, why: str, again_ms: int | None) -> None:
         async with translated():
-            query = "UPDATE executions SET parked = $2, owner = NULL, wake_at = NULL WHERE id = $1"
-            await self._pool.execute(query, execution, why)
+            query = f"UPDATE executions SET parked = $2, owner = NULL, wake_at = {NOW} + $3 WHERE id = $1"
+            await self._pool.execute(query, execution, why, again_ms)
 
     # Notifications --------------------------------------------------------------------------------------------------
 
@@ -638,6 +691,12 @@ class PostgresStore:
         return Notice(**dict(rows[0])) if rows else None
 
 
+def _loaded(row: Any, bodies: list[bytes]) -> Loaded:
+    *columns, seq, snapshot = row
+    execution = ExecutionRow(**dict(zip(ExecutionRow.__struct_fields__, columns, strict=True)))
+    return Loaded(execution, None if seq is None else SnapshotRow(execution.id, seq, snapshot), bodies)
+
+
 def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
     rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.tasks or batch.tasks_ended
@@ -656,10 +715,27 @@ def _columns(rows: list[tuple[object, ...]], width: int) -> list[list[object]]:
 
 
 async def _end_sessions(connection: Any, where: str, *values: object) -> int:
+    """What they owned becomes nobody's, and due, with the end of the session: not before, and not later."""
     rows = await connection.fetch(f"UPDATE sessions SET ended_at = {NOW} WHERE {where} RETURNING id", *values)
     ids = [row["id"] for row in rows]
+    await connection.execute(
+        f"UPDATE executions SET owner = NULL, wake_at = least(wake_at, {NOW}) WHERE owner = ANY($1)", ids
+    )
+    await connection.execute(f"DELETE FROM sessions WHERE ended_at < {NOW} - $1", SESSIONS_KEPT_MS)
     await connection.execute("DELETE FROM limit_holders WHERE session = ANY($1)", ids)
     return len(ids)
+
+
+# Not there, going away, coming up, or gone in the middle of something.
+_UNREACHABLE = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+)
 
 
 @asynccontextmanager
@@ -667,7 +743,7 @@ async def translated() -> AsyncIterator[None]:
     """What the database says, in the words of `tenuto.errors`."""
     try:
         yield
-    except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
+    except _UNREACHABLE as error:
         raise StorageError(
             "PostgreSQL cannot be reached", code="unreachable", hint="check the URL and that the server is up"
         ) from error
@@ -685,3 +761,5 @@ async def translated() -> AsyncIterator[None]:
         ) from error
     except (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError) as error:
         raise StorageError("PostgreSQL refused the credentials", code="refused", hint="check the URL") from error
+    except asyncpg.PostgresError as error:
+        raise StorageError(f"PostgreSQL answered with an error ({error.sqlstate})", code="failed") from error

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import apsw
@@ -27,11 +27,13 @@ from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .sqlite_tasks import SqliteTasks
 from .store import (
+    Append,
     Batch,
     Claim,
     Committed,
     DefinitionRow,
     ExecutionRow,
+    Hints,
     Loaded,
     Mail,
     NewExecution,
@@ -39,12 +41,15 @@ from .store import (
     Refusal,
     Renewal,
     SessionRow,
+    SnapshotRow,
     Wanted,
 )
+from .watch import Watch
 
 T = TypeVar("T")
 
 BUSY_MS = 10_000
+SESSIONS_KEPT_MS = 24 * 3_600_000
 ROW_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 
 _APPENDS = """
@@ -62,6 +67,17 @@ UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value
     error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
 FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ?
 RETURNING executions.id"""
+_LOAD = f"""
+SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq, s.body
+FROM executions e LEFT JOIN snapshots s ON s.execution = e.id WHERE e.id IN (SELECT value FROM json_each(?))"""
+_LOAD_EVENTS = """
+SELECT execution, body FROM (
+    SELECT e.execution, e.seq, e.body FROM json_each(?1) w
+    JOIN events e ON e.execution = w.value ->> 0 AND e.seq > w.value ->> 1
+    UNION ALL
+    SELECT e.execution, e.seq, e.body FROM json_each(?1) w
+    JOIN events e ON e.execution = w.value ->> 0 AND e.seq = 1 WHERE w.value ->> 1 > 0
+) ORDER BY execution, seq"""
 _REVIEW = """
 INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, error_summary,
     attempts, opened_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -82,6 +98,7 @@ class SqliteStore:
         self._reader = ThreadPoolExecutor(1, "tenuto-sqlite-read")
         self._write: apsw.Connection
         self._read: apsw.Connection
+        self._watch: Watch | None = None
 
     @property
     def registry(self) -> Registry:
@@ -140,13 +157,32 @@ class SqliteStore:
                 connection.execute("INSERT INTO tenuto_migrations VALUES (?, ?, ?, ?)", row)
 
     async def close(self) -> None:
-        await self._in_writer(lambda: self._close())
+        if self._watch is not None:
+            await self._watch.close()
+        await self._in_writer(self._close)
         self._writer.shutdown()
         self._reader.shutdown()
 
     def _close(self) -> None:
-        self._write.close()
+        """The reader first: only a connection that may write leaves no log behind when it is the last."""
         self._read.close()
+        with suppress(apsw.Error):  # others may be at work: the log is theirs now
+            self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._write.close()
+
+    def listen(self, hear: Callable[[Hints], None]) -> None:
+        self._watch = Watch(self.path, self._data_version, hear)
+
+    def ring(self, hint: str) -> None:
+        """Nothing to do: that something was written is seen by those who watch the file."""
+
+    async def _data_version(self) -> int:
+        def work() -> int:
+            with translated():
+                version: int = self._write.execute("PRAGMA data_version").get
+                return version
+
+        return await self._in_writer(work)
 
     async def _in_writer(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work)
@@ -359,10 +395,14 @@ class SqliteStore:
         return await self._in_writer(work)
 
     def _end_sessions(self, ids: list[str]) -> None:
+        """What they owned becomes nobody's, and due, with the end of the session: not before, and not later."""
         now = self.now()
         for id in ids:
             self._write.execute("UPDATE sessions SET ended_at = ? WHERE id = ? AND ended_at IS NULL", (now, id))
+            query = "UPDATE executions SET owner = NULL, wake_at = min(coalesce(wake_at, ?1), ?1) WHERE owner = ?2"
+            self._write.execute(query, (now, id))
             self._write.execute("DELETE FROM limit_holders WHERE session = ?", (id,))
+        self._write.execute("DELETE FROM sessions WHERE ended_at < ?", (now - SESSIONS_KEPT_MS,))
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         return await self._in_writer(lambda: self._claim(session, plans, limit, None))
@@ -375,65 +415,61 @@ class SqliteStore:
     def _claim(self, session: str, plans: Sequence[str], limit: int, execution: str | None) -> list[Claim]:
         with translated():
             now = self.now()
-            candidates = self._candidates(now, plans, limit, execution)
-            if not candidates:
+            if not self._candidates(now, plans, 1, execution):
                 return []
             with self._transaction():
                 if not self._is_live(session):
                     return []
-                claims: list[Claim] = []
-                for id in self._candidates(now, plans, limit, execution):
-                    query = (
-                        "UPDATE executions SET owner = ?, epoch = epoch + 1, wake_at = NULL WHERE id = ? "
-                        "RETURNING id, epoch, definition, version"
-                    )
-                    claims.extend(Claim(*row) for row in self._write.execute(query, (session, id)))
-                return claims
+                query = (
+                    "UPDATE executions SET owner = ?, epoch = epoch + 1, wake_at = NULL, parked = '' "
+                    "WHERE id IN (SELECT value FROM json_each(?)) RETURNING id, epoch, definition, version"
+                )
+                ids = self._candidates(now, plans, limit, execution)
+                return [Claim(*row) for row in self._write.execute(query, (session, json.dumps(ids)))]
 
     def _candidates(self, now: int, plans: Sequence[str], limit: int, execution: str | None) -> list[str]:
-        free = "(owner IS NULL OR owner IN (SELECT id FROM sessions WHERE ended_at IS NOT NULL))"
         if execution is not None:
-            query = f"SELECT id FROM executions WHERE id = ? AND {free}"
+            query = "SELECT id FROM executions WHERE id = ? AND owner IS NULL"
             return [id for (id,) in self._write.execute(query, (execution,))]
         wanted = json.dumps(list(plans))
         query = """
-            SELECT id FROM (
-                SELECT id, priority, wake_at FROM executions INDEXED BY executions_due
-                WHERE owner IS NULL AND wake_at <= ?1
-                    AND definition || '/' || version IN (SELECT value FROM json_each(?2))
-                UNION ALL
-                SELECT e.id, e.priority, 0 FROM sessions s JOIN executions e ON e.owner = s.id
-                WHERE s.ended_at IS NOT NULL AND definition || '/' || version IN (SELECT value FROM json_each(?2))
-            ) ORDER BY priority DESC, wake_at LIMIT ?3"""
-        return [id for (id,) in self._write.execute(query, (now, wanted, limit))]
+            SELECT id FROM executions INDEXED BY executions_due
+            WHERE owner IS NULL AND priority = ? AND wake_at <= ?
+                AND definition || '/' || version IN (SELECT value FROM json_each(?)) ORDER BY wake_at LIMIT ?"""
+        found: list[str] = []
+        for priority in (1, 0):
+            values = (priority, now, wanted, limit - len(found))
+            found.extend(id for (id,) in self._write.execute(query, values))
+        return found
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def load(self, id: str) -> Loaded | None:
-        def work() -> Loaded | None:
+    async def load(self, ids: Sequence[str]) -> list[Loaded]:
+        """The rows are asked for by the snapshot that was found, whatever comes between the two queries."""
+
+        def work() -> list[Loaded]:
             with translated():
-                row = self._row("id = ?", (id,))
-                if row is None:
-                    return None
-                snapshot = self._read.execute("SELECT seq, body FROM snapshots WHERE execution = ?", (id,)).fetchone()
-                first = snapshot[0] + 1 if snapshot else 1
-                query = "SELECT body FROM events WHERE execution = ? AND seq >= ? ORDER BY seq"
-                bodies = [body for (body,) in self._read.execute(query, (id, first))]
-                return Loaded(row, snapshot[1] if snapshot else None, bodies)
+                rows = list(self._read.execute(_LOAD, (json.dumps(list(ids)),)))
+                bodies: dict[str, list[bytes]] = {row[0]: [] for row in rows}
+                after = json.dumps([(row[0], row[-2] or 0) for row in rows])
+                for execution, body in self._read.execute(_LOAD_EVENTS, (after,)):
+                    bodies[execution].append(body)
+                return [_loaded(row, bodies[row[0]]) for row in rows]
 
         return await self._in_reader(work)
 
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = ? AND seq + count > ? AND seq <= ? ORDER BY seq"
-        return await self._in_reader(lambda: [body for (body,) in self._read.execute(query, (id, first, last))])
+        return [body for (body,) in await self.fetch(query, (id, first, last))]
 
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = ? AND seq > ? ORDER BY seq"
         return [body for (body,) in await self.fetch(query, (id, after))]
 
     def _row(self, where: str, values: tuple[Any, ...]) -> ExecutionRow | None:
-        found = self._read.execute(f"SELECT {ROW_COLUMNS} FROM executions WHERE {where}", values).fetchone()
-        return None if found is None else row_of(ExecutionRow, found)
+        with translated():
+            found = self._read.execute(f"SELECT {ROW_COLUMNS} FROM executions WHERE {where}", values).fetchone()
+            return None if found is None else row_of(ExecutionRow, found)
 
     async def row(self, id: str) -> ExecutionRow | None:
         return await self._in_reader(lambda: self._row("id = ?", (id,)))
@@ -475,13 +511,8 @@ class SqliteStore:
         return dict(await self.fetch(query, (json.dumps(list(ids)),)))
 
     async def verdict(self, id: str) -> bytes | None:
-        query = "SELECT verdict FROM mailbox WHERE id = ?"
-
-        def work() -> bytes | None:
-            row = self._read.execute(query, (id,)).fetchone()
-            return None if row is None else row[0]
-
-        return await self._in_reader(work)
+        rows = await self.fetch("SELECT verdict FROM mailbox WHERE id = ?", (id,))
+        return rows[0][0] if rows else None
 
     # Definitions and lists ------------------------------------------------------------------------------------------
 
@@ -548,13 +579,25 @@ class SqliteStore:
         query = "SELECT id, status FROM executions WHERE id IN (SELECT value FROM json_each(?))"
         return dict(await self.fetch(query, (json.dumps(list(ids)),)))
 
-    async def has(self, execution: str, seq: int) -> bool:
-        query = "SELECT 1 FROM events WHERE execution = ? AND seq = ?"
-        return await self._in_reader(lambda: self._read.execute(query, (execution, seq)).fetchone() is not None)
+    async def written(self, appends: Sequence[Append]) -> list[bool]:
+        query = "SELECT body FROM events WHERE execution = ? AND seq = ?"
 
-    async def park(self, execution: str, why: str) -> None:
-        query = "UPDATE executions SET parked = ?, owner = NULL, wake_at = NULL WHERE id = ?"
-        await self._in_writer(lambda: self._write.execute(query, (why, execution)))
+        def work() -> list[bool]:
+            with translated():
+                found = [self._read.execute(query, (a.execution, a.seq)).get for a in appends]
+                return [body == append.body for body, append in zip(found, appends, strict=True)]
+
+        return await self._in_reader(work)
+
+    async def park(self, execution: str, why: str, again_ms: int | None) -> None:
+        query = "UPDATE executions SET parked = ?, owner = NULL, wake_at = ? WHERE id = ?"
+
+        def work() -> None:
+            with translated():
+                again_at = None if again_ms is None else self.now() + again_ms
+                self._write.execute(query, (why, again_at, execution))
+
+        await self._in_writer(work)
 
     # Notifications --------------------------------------------------------------------------------------------------
 
@@ -615,6 +658,12 @@ def _move(standing: Standing) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+def _loaded(row: Sequence[Any], bodies: list[bytes]) -> Loaded:
+    execution = row_of(ExecutionRow, row[:-2])
+    seq, snapshot = row[-2:]
+    return Loaded(execution, None if seq is None else SnapshotRow(execution.id, seq, snapshot), bodies)
+
+
 def row_of(kind: type[T], values: Sequence[Any]) -> T:
     """A row as its struct. SQLite has no booleans, and its struct would take the numbers as they are."""
     fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]  # only structs are passed
@@ -649,3 +698,5 @@ def translated() -> Iterator[None]:
         raise StorageError(
             "the database is locked by another program", code="busy", hint="end long transactions on this file"
         ) from error
+    except apsw.Error as error:
+        raise StorageError(f"SQLite answered with an error ({type(error).__name__})", code="failed") from error

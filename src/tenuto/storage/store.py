@@ -8,22 +8,23 @@ owner appends to an execution's history, and only through `commit`.
 
 `commit` first locks the session's row (shared) and finds it live, or writes nothing: that is the fence. Whoever finds a
 session expired ends it (`reap`), which needs the same row exclusively: it waits for a commit under way, and every later
-commit of that session is refused. Only then are its executions claimable. So between two owners of an execution there
-is always a moment at which the first one is known to have written its last word, however long it was frozen.
+commit of that session is refused. With its end, and not before, its executions become nobody's, and due. So between two
+owners of an execution there is always a moment at which the first one is known to have written its last word, however
+long it was frozen. A claim locks the claimant's session in the same way.
 
 What can go wrong, and what happens then:
 - the owner is killed: its session expires, somebody reaps it, the execution is claimed with a higher epoch;
 - the owner is frozen and wakes after its session was reaped: its commit is refused, it drops all it had in memory;
 - the owner cannot reach the database: its renewals fail; it stops starting attempts when its lease is over by its own
   monotonic clock, and goes on if the database comes back before anybody reaped it;
-- a commit's outcome is unknown (the connection broke): the worker reads one row of the batch back, and never assumes;
+- a commit's outcome is unknown (the connection broke): the worker reads the batch back, and never assumes;
 - two processes reap or claim at once: each acts only on rows that its own statement returned.
 `(execution, seq)` is the primary key of events, and so the second fence.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
@@ -111,10 +112,10 @@ class Claim(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """An execution as it is stored. `bodies` are the rows after the snapshot, in order."""
+    """An execution as it is stored. `bodies` are its rows in order; with a snapshot, the first and those after it."""
 
     row: "ExecutionRow"
-    snapshot: bytes | None
+    snapshot: SnapshotRow | None
     bodies: list[bytes]
 
 
@@ -201,6 +202,18 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     executions: int
 
 
+# What there may be for whoever hears of it: due executions that nobody owns, news of those that somebody waits for.
+WORK = "work"
+NEWS = "news"
+Hints: TypeAlias = frozenset[str]
+EVERYTHING: Hints = frozenset({"*"})  # there may be anything
+
+
+def mail_for(session: str) -> str:
+    """The hint that there is mail for executions of this session."""
+    return f"mail:{session}"
+
+
 class Renewal(Struct, frozen=True):
     """`alive`: the session still holds what it had. `now`: the database's clock."""
 
@@ -228,6 +241,12 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    def listen(self, hear: Callable[[Hints], None]) -> None:
+        """Calls `hear` when another process may have left something. Only a hint: what is stored is the truth."""
+
+    def ring(self, hint: str) -> None:
+        """Gives the other processes a hint, soon: hints are gathered, and never part of a commit."""
+
     async def commit(self, batch: Batch) -> Committed: ...
 
     async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int: ...
@@ -244,12 +263,13 @@ class Store(Protocol):
         """Those that have not ended, oldest first."""
 
     async def reap(self) -> int:
-        """Ends sessions that are over; what they owned becomes claimable. Gives how many."""
+        """Ends sessions that are over; what they owned becomes due, and nobody's. Gives how many."""
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
-        """Takes due or orphaned executions of these plans (`name/version`), the most urgent first."""
+        """Takes due executions of these plans (`name/version`), the most urgent first."""
 
-    async def load(self, id: str) -> Loaded | None: ...
+    async def load(self, ids: Sequence[str]) -> list[Loaded]:
+        """These executions as they are stored, in no particular order; those that are not there are left out."""
 
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
         """The rows that hold the entries first..last."""
@@ -295,11 +315,11 @@ class Store(Protocol):
     async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
         """How these executions stand, for those who wait for them."""
 
-    async def has(self, execution: str, seq: int) -> bool:
-        """Whether this row of events is there: the answer after a commit whose outcome is unknown."""
+    async def written(self, appends: Sequence[Append]) -> list[bool]:
+        """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""
 
-    async def park(self, execution: str, why: str) -> None:
-        """Sets an execution aside, visibly: nobody claims it until it is asked for again."""
+    async def park(self, execution: str, why: str, again_ms: int | None) -> None:
+        """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it."""
 
     async def begin_notice(self, notice: Notice) -> Notice:
         """Notes that a notification is about to be sent, unless its key is known; gives what is stored."""

@@ -39,6 +39,12 @@ def _blocked(
     }
 
 
+def _by_setting_aside(state: Execution, activity: Activity) -> Blocked | None:
+    if not activity.set_aside:
+        return None
+    return _blocked("incompatible", ["pause", "cancel"], since=state.at)
+
+
 def _by_pause(state: Execution, activity: Activity) -> Blocked | None:
     pause = state.pause
     if pause is None:
@@ -167,6 +173,7 @@ def _unless_running(ask: Callable[[Execution, Activity], Blocked | None]) -> Cal
 
 
 _REASONS: tuple[Callable[..., Blocked | None], ...] = (
+    _by_setting_aside,
     _by_pause,
     _by_key,
     _by_person,

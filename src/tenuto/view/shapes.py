@@ -49,11 +49,15 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a runtime does about the agenda: the attempts that run, what the others wait for, how far each step is."""
+    """What a runtime does about the agenda: the attempts that run, what the others wait for, how far each step is.
+
+    `set_aside`: nobody drives the execution any more, because its record cannot be written or read.
+    """
 
     running: Collection[Ref] = ()
     waiting: Mapping[Ref, Waiting] = field(default_factory=dict)
     progress: Mapping[str, Raw] = field(default_factory=dict)
+    set_aside: str = ""
 
 
 NOTHING_UNDER_WAY = Activity()

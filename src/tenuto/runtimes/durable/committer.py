@@ -3,13 +3,15 @@
 While a commit runs, whatever is decided meanwhile gathers; so batches grow with load by themselves, and a lone
 execution waits for nothing. What was decided takes effect, and callers are answered, when its batch is acknowledged.
 
-A commit that fails leaves one question: was it applied? The worker reads one row of the batch back, and never assumes.
-A batch that the database refuses for its data is halved until the culprit is alone; that execution is parked.
+A commit that fails leaves one question: was it applied? The worker reads the batch back, and never assumes; nor does it
+when it sends the rest again, because the first one may have been under way still when it looked. A batch that the
+database refuses for its data is halved until the culprit is alone; that execution is parked.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -17,10 +19,13 @@ from tenuto.errors import StorageError
 from tenuto.projection import Standing
 from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
 
+T = TypeVar("T")
+
 MAX_BATCH = 1_000
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
-Fate = Literal["committed", "fenced", "parked"] | Refusal
+# `unknown`: the engine was closed while the database could not be reached.
+Fate = Literal["committed", "fenced", "parked", "unknown"] | Refusal
 
 
 class Write(Struct, kw_only=True, gc=False):
@@ -44,11 +49,19 @@ class Told(Write, kw_only=True, gc=False):
 
 
 class Committer:
-    def __init__(self, store: Store, session: str | None, on_time: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        session: str | None,
+        on_time: Callable[[int], None],
+        on_fenced: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
         self._session = session
         self._on_time = on_time
+        self._on_fenced = on_fenced
         self._waiting: list[Write] = []
+        self._in_hand: list[Write] = []
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -68,10 +81,17 @@ class Committer:
         """Waits until everything that was added is settled."""
         await self._idle.wait()
 
-    async def stop(self) -> None:
-        await self.drain()
+    async def stop(self, patience_s: float | None = None) -> None:
+        """Waits until everything is settled, or so long; what is not by then is told that nobody knows."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await self.drain()
         if self._task is not None:
             self._task.cancel()
+            await asyncio.wait([self._task])
+        left, self._waiting, self._in_hand = self._in_hand + self._waiting, [], []
+        for write in left:
+            self._settle(write, "unknown")
 
     async def _run(self) -> None:
         while True:
@@ -80,64 +100,101 @@ class Committer:
                 self._wake.clear()
                 self._idle.set()
                 continue
-            writes, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            await self._commit(writes)
+            self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            await self._commit(self._in_hand)
+            self._in_hand = []
 
     async def _commit(self, writes: list[Write]) -> None:
-        try:
-            committed = await self._until_known(_batch(self._session, writes))
-        except StorageError:
-            await self._halve(writes)
-            return
+        """Commits, however long the database takes to come back."""
+        attempts = 0
+        while writes:
+            batch = _batch(self._session, writes)
+            try:
+                committed = await self._store.commit(batch)
+            except StorageError as error:
+                is_bad = error.code == "bad_data"
+                if attempts or not is_bad:
+                    await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
+                    attempts += 1
+                    writes = await self._not_written(writes)
+                if is_bad:
+                    await self._halve(writes)
+                    return
+            else:
+                self._settle_all(writes, await self._read_back(batch, committed) if attempts else committed)
+                return
+
+    def _settle_all(self, writes: list[Write], committed: Committed) -> None:
         self.commits += 1
         self.writes += len(writes)
         if committed.now:
             self._on_time(committed.now)
+        if committed.fenced:
+            self._on_fenced()
         for write in writes:
-            fate: Fate = "fenced" if committed.fenced else committed.refused.get(write.execution, "committed")
+            self._settle(write, "fenced" if committed.fenced else committed.refused.get(write.execution, "committed"))
+
+    def _settle(self, write: Write, fate: Fate) -> None:
+        """What follows is one execution's affair: if it goes wrong, the others' commits go on."""
+        try:
             write.settle(fate)
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"Execution {write.execution} could not go on.", "exception": error}
+            )
 
-    async def _until_known(self, batch: Batch) -> Committed:
-        """Commits, however long the database takes to come back. Raises only when it refuses the data."""
-        attempt = 0
-        while True:
-            try:
-                return await self._store.commit(batch)
-            except StorageError as error:
-                if error.code == "bad_data":
-                    raise
-            while True:
-                await asyncio.sleep(RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)])
-                attempt += 1
-                try:
-                    written = await self._is_written(batch)
-                except StorageError:
-                    continue
-                if written is not None:
-                    return written
-                break
+    async def _not_written(self, writes: list[Write]) -> list[Write]:
+        """After a commit whose outcome is unknown: settles what is there, and gives the rest.
 
-    async def _is_written(self, batch: Batch) -> Committed | None:
-        """What a commit whose outcome is unknown has written, or None if it was not applied.
-
-        Either all of a batch is there, or nothing; what alone is missing was refused.
+        An execution's rows of one batch are all there, or none. Writes without any only repeat what they say.
         """
-        missing = [a.execution for a in batch.appends if not await self._store.has(a.execution, a.seq)]
-        if len(missing) == len(batch.appends):
-            return None  # a batch without appends only repeats what it says
-        starts = {start.id for start in batch.starts}
-        return Committed(0, refused={id: "duplicate_key" if id in starts else "not_owner" for id in missing})
+        missing = dict.fromkeys(await self._missing(_batch(self._session, writes)))
+        written = {write.execution for write in writes if write.append is not None and write.execution not in missing}
+        for write in writes:
+            if write.execution in written:
+                self._settle(write, "committed")
+        return [write for write in writes if write.execution not in written]
+
+    async def _read_back(self, batch: Batch, committed: Committed) -> Committed:
+        """It was sent again, and refused in part or as a whole: because the first one was applied after all?"""
+        if not committed.fenced and not committed.refused:
+            return committed
+        missing = dict.fromkeys(await self._missing(batch))
+        if not committed.fenced:
+            refused = {id: why for id, why in committed.refused.items() if id in missing}
+            return Committed(committed.now, refused=refused)
+        if len(missing) == len({append.execution for append in batch.appends}):
+            return committed
+        return Committed(committed.now, refused=dict.fromkeys(missing, "not_owner"))
+
+    async def _missing(self, batch: Batch) -> list[str]:
+        written = await _in_the_end(lambda: self._store.written(batch.appends))
+        return [a.execution for a, there in zip(batch.appends, written, strict=True) if not there]
+
+    async def _park(self, execution: str) -> None:
+        await _in_the_end(lambda: self._store.park(execution, "incompatible", None))
 
     async def _halve(self, writes: list[Write]) -> None:
         executions = list(dict.fromkeys(write.execution for write in writes))
         if len(executions) == 1:
-            await self._store.park(executions[0], "incompatible")
+            await self._park(executions[0])
             for write in writes:
-                write.settle("parked")
+                self._settle(write, "parked")
             return
         first = dict.fromkeys(executions[: len(executions) // 2])
         await self._commit([write for write in writes if write.execution in first])
         await self._commit([write for write in writes if write.execution not in first])
+
+
+async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
+    """However long the database takes to come back."""
+    attempts = 0
+    while True:
+        try:
+            return await ask()
+        except StorageError:
+            await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
+            attempts += 1
 
 
 def _batch(session: str | None, writes: list[Write]) -> Batch:

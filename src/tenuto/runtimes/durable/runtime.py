@@ -9,12 +9,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from time import monotonic
 from typing import Literal
 
 import msgspec
 
 from tenuto.errors import (
-    EngineClosed,
     NotFound,
     ResultTimeout,
     StorageError,
@@ -53,16 +54,22 @@ from tenuto.storage.inbox import note_once
 from tenuto.storage.joining import find_existing, save_definition, start_within
 from tenuto.storage.registry import Registry
 from tenuto.storage.store import (
+    EVERYTHING,
+    NEWS,
+    WORK,
     Append,
     Batch,
     Claim,
     DefinitionRow,
     ExecutionRow,
+    Hints,
+    Loaded,
     Mail,
     MailVerdict,
     SessionRow,
     Store,
     Wanted,
+    mail_for,
 )
 from tenuto.view import (
     NOTHING_UNDER_WAY,
@@ -80,12 +87,16 @@ from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
 from .session import LEASE_MS, Session
 from .starting import definition_row, new_execution, refusal_of, replayed
+from .watched import Watched
 
 POLL_MS = 200
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
+REAP_SECONDS = 1.0  # between looks for sessions that are over
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 VERDICT_SECONDS = 30
+LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when the engine is closed
+SET_ASIDE_MS = 60_000
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 REVIEWED = frozenset((ReviewOpened, ReviewResolved))
 
@@ -147,13 +158,16 @@ class DurableRuntime(Worker):
         self._stored: dict[tuple[str, int], str] = {}
         self._session: Session
         self._committer: Committer
-        self._poll = asyncio.Event()
+        self._hints: Hints = frozenset()
+        self._nudged = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
+        self._claimed: dict[str, Claim] = {}  # and not loaded yet
+        self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
         self._reading_mail: dict[str, None] = {}
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
         self._runnable: dict[Performer, bool] = {}
-        self._watched: dict[str, list[tuple[str, asyncio.Future[None]]]] = {}
+        self._watched = Watched(store)
         self._reopening: asyncio.Task[None] | None = None
 
     def _make_limits(self) -> LocalLimits:
@@ -169,17 +183,22 @@ class DurableRuntime(Worker):
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._note_time(await self._store.open(migrate=True))
-        await self._open_session()
+        try:
+            await self._open_session()
+        except BaseException:
+            await self._store.close()
+            raise
+        self._store.listen(self._hear)
         self._polling = asyncio.create_task(self._keep_polling(), name="tenuto-poll")
 
     async def _open_session(self) -> None:
         environment = self.environment
-        self._session = Session(self._store, environment.new_id(), self._lose_session, lease_ms=self._lease_ms)
-        self._committer = Committer(self._store, self._session.id, self._note_time)
+        session = Session(self._store, environment.new_id(), self._lose_session, lease_ms=self._lease_ms)
+        queues = sorted(self._queues) if self._works else ()
+        self._note_time(await session.open(environment.worker, environment.build, queues))
+        self._session = session
+        self._committer = Committer(self._store, session.id, self._note_time, session.lose)
         self._committer.start()
-        self._note_time(
-            await self._session.open(environment.worker, environment.build, sorted(self._queues) if self._works else ())
-        )
 
     def _note_time(self, now_ms: int) -> None:
         clock = self.environment.clock
@@ -187,22 +206,31 @@ class DurableRuntime(Worker):
             clock.note(now_ms)
 
     async def close(self, grace_ms: int) -> None:
+        """In good order: what ended is recorded, what was not begun is handed back, the rest is due for others at once.
+
+        Where the database cannot be reached, nothing is waited for beyond a few seconds: it is as if this process died.
+        """
         if self._closing or self._loop is None:
             return
-        await self._stop_work(grace_ms)
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait([self._polling])
-        for record in list(self._records.values()):
-            self._return_work(record)
-        for record in list(self._records.values()):
-            self._release(record)
-        await self._committer.stop()
-        self._close_up()
-        for _, moved in (pair for waiting in self._watched.values() for pair in waiting):
-            if not moved.done():
-                moved.set_exception(EngineClosed("The engine was closed while the execution was under way."))
-        await self._session.close()
+        try:
+            await self._stop_work(grace_ms)
+            for task in (self._polling, self._reopening):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+            for record in list(self._records.values()):
+                self._return_work(record)
+            for record in list(self._records.values()):
+                self._release(record)
+            await self._committer.stop(LAST_WORDS_SECONDS)
+        finally:
+            self._close_up()
+            self._watched.close()
+            self._session.stop()
+        with suppress(StorageError, TimeoutError):  # others find the session over, by and by
+            async with asyncio.timeout(LAST_WORDS_SECONDS):
+                await self._session.close()
+        self._store.ring(WORK)
         await self._store.close()
 
     def _return_work(self, record: Record) -> None:
@@ -219,8 +247,28 @@ class DurableRuntime(Worker):
             self._forget_work(record)
             record.wake_at = None
             self._fail_waiters(record, _Moved())
+        self._claimed.clear()
+        self._fresh.clear()
+        self._reading_mail.clear()
         if not self._closing:
-            self._reopening = asyncio.ensure_future(self._open_session())
+            self._reopening = asyncio.ensure_future(self._reopen(self._committer))
+
+    async def _reopen(self, former: Committer) -> None:
+        """What the former session still wanted to commit is refused, and told so."""
+        wait = self._poll_ms / 1_000
+        while True:
+            try:
+                await self._open_session()
+                break
+            except StorageError:
+                await asyncio.sleep(wait * random.uniform(0, 2))  # noqa: S311  (jitter)
+        self._reopening = None
+        self._hear(EVERYTHING)
+        await former.stop()
+
+    async def _until_reopened(self) -> None:
+        if self._reopening is not None:
+            await asyncio.wait([self._reopening])
 
     # -- Keeping -------------------------------------------------------------------------------------------------------
 
@@ -235,14 +283,19 @@ class DurableRuntime(Worker):
             self._write(kept)
         elif then is not None and record.unkept:
             # An answer may rest on what is not kept yet: it waits for that.
-            self._committer.add(
-                Told(execution=state.id, tell=lambda fate: then(answer) if fate == "committed" else None)
-            )
+            tell = partial(self._answer_when_kept, record, then, answer)
+            self._committer.add(Told(execution=state.id, tell=tell))
         elif then is not None:
             then(answer)
         if state.timers or record.wake_at is not None:
             self._set_alarm(record)
         return answer
+
+    def _answer_when_kept(self, record: Record, then: Then, answer: f.Answer, fate: Fate) -> None:
+        if fate == "committed":
+            then(answer)
+        else:
+            self._give_up(record, fate)
 
     def _write(self, kept: "Kept", *, release: bool = False) -> None:
         record = kept.record
@@ -289,20 +342,29 @@ class DurableRuntime(Worker):
 
     def settle(self, kept: "Kept", fate: Fate) -> None:
         record = kept.record
-        if fate == "committed":
-            record.unkept -= 1
-            self._act(record, kept.entries, kept.changed, kept.rank)
-            if kept.then is not None:
-                kept.then(kept.answer)
-            if record.waiters:
-                self._tell_waiters(record)
-            self._let_go_if_idle(record)
-        elif fate == "fenced":
-            self._session.lose()
-        else:
-            self._records.pop(record.state.id, None)
-            self._forget_work(record)
-            self._fail_waiters(record, _Moved())
+        if fate != "committed":
+            self._give_up(record, fate)
+            return
+        record.unkept -= 1
+        self._act(record, kept.entries, kept.changed, kept.rank)
+        if kept.then is not None:
+            kept.then(kept.answer)
+        if record.waiters:
+            self._tell_waiters(record)
+        if record.state.finished is not None or record.state.reviews:
+            self._store.ring(NEWS)
+        self._let_go_if_idle(record)
+
+    def _give_up(self, record: Record, fate: Fate) -> None:
+        """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
+        if self._records.get(record.state.id) is record:
+            del self._records[record.state.id]
+        record.wake_at = None
+        self._forget_work(record)
+        self._fail_waiters(record, _Moved())
+        for answered in self._asked.pop(record, ()):
+            if not answered.done():
+                answered.set_exception(_not_kept(record.state.id, fate))
 
     def _let_go_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
@@ -394,13 +456,17 @@ class DurableRuntime(Worker):
         await self._ensure_stored(submission.program)
         program = submission.program
         performer = self._performer(program.name, program.version)
-        owned = self._works and len(self._records) < IN_HAND and self._can_run(performer)
-        id = self.environment.new_id()
-        record = Record(self, performer, submission.idempotency_key)
-        fate = await self._start_record(record, id, submission, owned=owned)
-        if fate == "committed":
-            return Submitted(id, created=True)
-        return await self._not_started(submission, fate)
+        while True:
+            owned = self._works and len(self._records) < IN_HAND and self._can_run(performer)
+            record = Record(self, performer, submission.idempotency_key)
+            id = self.environment.new_id()
+            fate = await self._start_record(record, id, submission, owned=owned)
+            if fate == "committed":
+                return Submitted(id, created=True)
+            if fate not in ("fenced", "not_owner"):
+                return await self._not_started(submission, fate)
+            await self._until_reopened()  # this process was taken for dead, and begins again
+            self._check_open()
 
     async def _start_record(self, record: Record, id: str, submission: Submission, *, owned: bool) -> Fate:
         assert self._loop is not None
@@ -420,8 +486,15 @@ class DurableRuntime(Worker):
         self._write(kept, release=not owned)
         fate = await settled
         if submission.concurrency_key is not None:
-            self._poll.set()
+            self._hear(EVERYTHING)
+        if not owned:
+            self._hint_at_work()
         return fate
+
+    def _hint_at_work(self) -> None:
+        """Something is due that nobody owns: here or elsewhere somebody may be free for it."""
+        self._nudge(WORK)
+        self._store.ring(WORK)
 
     async def _not_started(self, submission: Submission, fate: Fate) -> Submitted:
         if fate == "duplicate_key":
@@ -429,6 +502,8 @@ class DurableRuntime(Worker):
             row = await self._store.by_key(submission.tenant, submission.idempotency_key)
             assert row is not None
             return replayed(submission, row.id, row.request_hash)
+        if fate in ("parked", "unknown"):
+            raise _not_kept("", fate)
         raise refusal_of(submission, fate)
 
     async def _submit_within(self, caller: Caller, submission: Submission) -> Submitted:
@@ -446,7 +521,7 @@ class DurableRuntime(Worker):
         if refusal is not None:
             raise refusal_of(submission, refusal)
         for seconds in NUDGE_SECONDS:
-            self._loop.call_later(seconds, self._poll.set)
+            self._loop.call_later(seconds, self._hint_at_work)
         return Submitted(id, created=True)
 
     def _unowned_start(self, id: str, submission: Submission) -> Batch:
@@ -476,7 +551,8 @@ class DurableRuntime(Worker):
             fact = msgspec.structs.replace(fact, admitted=row.concurrency_key is None)
         record = self._records.get(execution_id)
         if record is not None and record.owned and (tenant is None or record.state.tenant == tenant):
-            return await self._apply_and_wait(record, fact)
+            with suppress(_Moved):  # nothing of it was recorded, and somebody else is to hear it
+                return await self._apply_and_wait(record, fact)
         await self._row(tenant, execution_id)
         return await self._send(execution_id, fact)
 
@@ -489,8 +565,19 @@ class DurableRuntime(Worker):
                 answered.set_result(answer)
 
         rank = RESUME if isinstance(fact, f.Resume | f.Decide | f.Retry) else None
-        self.apply(record, fact, rank, then)
-        return await answered
+        self._asked.setdefault(record, []).append(answered)
+        try:
+            self.apply(record, fact, rank, then)
+            return await answered
+        finally:
+            self._no_longer_asked(record, answered)
+
+    def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
+        left = [other for other in self._asked.get(record, ()) if other is not answered]
+        if left:
+            self._asked[record] = left
+        else:
+            self._asked.pop(record, None)
 
     async def _send(self, execution_id: str, fact: f.Fact) -> f.Answer:
         """Through the mailbox: to whoever owns the execution, or, if nobody does, to ourselves."""
@@ -499,7 +586,9 @@ class DurableRuntime(Worker):
         if posted is None:
             raise NotFound(f"There is no execution {execution_id!r}.")
         _, owner = posted
-        if owner is None or owner == self._session.id:
+        if owner is not None and owner != self._session.id:
+            self._store.ring(mail_for(owner))
+        else:
             await self._take(execution_id)
             await self._read_mail()
         deadline = asyncio.get_running_loop().time() + VERDICT_SECONDS
@@ -522,34 +611,86 @@ class DurableRuntime(Worker):
         if not in_hand and self._session.may_start:
             claim = await self._store.claim_one(self._session.id, execution_id)
             if claim is not None:
-                await self._adopt(claim)
+                self._claimed[claim.id] = claim
+                await self._adopt_claimed()
 
     # -- Claims and mail -----------------------------------------------------------------------------------------------
 
     async def _keep_polling(self) -> None:
+        """What is stored is the truth, and is looked at every so often; hints only say when to look sooner."""
+        reap_at = 0.0
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._poll.wait(), self._poll_ms / 1_000 * random.uniform(0.75, 1.25))  # noqa: S311  (jitter)
-            self._poll.clear()
+                # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the event.
+                async with asyncio.timeout(self._poll_ms / 1_000 * random.uniform(0, 2)):  # noqa: S311  (jitter)
+                    await self._nudged.wait()
+            self._nudged.clear()
+            hints, self._hints = self._hints or EVERYTHING, frozenset()
             if not self._session.alive:
                 continue
-            with suppress(StorageError):  # it is tried again: what is stored is the truth, and waits
-                await self._store.reap()
-                await self._claim()
-                await self._read_mail()
-                await self._look_after_watched()
+            with suppress(StorageError):  # it is tried again: what is stored waits
+                if (now := monotonic()) >= reap_at:
+                    reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
+                    if await self._store.reap():
+                        self._store.ring(WORK)
+                await self._look(hints)
+
+    async def _look(self, hints: Hints) -> None:
+        if hints & {*EVERYTHING, WORK}:
+            await self._claim()
+        if self._fresh or (self._records and hints & {*EVERYTHING, mail_for(self._session.id)}):
+            await self._read_mail()
+        rest = await self._watched.look(self._records)
+        if rest and self._loop is not None:
+            self._loop.call_later(rest, self._nudge, NEWS)
+
+    def _nudge(self, hint: str) -> None:
+        self._hear(frozenset({hint}))
+
+    def _hear(self, hints: Hints) -> None:
+        self._hints |= hints
+        self._nudged.set()
 
     async def _claim(self) -> None:
+        await self._adopt_claimed()
         room = min(IN_HAND - len(self._records), CLAIM_AT_ONCE)
-        if not self._works or room <= 0 or not self._session.may_start or self._closing:
+        backlog = max(self._tasks.waiting - self._tasks.size, self._in_threads.waiting - self._in_threads.size)
+        if not self._works or room <= 0 or backlog > 0 or not self._session.may_start or self._closing:
             return
         plans = [
             f"{name}/{version}" for (name, version), performer in self._performers.items() if self._can_run(performer)
         ]
+        if not plans:
+            return
         claims = await self._store.claim(self._session.id, plans, room)
-        await asyncio.gather(*(self._adopt(claim) for claim in claims))
+        self._claimed.update((claim.id, claim) for claim in claims)
+        await self._adopt_claimed()
         if len(claims) == room:
-            self._poll.set()  # there may be more
+            self._nudge(WORK)  # there may be more
+
+    async def _adopt_claimed(self) -> None:
+        """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
+        if not self._claimed:
+            return
+        for loaded in await self._store.load(list(self._claimed)):
+            claim = self._claimed.get(loaded.row.id)
+            if claim is not None:
+                try:
+                    await self._adopt(claim, loaded)
+                except (StorageError, _Moved):
+                    raise
+                except Exception as error:  # whatever it is: it is this one's affair, and the others go on
+                    await self._set_aside(claim, error)
+                self._claimed.pop(claim.id, None)
+
+    async def _set_aside(self, claim: Claim, error: Exception) -> None:
+        """This release cannot read what is recorded. Another may; it is looked at again after a while."""
+        assert self._loop is not None
+        message = f"Execution {claim.id} cannot be read by this release; it is set aside."
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        self._records.pop(claim.id, None)
+        self._fresh.pop(claim.id, None)
+        await self._store.park(claim.id, "incompatible", SET_ASIDE_MS)
 
     def _can_run(self, performer: Performer) -> bool:
         """Whether this process has the handlers of all steps that are not a queue's."""
@@ -567,9 +708,7 @@ class DurableRuntime(Worker):
         super().provide_handler(handler)
         self._runnable.clear()
 
-    async def _adopt(self, claim: Claim) -> None:
-        loaded = await self._store.load(claim.id)
-        assert loaded is not None
+    async def _adopt(self, claim: Claim, loaded: Loaded) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)
         record = Record(self, performer, loaded.row.key)
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
@@ -625,15 +764,18 @@ class DurableRuntime(Worker):
             reading = record.reading()
             if not record.unkept or await self._is_kept(execution_id):
                 return reading
-        loaded = await self._store.seen_by(tenant).load(execution_id)
-        if loaded is None or (tenant is not None and loaded.row.tenant != tenant):
+        found = await self._store.seen_by(tenant).load([execution_id])
+        if not found or (tenant is not None and found[0].row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
+        return await self._reading(found[0])
+
+    async def _reading(self, loaded: Loaded) -> Reading:
         performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
         state = Execution(performer.program.plan)
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
             evolve(state, entry)
-        activity = _unclaimed(performer, state) if loaded.row.owner is None else NOTHING_UNDER_WAY
+        activity = _unclaimed(performer, state, loaded.row) if loaded.row.owner is None else NOTHING_UNDER_WAY
         return Reading(performer.program, state, entries, idempotency_key=loaded.row.key, activity=activity)
 
     async def _is_kept(self, execution_id: str) -> bool:
@@ -659,36 +801,15 @@ class DurableRuntime(Worker):
                     return await self._await(record, until, left)
                 continue
             reading = await self.read(tenant, execution_id)
-            if has_come(reading.state, until):
+            while not has_come(reading.state, until):
+                self._check_open()
+                left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
+                moved = await self._watched.until_moved(execution_id, reading.state.status, left)
+                if moved is None:
+                    break
+                reading = await self._reading(moved)
+            else:
                 return reading
-            self._check_open()
-            await self._until_it_moves(execution_id, reading.state.status, left)
-
-    async def _until_it_moves(self, execution_id: str, status: str, left_ms: int | None) -> None:
-        """Until an execution that others drive stands otherwise than now, or came to be driven here.
-
-        All who wait are looked up in one query at each poll: a caller costs nothing while nothing happens.
-        """
-        assert self._loop is not None
-        moved: asyncio.Future[None] = self._loop.create_future()
-        self._watched.setdefault(execution_id, []).append((status, moved))
-        try:
-            await asyncio.wait_for(moved, None if left_ms is None else left_ms / 1_000)
-        except TimeoutError:
-            raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.") from None
-
-    async def _look_after_watched(self) -> None:
-        if not self._watched:
-            return
-        for id, status in (await self._store.statuses(list(self._watched))).items():
-            here = id in self._records
-            waiting = self._watched.pop(id, [])
-            still = [pair for pair in waiting if not pair[1].done() and pair[0] == status and not here]
-            for pair in waiting:
-                if pair not in still and not pair[1].done():
-                    pair[1].set_result(None)
-            if still:
-                self._watched[id] = still
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
         rows = await self._store.seen_by(wanted.tenant).executions(_wanted(wanted), cursor, limit + 1)
@@ -728,8 +849,10 @@ def void(_: object) -> None:
     """For callbacks whose caller wants no answer."""
 
 
-def _unclaimed(performer: Performer, state: Execution) -> Activity:
+def _unclaimed(performer: Performer, state: Execution, row: ExecutionRow) -> Activity:
     """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers."""
+    if row.parked:
+        return Activity(set_aside=row.parked)
     waiting: dict[Ref, Waiting] = {}
     for effect in state.agenda.values():
         holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None
@@ -741,6 +864,23 @@ def _unclaimed(performer: Performer, state: Execution) -> Activity:
 
 class _Moved(Exception):
     """The execution is no longer in this process's hands; ask the database."""
+
+
+def _not_kept(execution_id: str, fate: Fate) -> Exception:
+    """What callers are told whose decision was not recorded."""
+    if fate == "parked":
+        return StorageError(
+            f"The database refused what was to be recorded for execution {execution_id}; it is set aside.",
+            code="incompatible",
+            hint="its status says so; any command tries again",
+        )
+    if fate == "unknown":
+        return StorageError(
+            "The engine was closed while the database could not be reached; whether this was recorded is not known.",
+            code="outcome_unknown",
+            hint="ask again when the database is back; with an idempotency key a start can be repeated",
+        )
+    return _Moved()
 
 
 def _wanted(wanted: Filter) -> Wanted:

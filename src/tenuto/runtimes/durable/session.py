@@ -52,8 +52,12 @@ class Session:
         """Whether the lease has not run out by this process's own clock: else nothing new is begun under it."""
         return self.alive and time.monotonic() - self._renewed_at < self.lease_ms / 1_000
 
-    async def close(self) -> None:
+    def stop(self) -> None:
+        """Renews it no more."""
         self._stop.set()
+
+    async def close(self) -> None:
+        self.stop()
         if self._thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
         if self.alive:
