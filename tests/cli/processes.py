@@ -10,13 +10,21 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 TENUTO = str(Path(sys.executable).parent / "tenuto")
 
 
+class Running(NamedTuple):
+    """A process, and what it had written when it was ready."""
+
+    process: "subprocess.Popen[str]"
+    seen: str
+
+
 @contextmanager
-def running(*arguments: str, ready: str, folder: Path = ROOT, **environment: str) -> "Iterator[subprocess.Popen[str]]":
+def running(*arguments: str, ready: str, folder: Path = ROOT, **environment: str) -> "Iterator[Running]":
     """A process that was started and has said that it is ready. It is killed if it is still there at the end."""
     command = [TENUTO, *arguments]
     given = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
@@ -31,7 +39,7 @@ def running(*arguments: str, ready: str, folder: Path = ROOT, **environment: str
             if not line:
                 raise AssertionError(f"{command} ended before it was ready: {seen}{process.communicate()[1]}")
             seen += line
-        yield process
+        yield Running(process, seen)
     finally:
         if process.poll() is None:
             process.kill()

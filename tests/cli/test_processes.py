@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 
+import httpx2
 import pytest
 
 from .conftest import Work, steady
@@ -32,8 +33,8 @@ def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> N
         assert tenuto(url, "approve", waiting["execution_id"]).returncode == 0
         watched = tenuto(url, "watch", waiting["execution_id"])
         assert (watched.returncode, "pay: succeeded" in watched.stdout) == (0, True)
-        worker.send_signal(signal.SIGTERM)
-        assert worker.wait() == 0
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait() == 0
     assert json.loads(tenuto(url, "workers", "--json").stdout) == []
 
 
@@ -73,3 +74,41 @@ def test_progress_is_drawn_on_a_terminal(url: str) -> None:
 
 def plain(shown: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "")
+
+
+@pytest.mark.slow
+def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None:
+    with running("dev", "--app", APP, "--port", "0", ready="export TENUTO_SERVER", TENUTO_URL=url) as dev:
+        found = re.search(r"open\s+(http://127\.0\.0\.1:\d+)/docs#key=(tnt_\w+)", dev.seen)
+        assert found is not None
+        server, key = found.groups()
+        assert f"export TENUTO_SERVER={server} TENUTO_API_KEY={key}" in dev.seen
+        with httpx2.Client(base_url=server, headers={"Authorization": f"Bearer {key}"}) as client:
+            assert client.get("/docs").status_code == 200
+            started = client.post("/v1/executions", json={"definition": "book-trip", "input": "Oslo"})
+            assert started.status_code == 201
+        watched = tenuto(url, "watch", started.json()["execution_id"])
+        assert watched.returncode == 0
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.process.wait() == 0
+    (row,) = json.loads(tenuto(url, "keys", "ls", "--json").stdout)
+    assert row["revoked_at"] is not None
+
+
+@pytest.mark.slow
+def test_serve_answers_and_runs_nothing(url: str) -> None:
+    key = tenuto(url, "keys", "create", "--tenant", "default", "--role", "operator").stdout.strip()
+    with running("serve", "--app", APP, "--port", "0", ready="serving on", TENUTO_URL=url) as service:
+        server = re.search(r"http://[\d.:]+", service.seen)
+        assert server is not None
+        with httpx2.Client(base_url=server[0], headers={"Authorization": f"Bearer {key}"}) as client:
+            assert client.get("/readyz").status_code == 200
+            assert client.get("/v1/executions", headers={"Authorization": "Bearer tnt_wrong"}).status_code == 401
+            started = client.post("/v1/executions", json={"definition": "book-trip", "input": "Oslo"})
+        assert started.json()["blocked"]["reason"] == "no_worker"
+        assert json.loads(tenuto(url, "workers", "--json").stdout) == []
+        taken = tenuto(url, "serve", "--port", server[0].rpartition(":")[2])
+        assert taken.returncode == 1
+        assert "[address_unusable]\nWhat to do: choose another" in taken.stderr
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait() == 0

@@ -1,15 +1,19 @@
-"""`tenuto worker`: the processes that a deployment is made of."""
+"""`tenuto dev | serve | worker`: the processes that a deployment is made of."""
 
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .command import command, place
 from .screen import Screen
-from .words import many
 
 if TYPE_CHECKING:
+    import asyncio
+    import socket
+    from collections.abc import Iterator
+
     from tenuto.engine import Engine
     from tenuto.settings import Settings
 
@@ -21,30 +25,73 @@ App = Annotated[
 Queues = Annotated[
     list[str] | None, typer.Option("--queue", metavar="NAME", help="Whose steps to run, as often as needed.")
 ]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="To listen on; TENUTO_HOST, or 127.0.0.1.")]
+Port = Annotated[int | None, typer.Option(metavar="NUMBER", help="To listen on; TENUTO_PORT, or 8080. 0 is any.")]
+
+
+async def dev(
+    context: typer.Context,
+    app: App = None,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="To listen on, instead of 127.0.0.1.")] = None,
+    port: Port = None,
+) -> None:
+    """Run everything in one process: the API and a worker, for this machine alone."""
+    from tenuto.handlers.settings import LOOPBACK
+
+    given = {"app": app, "host": host or "127.0.0.1", "port": port}
+    settings = place(context).settings(**given)
+    if not settings.egress_allow:
+        settings = place(context).settings(**given, egress_allow=LOOPBACK)
+    listener = _listener(settings, any_port="port" not in settings.sources)
+    async with make_engine(settings) as engine:
+        names = await store_definitions(engine)
+        made = await engine.keys.create(tenant=place(context).tenant, roles=["admin"], name="tenuto dev", days=1)
+        with stopping() as stop:
+            address = _announce_dev(settings, names, listener, made.token)
+            await _serve(engine, settings, listener, stop)
+        await engine.keys.revoke(made.row.id, actor="tenuto dev")
+    Screen().say(f"stopped: {address}")
+
+
+async def serve(context: typer.Context, app: App = None, host: Host = None, port: Port = None) -> None:
+    """Run the API, without a worker. SIGTERM ends it when the requests under way are answered."""
+    from tenuto.service.server import address_of
+
+    settings = place(context).settings(app=app, host=host, port=port)
+    listener = _listener(settings)
+    async with make_engine(settings, worker=False) as engine:
+        await store_definitions(engine)
+        with stopping() as stop:
+            Screen().say(f"serving on {address_of(listener)}, {settings.url}")
+            await _serve(engine, settings, listener, stop)
 
 
 async def worker(context: typer.Context, app: App = None, queue: Queues = None) -> None:
     """Run steps: a worker, without the API. SIGTERM ends it when what runs is done, or after 30 s."""
     settings = place(context).settings(app=app, queues=tuple(queue) if queue else None)
-    engine = make_engine(settings)
-    async with engine:
+    async with make_engine(settings) as engine:
         names = await store_definitions(engine)
-        Screen().say(f"worker on {settings.url}, {_queues(settings)}: {', '.join(names) or 'no sagas, handlers only'}")
-        await until_stopped()
-        Screen().say("stopping: waits for what runs")
+        queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
+        with stopping() as stop:
+            Screen().say(f"worker on {settings.url}, {queues}: {_told(names)}")
+            await stop.wait()
+            Screen().say("stopping: waits for what runs")
 
 
-def make_engine(settings: "Settings") -> "Engine":
-    """An engine that runs steps, with the user's sagas and handlers."""
+def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
+    """An engine as the settings say, with the user's sagas and handlers."""
     from tenuto.engine import Engine
+    from tenuto.handlers.settings import HandlerSettings
 
     engine = Engine(
         settings.url,
+        worker=worker,
         queues=settings.queues,
         lease=settings.lease,
         shutdown_grace=settings.shutdown_grace,
         slots=settings.slots,
         threads=settings.threads,
+        outside=HandlerSettings.from_settings(settings),
     )
     if settings.app:
         from .loading import load_app
@@ -58,25 +105,77 @@ async def store_definitions(engine: "Engine") -> list[str]:
     return [f"{each['name']} {each['version']}" async for each in engine.definitions()]
 
 
-def _queues(settings: "Settings") -> str:
-    noun = many(len(settings.queues), "queue").partition(" ")[2]
-    return f"{noun} {', '.join(settings.queues)}"
-
-
-async def until_stopped() -> None:
-    """Until SIGTERM or Ctrl-C. A second one ends the process at once."""
+@contextmanager
+def stopping() -> "Iterator[asyncio.Event]":
+    """An event that SIGTERM and Ctrl-C set. A second one ends the process at once."""
     import asyncio
 
-    stopped = asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    numbers = (signal.SIGTERM, signal.SIGINT)
+
+    def told() -> None:
+        stop.set()
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+    for number in numbers:
+        loop.add_signal_handler(number, told)
     try:
-        await stopped.wait()
+        yield stop
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 
+def _listener(settings: "Settings", *, any_port: bool = False) -> "socket.socket":
+    """Where nobody named a port, another process on the usual one is no reason to fail."""
+    from tenuto.errors import SettingsError
+    from tenuto.service.server import bind
+
+    try:
+        return bind(settings.host, settings.port)
+    except SettingsError:
+        if not any_port:
+            raise
+        return bind(settings.host, 0)
+
+
+async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socket", stop: "asyncio.Event") -> None:
+    from tenuto.durations import milliseconds
+    from tenuto.service.server import serve as answer
+
+    grace = milliseconds(settings.shutdown_grace) / 1_000
+    await answer(engine.asgi(settings), listener, stop, grace_seconds=grace)
+
+
+def _announce_dev(settings: "Settings", names: list[str], listener: "socket.socket", token: str) -> str:
+    from tenuto.service.server import address_of
+
+    address = address_of(listener)
+    screen = Screen()
+    screen.cells(("Tenuto is running. ", "bold"), "Ctrl-C stops it.")
+    screen.grid(
+        [
+            [("open", "dim"), (sign_in_link(address, token), "cyan")],
+            [("data", "dim"), settings.url],
+            [("sagas", "dim"), _told(names)],
+        ]
+    )
+    screen.say("In another terminal:")
+    screen.say(f"  export TENUTO_SERVER={address} TENUTO_API_KEY={token}", "")
+    return address
+
+
+def sign_in_link(address: str, token: str) -> str:
+    """The key is in the part of a link that browsers keep to themselves: no server, proxy or log sees it."""
+    return f"{address}/docs#key={token}"
+
+
+def _told(names: list[str]) -> str:
+    return ", ".join(names) or "none; --app MODULE brings yours"
+
+
 def add_to(app: typer.Typer) -> None:
-    command(app, "worker", SECTION)(worker)
+    for function in (dev, serve, worker):
+        command(app, function.__name__, SECTION)(function)

@@ -110,7 +110,8 @@ def tell_error(error: "TenutoError", *, as_json: bool = False) -> None:
         told: dict[str, Any] = {"code": error.code, "message": error.message, "what_to_do": what_to_do}
         print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
         return
-    print(f"tenuto: {error.message} [{error.code}]", file=sys.stderr)
+    first, _, rest = error.message.partition("\n")
+    print(f"tenuto: {first} [{error.code}]", *rest.splitlines(), sep="\n", file=sys.stderr)
     if what_to_do:
         print(f"What to do: {what_to_do}", file=sys.stderr)
 

@@ -1,0 +1,125 @@
+"""`tenuto keys create | ls | revoke`: on the database itself, because the first key cannot be had over HTTP."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .command import AsJson, command, group, place
+from .place import actor, check_there
+from .screen import Cell, Screen
+from .words import ago
+
+if TYPE_CHECKING:
+    from tenuto.access.keys import Keyring
+    from tenuto.storage.registry import KeyRow
+
+SECTION = "Operations"
+
+
+async def create(
+    context: typer.Context,
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose key it is.")],
+    role: Annotated[
+        list[str],
+        typer.Option(
+            "--role",
+            metavar="ROLE",
+            help="viewer, operator, approver, author, worker or admin; as often as needed.",
+        ),
+    ],
+    name: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
+    days: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", min=0, help="Until it expires; 0 is never. TENUTO_KEY_DAYS unless said."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an API key. It is printed once, and cannot be had again."""
+    settings = place(context).settings()
+    async with _keys(settings.url, creates=True) as keys:
+        made = await keys.create(
+            tenant=tenant, roles=role, name=name, days=settings.key_days if days is None else days, actor=actor()
+        )
+    screen = Screen()
+    if as_json:
+        screen.json({"key": made.token, **_document(made.row)})
+        return
+    print(made.token)
+    if screen.is_terminal:
+        expires = ago(_document(made.row)["expires_at"]) or "never"
+        screen.say(
+            f"for tenant {tenant} as {', '.join(made.row.roles)}; expires {expires}. Keep it: it is not shown again.",
+            "dim",
+        )
+
+
+async def ls(
+    context: typer.Context,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List API keys; their secrets are not kept."""
+    async with _keys(place(context).settings().url) as keys:
+        found = [_document(row) for row in await keys.list(tenant)]
+    screen = Screen()
+    if as_json:
+        screen.json(found)
+    elif found:
+        rows = [_row(key, ago if screen.is_terminal else _as_it_is) for key in found]
+        screen.table(["KEY", "TENANT", "ROLES", "LAST USED", "EXPIRES", "NAME"], rows)
+    elif screen.is_terminal:
+        screen.say("There are none. `tenuto keys create --tenant default --role admin` makes one.", "dim")
+
+
+async def revoke(
+    context: typer.Context,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, from `tenuto keys ls`, or the key itself.")],
+) -> None:
+    """Make an API key useless, from now on."""
+    id = key.split("_")[1] if key.startswith("tnt_") and key.count("_") >= 2 else key
+    async with _keys(place(context).settings().url) as keys:
+        await keys.revoke(id, actor=actor())
+    print(f"revoked: {id}")
+
+
+@asynccontextmanager
+async def _keys(url: str, *, creates: bool = False) -> "AsyncIterator[Keyring]":
+    from tenuto.engine import Engine
+
+    check_there(url, creates=creates)
+    async with Engine(url, worker=False) as engine:
+        yield engine.keys
+
+
+def _document(row: "KeyRow") -> dict[str, Any]:
+    from tenuto.view import rfc3339, time_text
+
+    return {
+        "id": row.id,
+        "tenant": row.tenant,
+        "roles": list(row.roles),
+        "name": row.name,
+        "created_at": rfc3339(row.created_at),
+        "created_by": row.created_by,
+        "expires_at": time_text(row.expires_at),
+        "revoked_at": time_text(row.revoked_at),
+        "last_used_at": time_text(row.last_used_at),
+    }
+
+
+def _row(key: dict[str, Any], when: Callable[[str | None], str]) -> list[Cell]:
+    ends: Cell = ("revoked", "red") if key["revoked_at"] else when(key["expires_at"]) or "never"
+    used = when(key["last_used_at"]) or "never"
+    return [key["id"], key["tenant"], ", ".join(key["roles"]), used, ends, key["name"]]
+
+
+def _as_it_is(moment: str | None) -> str:
+    return moment or ""
+
+
+def add_to(app: typer.Typer) -> None:
+    keys = group(app, "keys", SECTION, "API keys of the service.")
+    for function in (create, ls, revoke):
+        command(keys, function.__name__)(function)

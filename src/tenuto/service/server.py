@@ -1,0 +1,64 @@
+"""The process that listens: a socket that is bound first, and a server on it until it is told to stop."""
+
+import asyncio
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from tenuto.errors import SettingsError
+
+BACKLOG = 2_048
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket on that address; port 0 is any that is free. Whoever binds before anything is said can say where."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"Nothing can listen on {host}:{port}: {error.strerror}.",
+            code="address_unusable",
+            hint="choose another with --host and --port, or TENUTO_HOST and TENUTO_PORT",
+        ) from None
+    listener.listen(BACKLOG)
+    return listener
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL of a socket, for those on this machine."""
+    host, port = listener.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  (read, not bound)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace_seconds: float) -> None:
+    """Answers requests until `stop` is set; those under way may then finish, for so long."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(grace_seconds)),
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="tenuto-serve")
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    server.should_exit = True
+    await serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs it: a worker beside it has to hear of them too."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
