@@ -15,7 +15,7 @@ from .processes import ROOT, on_terminal, running
 from .terminal import picture
 
 GUIDE = ROOT / "docs" / "guides" / "command-line.md"
-ID = re.compile(r"\b[0-9a-f]{26}\b")
+ID = re.compile(r"\b[0-9a-f]{22}\b")
 
 
 class Typed(NamedTuple):

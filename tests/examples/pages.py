@@ -22,7 +22,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_VARYING = [(re.compile(r"\b[0-9a-f]{26}\b"), "<id>"), (re.compile(r"\b\d+ ms\b"), "<n> ms")]
+_VARYING = [(re.compile(r"\b[0-9a-f]{22}\b"), "<id>"), (re.compile(r"\b\d+ ms\b"), "<n> ms")]
 
 
 class Fence(NamedTuple):
