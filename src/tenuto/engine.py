@@ -8,7 +8,7 @@ from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import Raw
@@ -27,6 +27,7 @@ from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
 from .handle import Batch, Handle, Link, check_one_of, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
+from .health import Health, alive, ready
 from .kernel import facts as f
 from .kernel.address import fingerprint
 from .kernel.definition import ErrorClass, Priority, to_document
@@ -38,16 +39,19 @@ from .listing import Listing
 from .observation import Announcer, SagaEvents
 from .program import Handler
 from .results import SagaResult
-from .runtime import Clock, Environment, Filter, Page, Runtime, Submission, Submitted, execution_summary
+from .runtime import Clock, Environment, Filter, Observer, Page, Runtime, Submission, Submitted, execution_summary
 from .runtimes.durable import DatabaseClock, DurableRuntime
 from .runtimes.memory import MemoryRuntime
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
-from .storage import make_store
+from .storage import Store, make_store
 from .storage.registry import Registry
 from .values import encode
 from .view import DeadLetterRow, ExecutionSummary, ReviewRow, WorkerRow
 from .view import blocked as why_blocked
+
+if TYPE_CHECKING:
+    from .telemetry import Telemetry
 
 I = TypeVar("I")  # noqa: E741  (the input of a saga)
 O = TypeVar("O")  # noqa: E741  (its output)
@@ -105,17 +109,20 @@ class Engine:
         build: str = "",
         api_key: str | None = None,
         outside: HandlerSettings | None = None,
+        telemetry: "Telemetry | None" = None,
     ) -> None:
         sinks = tuple(events)
         self.url = url
         self._grace_ms = milliseconds(shutdown_grace)
         self._announcer = Announcer(sinks) if sinks else None
+        self._telemetry = telemetry
         self._environment = self._make_environment(clock, build)
         self._handlers: dict[str, Handler] = {}
         self._scope = Scope()
         self._runtime: Runtime = _runtime_for(
             url,
             self._environment,
+            telemetry,
             observers=() if self._announcer is None else (self._announcer,),
             worker=worker,
             queues=queues,
@@ -123,6 +130,8 @@ class Engine:
             threads=threads,
             lease_ms=milliseconds(lease),
         )
+        if telemetry is not None:
+            telemetry.watch(self._runtime)
         self._built_in = BuiltIn(outside or HandlerSettings.from_environment(), self._runtime.notices)
         for name, function in self._built_in.functions.items():
             self._runtime.provide_handler(bind_handler(name, function))
@@ -145,6 +154,16 @@ class Engine:
         await self._built_in.close()
         if self._announcer is not None:
             await self._announcer.close(self._grace_ms / 1_000)
+        if self._telemetry is not None:
+            await asyncio.to_thread(self._telemetry.close)  # what is still to be sent, is
+
+    def alive(self) -> Health:
+        """Whether this process does its work. If not, it is to be restarted."""
+        return alive(self._runtime)
+
+    async def ready(self) -> Health:
+        """Whether it can take work: it holds its lease, commits, and the database answers with the right schema."""
+        return await ready(self._runtime)
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
 
@@ -537,8 +556,9 @@ class Engine:
 def _runtime_for(
     url: str,
     environment: Environment,
+    telemetry: "Telemetry | None",
     *,
-    observers: Sequence[Announcer],
+    observers: Sequence[Observer],
     worker: bool,
     queues: Sequence[str],
     slots: int,
@@ -548,6 +568,9 @@ def _runtime_for(
     if lease_ms < SHORTEST_LEASE_MS:
         raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
     scheme = url.partition(":")[0]
+    metered = _as_it_is if telemetry is None else telemetry.metered
+    if telemetry is not None:
+        observers = (*observers, *telemetry.observers)
     if scheme == "memory":
         return MemoryRuntime(
             environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads
@@ -555,7 +578,7 @@ def _runtime_for(
     if scheme in _DURABLE:
         return DurableRuntime(
             environment,
-            make_store(url),
+            metered(make_store(url)),
             lambda definition: compile_document(definition, {}),
             observers=observers,
             worker=worker,
@@ -567,6 +590,10 @@ def _runtime_for(
     if scheme in _LATER:
         raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
     raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or temporal://…")
+
+
+def _as_it_is(store: Store) -> Store:
+    return store
 
 
 def _named_handlers(given: object) -> Iterable[tuple[str, Callable[..., Any]]]:

@@ -92,6 +92,8 @@ class SagaEvents:
 class Announcer:
     """The `Observer` that turns entries into calls of the sinks' methods."""
 
+    hears_starts = True
+
     def __init__(self, sinks: Sequence[SagaEvents]) -> None:
         self._mouths = [_Mouth(sink) for sink in sinks]
 

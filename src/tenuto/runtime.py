@@ -28,6 +28,7 @@ from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
 from .storage.registry import Registry
+from .storage.store import BacklogRow as BacklogRow
 from .storage.store import Notice as Notice
 from .view import (
     NOTHING_UNDER_WAY,
@@ -91,6 +92,10 @@ class Environment:
 
 class Observer(Protocol):
     """Told what was recorded and what begins, at once and in order. It must not fail and must not block."""
+
+    @property
+    def hears_starts(self) -> bool:
+        """Whether it wants to know what begins: most of what is to be known is known at the end."""
 
     def decided(self, reading: "Reading", entries: Sequence[Entry]) -> None: ...
 
@@ -236,6 +241,28 @@ class Published:
     plan_hash: str
 
 
+class LaneLoad(NamedTuple):
+    """Slots of one kind: how many there are, are in use, and are waited for."""
+
+    size: int
+    running: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """How a process stands, as it knows without asking anybody. What memory has not is as if it were well."""
+
+    is_open: bool
+    in_hand: int
+    lanes: dict[str, LaneLoad]
+    claims: bool = True  # the task that looks for work goes on
+    may_start: bool = True  # the lease has not run out by this process's own clock
+    renewed_ms: int = 0  # since the lease was last renewed
+    uncommitted: int = 0  # decisions that wait for their commit
+    committing_ms: int = 0  # how long the commit under way has taken so far
+
+
 # -- The port ----------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +287,14 @@ class Runtime(Protocol):
     @property
     def registry(self) -> Registry:
         """What a service keeps beside the executions: keys, the audit, answers."""
+
+    def vitals(self) -> Vitals: ...
+
+    async def check(self) -> None:
+        """Raises `StorageError` unless executions can be kept: the database answers, and has the right schema."""
+
+    async def backlog(self) -> list[BacklogRow]:
+        """What waits, in all processes."""
 
     async def open(self) -> None: ...
 

@@ -20,6 +20,7 @@ from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.program import Program
 from tenuto.projection import audit
 from tenuto.runtime import (
+    BacklogRow,
     Environment,
     Filter,
     Notice,
@@ -201,6 +202,17 @@ class MemoryRuntime(Worker):
     @property
     def notices(self) -> Notices:
         return self._notices
+
+    async def check(self) -> None:
+        """There is nothing that could be out of reach."""
+
+    async def backlog(self) -> list[BacklogRow]:
+        opened: dict[str, list[int]] = {}
+        for record in self._in_order:
+            for review in record.state.reviews.values():
+                opened.setdefault(review.kind, []).append(review.opened_at)
+        rows = [BacklogRow("reviews", kind, len(times), min(times)) for kind, times in opened.items()]
+        return [*rows, BacklogRow("now", "", 0, self._now())]
 
     # -- One at a time per key -----------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHol
 from tenuto.kernel.events import Entry, ExecutionStarted
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
-from tenuto.runtime import Environment, Observer, Reading, Submission, Timer, Until
+from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Timer, Until, Vitals
 from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
 
 from .limits import Limits
@@ -114,6 +114,10 @@ class Record:
         program = self.performer.program
         return Reading(program, self.state, self.history, idempotency_key=self.idempotency_key, activity=activity)
 
+    def observed(self) -> Reading:
+        """For observers: without what is under way, which takes time in proportion to it."""
+        return Reading(self.performer.program, self.state, self.history, idempotency_key=self.idempotency_key)
+
     def _activity(self) -> Activity:
         waiting = dict(self.parked)
         for ref, ticket in self.tickets.items():
@@ -158,6 +162,7 @@ class Worker(ABC):
         self.on_idle: Callable[[], None] | None = None  # for tests: nothing runs, and somebody waits
         self._now = environment.now_ms
         self._observers = tuple(observers)
+        self._hear_starts = tuple(observer for observer in observers if observer.hears_starts)
         self._works = worker
         self._queues = frozenset(queues)
         self.limits: Limits = self._make_limits()
@@ -242,6 +247,14 @@ class Worker(ABC):
         """How many handlers run."""
         return self._tasks.running + self._in_threads.running
 
+    def _lanes(self) -> dict[str, LaneLoad]:
+        lanes = {"async": self._tasks, "thread": self._in_threads}
+        return {name: LaneLoad(lane.size, lane.running, lane.waiting) for name, lane in lanes.items()}
+
+    def vitals(self) -> Vitals:
+        is_open = self._loop is not None and not self._closing
+        return Vitals(is_open=is_open, in_hand=len(self._records), lanes=self._lanes())
+
     # -- Programs ------------------------------------------------------------------------------------------------------
 
     def provide(self, program: Program) -> None:
@@ -304,13 +317,16 @@ class Worker(ABC):
     def _act(self, record: Record, entries: list[Entry], changed: list[EffectKey], rank: int | None) -> None:
         """What was decided is kept: it takes effect."""
         if self._observers:
-            reading = record.reading()
-            for observer in self._observers:
-                observer.decided(reading, entries)
+            self.tell_observers(record, entries)
         if changed:
             self._follow(record, changed, rank)
         if record.is_active and record.state.finished is not None:
             self._finished(record)
+
+    def tell_observers(self, record: Record, entries: list[Entry]) -> None:
+        reading = record.observed()
+        for observer in self._observers:
+            observer.decided(reading, entries)
 
     def _break(self, record: Record, error: Exception) -> None:
         """The kernel contradicted itself. Whoever waits hears of it, rather than wait for ever."""
@@ -420,9 +436,9 @@ class Worker(ABC):
             attempt.handler = self.interpose(record.state, ref, attempt.handler)
         job = Job(attempt, self.environment.clock, self._report)
         record.jobs[ref] = job
-        if self._observers:
-            reading = record.reading()
-            for observer in self._observers:
+        if self._hear_starts:
+            reading = record.observed()
+            for observer in self._hear_starts:
                 observer.started(reading, ref)
         if attempt.handler.is_async:
             job.run(self._async)

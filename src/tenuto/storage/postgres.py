@@ -27,6 +27,7 @@ from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .store import (
     Append,
+    BacklogRow,
     Batch,
     Claim,
     Committed,
@@ -667,6 +668,16 @@ class PostgresStore:
         async with translated():
             query = f"UPDATE executions SET parked = $2, owner = NULL, wake_at = {NOW} + $3 WHERE id = $1"
             await self._pool.execute(query, execution, why, again_ms)
+
+    # How it stands --------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        rows = await self.fetch("SELECT number, checksum FROM tenuto_migrations", ())
+        if missing(migrations("postgres"), {row["number"]: row["checksum"] for row in rows}):
+            raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
+
+    async def backlog(self) -> list[BacklogRow]:
+        return [BacklogRow(*row) for row in await self.fetch(queries.backlog(NOW), ())]
 
     # Notifications --------------------------------------------------------------------------------------------------
 

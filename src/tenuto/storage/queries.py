@@ -16,6 +16,16 @@ SESSIONS = (
 )
 ACTIVE = "status IN ('running', 'waiting_approval', 'paused')"
 
+_BACKLOG = """
+SELECT 'reviews', kind, count(*), min(opened_at) FROM reviews WHERE resolution IS NULL GROUP BY kind
+UNION ALL SELECT 'due', '', count(*), min(wake_at) FROM executions WHERE owner IS NULL AND wake_at <= {now}
+UNION ALL SELECT 'owned', '', count(*), CAST(NULL AS bigint) FROM executions WHERE owner IS NOT NULL
+UNION ALL SELECT 'mail', '', count(*), min(received_at) FROM mailbox WHERE verdict IS NULL
+UNION ALL SELECT 'tasks', queue, count(*), min(created_at) FROM tasks WHERE session IS NULL GROUP BY queue
+UNION ALL SELECT 'outbox', '', count(*), min(created_at) FROM outbox WHERE published_at IS NULL
+UNION ALL SELECT 'sessions', '', count(*), CAST(NULL AS bigint) FROM sessions WHERE ended_at IS NULL
+UNION ALL SELECT 'now', '', 0, {now}"""
+
 _EXECUTION_FILTERS = {
     "tenant": "tenant = {}",
     "status": "status = {}",
@@ -43,6 +53,11 @@ def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tupl
     order = "id DESC" if wanted.newest_first else "id"
     query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY {order} LIMIT {mark}{len(values)}"
     return query, values
+
+
+def backlog(now: str) -> str:
+    """`now` is the database's time, as an expression."""
+    return _BACKLOG.format(now=now)
 
 
 def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:

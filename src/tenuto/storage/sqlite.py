@@ -28,6 +28,7 @@ from .rows import execution_values, values_of
 from .sqlite_tasks import SqliteTasks
 from .store import (
     Append,
+    BacklogRow,
     Batch,
     Claim,
     Committed,
@@ -598,6 +599,16 @@ class SqliteStore:
                 self._write.execute(query, (why, again_at, execution))
 
         await self._in_writer(work)
+
+    # How it stands --------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        applied = dict(await self.fetch("SELECT number, checksum FROM tenuto_migrations", ()))
+        if missing(migrations("sqlite"), applied):
+            raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
+
+    async def backlog(self) -> list[BacklogRow]:
+        return [BacklogRow(*row) for row in await self.fetch(queries.backlog(str(self.now())), ())]
 
     # Notifications --------------------------------------------------------------------------------------------------
 

@@ -174,6 +174,15 @@ class Notice(Struct, frozen=True, kw_only=True):
     receipt: bytes | None = None
 
 
+class BacklogRow(Struct, frozen=True):
+    """How many of something there are, and since when the oldest has waited. `now` has the database's time there."""
+
+    what: str  # reviews, due, owned, mail, tasks, outbox, sessions, now
+    label: str
+    count: int
+    oldest: int | None = None
+
+
 class Wanted(Struct, frozen=True, kw_only=True):
     """A filter. What is None does not matter."""
 
@@ -320,6 +329,12 @@ class Store(Protocol):
 
     async def park(self, execution: str, why: str, again_ms: int | None) -> None:
         """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it."""
+
+    async def check(self) -> None:
+        """Raises unless the database answers and has the schema that this program knows."""
+
+    async def backlog(self) -> list[BacklogRow]:
+        """What waits, and for how long: from indexes that hold nothing else, so that it can be asked often."""
 
     async def begin_notice(self, notice: Notice) -> Notice:
         """Notes that a notification is about to be sent, unless its key is known; gives what is stored."""

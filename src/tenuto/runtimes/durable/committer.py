@@ -9,6 +9,7 @@ database refuses for its data is halved until the culprit is alone; that executi
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, TypeVar
@@ -66,6 +67,7 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self._began: float | None = None
         self.commits = 0
         self.writes = 0
 
@@ -101,8 +103,19 @@ class Committer:
                 self._idle.set()
                 continue
             self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+            self._began = time.monotonic()
             await self._commit(self._in_hand)
+            self._began = None
             self._in_hand = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def committing_ms(self) -> int:
+        """How long the commit under way has taken so far."""
+        return 0 if self._began is None else int((time.monotonic() - self._began) * 1_000)
 
     async def _commit(self, writes: list[Write]) -> None:
         """Commits, however long the database takes to come back."""

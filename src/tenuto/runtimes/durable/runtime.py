@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import Literal
@@ -33,6 +34,7 @@ from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
 from tenuto.projection import AUDITED, ReviewRow, TaskEnded, TaskRow, audit, reviews, standing, tasks
 from tenuto.runtime import (
+    BacklogRow,
     Environment,
     Filter,
     Notices,
@@ -44,6 +46,7 @@ from tenuto.runtime import (
     Submitted,
     Summary,
     Until,
+    Vitals,
 )
 from tenuto.runtimes.limits import LocalLimits
 from tenuto.runtimes.perform import Performer
@@ -124,6 +127,8 @@ class Started(Kept, gc=False):
         assert start is not None
         if start.owner is not None:
             self.runtime.settle(self, fate)
+        elif fate == "committed":
+            self.runtime.tell_observers(self.record, self.entries)
         if not self.fate.done():
             self.fate.set_result(fate)
 
@@ -400,6 +405,25 @@ class DurableRuntime(Worker):
     @property
     def notices(self) -> Notices:
         return self._store
+
+    def vitals(self) -> Vitals:
+        vitals = super().vitals()
+        if not vitals.is_open or self._polling is None:
+            return vitals
+        return replace(
+            vitals,
+            claims=not self._polling.done(),
+            may_start=self._session.may_start,
+            renewed_ms=self._session.renewed_ms,
+            uncommitted=self._committer.waiting,
+            committing_ms=self._committer.committing_ms,
+        )
+
+    async def check(self) -> None:
+        await self._store.check()
+
+    async def backlog(self) -> list[BacklogRow]:
+        return await self._store.backlog()
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class Session:
         """Whether the lease has not run out by this process's own clock: else nothing new is begun under it."""
         return self.alive and time.monotonic() - self._renewed_at < self.lease_ms / 1_000
 
+    @property
+    def renewed_ms(self) -> int:
+        """How long ago the lease was last renewed."""
+        return int((time.monotonic() - self._renewed_at) * 1_000)
+
     def stop(self) -> None:
         """Renews it no more."""
         self._stop.set()

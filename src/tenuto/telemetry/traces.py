@@ -1,0 +1,241 @@
+"""Spans of executions and of their attempts, for OpenTelemetry (`pip install 'tenuto[otel]'`).
+
+An execution may outlive every process that works on it, so no span is held open: each is made when its end is recorded,
+with the times of the record. Ids are made from the names of things. So whoever ends an execution writes the span that
+attempts in other processes named as their parent, and calls that a handler makes name the span of its attempt before
+it exists. A `traceparent` among an execution's headers makes it part of the caller's trace.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Self
+
+from tenuto.context import SagaContext
+from tenuto.errors import NotSupported
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Phase, Ref, fingerprint, step_id
+from tenuto.kernel.evolve import find_step
+from tenuto.kernel.state import Execution
+from tenuto.program import Call, Handler
+from tenuto.runtime import Reading
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.id_generator import IdGenerator
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+    from opentelemetry.trace.status import Status, StatusCode
+except ImportError as error:
+    raise NotSupported("OpenTelemetry is not installed", hint="pip install 'tenuto[otel]'") from error
+
+_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_MS: Final = 1_000_000  # nanoseconds
+
+
+class Tracing:
+    """The `Observer` that makes spans and gives them to a processor of the OpenTelemetry SDK.
+
+    `sample` is the part of new traces that is kept; a caller's trace is kept if the caller keeps it.
+    """
+
+    hears_starts = False  # a span is made at its end
+
+    def __init__(self, processor: SpanProcessor, *, sample: float = 1.0, service: str = "tenuto") -> None:
+        self._ids = _Ids()
+        resource = Resource.create({"service.name": service})
+        self._provider = TracerProvider(
+            sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource, id_generator=self._ids
+        )
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("tenuto")
+
+    @classmethod
+    def otlp(cls, *, sample: float = 1.0, service: str = "tenuto") -> Self:
+        """Spans go to a collector by OTLP over HTTP, as the standard `OTEL_EXPORTER_OTLP_*` variables say."""
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        return cls(BatchSpanProcessor(OTLPSpanExporter()), sample=sample, service=service)
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+    # -- Recorded ------------------------------------------------------------------------------------------------------
+
+    def started(self, reading: Reading, ref: Ref) -> None:
+        """Not asked for."""
+
+    def decided(self, reading: Reading, entries: Sequence[e.Entry]) -> None:
+        for entry in entries:
+            match entry.event:
+                case e.AttemptSucceeded() | e.ProbeAnswered() as event:
+                    self._attempt(reading, entry.at, event, None)
+                case e.AttemptFailed() | e.AttemptTimedOut() as event:
+                    self._attempt(reading, entry.at, event, event.failure)
+                case e.ExecutionFinished() as finished:
+                    self._execution(reading, entry.at, finished)
+                case _:
+                    pass
+
+    def _attempt(
+        self,
+        reading: Reading,
+        at: int,
+        event: e.AttemptSucceeded | e.AttemptFailed | e.AttemptTimedOut | e.ProbeAnswered,
+        failure: e.Failure | None,
+    ) -> None:
+        state = reading.state
+        headers = reading.started.headers
+        id = step_id(event.path)
+        attributes = {
+            **_about(reading),
+            "saga.step": id,
+            "retry.attempt": event.number,
+            "dep.name": _dependency(state, event.path),
+            "tenuto.path": event.path,
+            "tenuto.phase": event.phase,
+            "tenuto.worker": event.worker,
+        }
+        self._ids.span_id = attempt_span(state.id, event.path, event.phase, event.number)
+        parent = _parent(headers, state.id, state.run)
+        self._make(f"{reading.program.name}/{id}", parent, event.started_at or at, at, attributes, failure)
+
+    def _execution(self, reading: Reading, at: int, event: e.ExecutionFinished) -> None:
+        state = reading.state
+        self._ids.trace_id = _trace(reading.started.headers, state.id)[0]
+        self._ids.span_id = execution_span(state.id, state.run)
+        incoming = _incoming(reading.started.headers)
+        parent = contexts.Context() if incoming is None else _in_context(incoming)
+        attributes = {**_about(reading), "tenuto.status": event.status, "tenuto.run": state.run}
+        self._make(reading.program.name, parent, _began(reading), at, attributes, event.error)
+
+    def _make(
+        self,
+        name: str,
+        parent: contexts.Context,
+        start_ms: int,
+        end_ms: int,
+        attributes: Mapping[str, str | int],
+        failure: e.Failure | None,
+    ) -> None:
+        span = self._tracer.start_span(name, parent, start_time=start_ms * _MS, attributes=attributes)
+        if failure is not None:
+            span.set_attribute("error.type", failure.error_class)
+            span.set_status(Status(StatusCode.ERROR, failure.code))
+        span.end(end_ms * _MS)
+
+    # -- Handlers ------------------------------------------------------------------------------------------------------
+
+    def around(self, state: Execution, ref: Ref, handler: Handler) -> Handler:
+        """The handler, with its attempt's span as the current one: for what it calls, and for what it traces itself."""
+        span_id = attempt_span(state.id, ref.path, ref.phase, ref.number)
+
+        def enter(call: Call) -> object:
+            trace_id, flags = _trace(call.headers, state.id)
+            context = call.context
+            assert isinstance(context, SagaContext)
+            given = {name: value for name, value in context.headers.items() if name.lower() != "traceparent"}
+            context.headers = {**given, "traceparent": f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"}
+            return contexts.attach(_in_context(SpanContext(trace_id, span_id, True, TraceFlags(flags))))
+
+        async def in_task(call: Call) -> Any:
+            token: Any = enter(call)
+            try:
+                called: Any = handler.invoke(call)
+                return await called
+            finally:
+                contexts.detach(token)
+
+        def in_thread(call: Call) -> object:
+            token: Any = enter(call)
+            try:
+                return handler.invoke(call)
+            finally:
+                contexts.detach(token)
+
+        invoke: Callable[[Call], Awaitable[Any] | object] = in_task if handler.is_async else in_thread
+        return replace(handler, invoke=invoke)
+
+
+class _Ids(IdGenerator):
+    """Ids are not chosen here: they are set before each span is made."""
+
+    trace_id = 1
+    span_id = 1
+
+    def generate_trace_id(self) -> int:
+        return self.trace_id
+
+    def generate_span_id(self) -> int:
+        return self.span_id
+
+
+# -- Names -------------------------------------------------------------------------------------------------------------
+
+
+def execution_span(execution: str, run: int) -> int:
+    return int(fingerprint("span", execution, str(run))[:16], 16) or 1
+
+
+def attempt_span(execution: str, path: str, phase: Phase, number: int) -> int:
+    return int(fingerprint("span", execution, path, phase, str(number))[:16], 16) or 1
+
+
+def _trace(headers: Mapping[str, str], execution: str) -> tuple[int, int]:
+    """The trace that an execution belongs to, and its flags: the caller's, or one of its own."""
+    incoming = _incoming(headers)
+    if incoming is not None:
+        return incoming.trace_id, int(incoming.trace_flags)
+    return int(fingerprint("trace", execution)[:32], 16) or 1, int(TraceFlags(TraceFlags.SAMPLED))
+
+
+def _incoming(headers: Mapping[str, str]) -> SpanContext | None:
+    given = next((value for name, value in headers.items() if name.lower() == "traceparent"), "")
+    found = _TRACEPARENT.fullmatch(given.strip())
+    if found is None:
+        return None
+    context = SpanContext(int(found[1], 16), int(found[2], 16), True, TraceFlags(int(found[3], 16)))
+    return context if context.is_valid else None
+
+
+def _parent(headers: Mapping[str, str], execution: str, run: int) -> contexts.Context:
+    trace_id, flags = _trace(headers, execution)
+    return _in_context(SpanContext(trace_id, execution_span(execution, run), True, TraceFlags(flags)))
+
+
+def _in_context(span: SpanContext) -> contexts.Context:
+    return set_span_in_context(NonRecordingSpan(span))
+
+
+# -- Attributes --------------------------------------------------------------------------------------------------------
+
+
+def _about(reading: Reading) -> dict[str, str | int]:
+    state, target = reading.state, reading.started.target
+    about: dict[str, str | int] = {
+        "tenuto.execution_id": state.id,
+        "tenuto.definition": reading.program.name,
+        "tenuto.version": reading.program.version,
+        "tenuto.tenant": state.tenant,
+        "tenuto.correlation_id": state.correlation_id,
+    }
+    if target is not None:
+        about[f"{target[0].lower()}.id"] = target[1]  # of an order: `order.id`
+    return about
+
+
+def _dependency(state: Execution, path: str) -> str:
+    """What an attempt leans on: the queue whose workers run it, or its handler."""
+    found = find_step(state, path)
+    if found is None:
+        return ""
+    return found.node.queue or found.node.step.handler or ""
+
+
+def _began(reading: Reading) -> int:
+    run = reading.state.run
+    opened = (entry for entry in reversed(reading.history) if isinstance(entry.event, e.RunOpened))
+    return next((entry.at for entry in opened if run > 1), reading.history[0].at)
