@@ -47,9 +47,9 @@ class Tracing:
     def __init__(self, processor: SpanProcessor, *, sample: float = 1.0, service: str = "tenuto") -> None:
         self._ids = _Ids()
         resource = Resource.create({"service.name": service})
-        self._provider = TracerProvider(
-            sampler=ParentBased(TraceIdRatioBased(sample)), resource=resource, id_generator=self._ids
-        )
+        sampler = TraceIdRatioBased(sample)
+        self._bound = sampler.bound
+        self._provider = TracerProvider(sampler=ParentBased(sampler), resource=resource, id_generator=self._ids)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("tenuto")
 
@@ -100,12 +100,13 @@ class Tracing:
             "tenuto.worker": event.worker,
         }
         self._ids.span_id = attempt_span(state.id, event.path, event.phase, event.number)
-        parent = _parent(headers, state.id, state.run)
+        trace_id, flags = self._trace(headers, state.id)
+        parent = _in_context(SpanContext(trace_id, execution_span(state.id, state.run), True, flags))
         self._make(f"{reading.program.name}/{id}", parent, event.started_at or at, at, attributes, failure)
 
     def _execution(self, reading: Reading, at: int, event: e.ExecutionFinished) -> None:
         state = reading.state
-        self._ids.trace_id = _trace(reading.started.headers, state.id)[0]
+        self._ids.trace_id, _ = self._trace(reading.started.headers, state.id)
         self._ids.span_id = execution_span(state.id, state.run)
         incoming = _incoming(reading.started.headers)
         parent = contexts.Context() if incoming is None else _in_context(incoming)
@@ -127,6 +128,15 @@ class Tracing:
             span.set_status(Status(StatusCode.ERROR, failure.code))
         span.end(end_ms * _MS)
 
+    def _trace(self, headers: Mapping[str, str], execution: str) -> tuple[int, TraceFlags]:
+        """The trace that an execution belongs to, and whether it is kept: the caller's, or one of its own."""
+        incoming = _incoming(headers)
+        if incoming is not None:
+            return incoming.trace_id, incoming.trace_flags
+        trace_id = int(fingerprint("trace", execution)[:32], 16) or 1
+        kept = trace_id & TraceIdRatioBased.TRACE_ID_LIMIT < self._bound
+        return trace_id, TraceFlags(TraceFlags.SAMPLED if kept else TraceFlags.DEFAULT)
+
     # -- Handlers ------------------------------------------------------------------------------------------------------
 
     def around(self, state: Execution, ref: Ref, handler: Handler) -> Handler:
@@ -134,12 +144,12 @@ class Tracing:
         span_id = attempt_span(state.id, ref.path, ref.phase, ref.number)
 
         def enter(call: Call) -> object:
-            trace_id, flags = _trace(call.headers, state.id)
+            trace_id, flags = self._trace(call.headers, state.id)
             context = call.context
             assert isinstance(context, SagaContext)
             given = {name: value for name, value in context.headers.items() if name.lower() != "traceparent"}
             context.headers = {**given, "traceparent": f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"}
-            return contexts.attach(_in_context(SpanContext(trace_id, span_id, True, TraceFlags(flags))))
+            return contexts.attach(_in_context(SpanContext(trace_id, span_id, True, flags)))
 
         async def in_task(call: Call) -> Any:
             token: Any = enter(call)
@@ -184,14 +194,6 @@ def attempt_span(execution: str, path: str, phase: Phase, number: int) -> int:
     return int(fingerprint("span", execution, path, phase, str(number))[:16], 16) or 1
 
 
-def _trace(headers: Mapping[str, str], execution: str) -> tuple[int, int]:
-    """The trace that an execution belongs to, and its flags: the caller's, or one of its own."""
-    incoming = _incoming(headers)
-    if incoming is not None:
-        return incoming.trace_id, int(incoming.trace_flags)
-    return int(fingerprint("trace", execution)[:32], 16) or 1, int(TraceFlags(TraceFlags.SAMPLED))
-
-
 def _incoming(headers: Mapping[str, str]) -> SpanContext | None:
     given = next((value for name, value in headers.items() if name.lower() == "traceparent"), "")
     found = _TRACEPARENT.fullmatch(given.strip())
@@ -199,11 +201,6 @@ def _incoming(headers: Mapping[str, str]) -> SpanContext | None:
         return None
     context = SpanContext(int(found[1], 16), int(found[2], 16), True, TraceFlags(int(found[3], 16)))
     return context if context.is_valid else None
-
-
-def _parent(headers: Mapping[str, str], execution: str, run: int) -> contexts.Context:
-    trace_id, flags = _trace(headers, execution)
-    return _in_context(SpanContext(trace_id, execution_span(execution, run), True, TraceFlags(flags)))
 
 
 def _in_context(span: SpanContext) -> contexts.Context:

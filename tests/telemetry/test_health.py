@@ -1,0 +1,50 @@
+"""Alive, and ready: what each needs, and what is said when it is not so."""
+
+from pathlib import Path
+
+import apsw
+
+from tenuto import Engine
+from tenuto.testing import VirtualClock
+
+from .conftest import MakeEngine
+
+
+async def test_an_open_engine_is_alive_and_ready(make_engine: MakeEngine) -> None:
+    engine = await make_engine(telemetry=None)
+    assert engine.alive().ok
+    ready = await engine.ready()
+    assert ready.ok, str(ready)
+    assert str(ready) == "open: ok\nclaims: ok\nsession: ok\ncommits: ok\ndatabase: ok"
+
+
+async def test_a_closed_engine_is_not(url: str) -> None:
+    engine = Engine(url)
+    assert not engine.alive().ok
+    async with engine:
+        assert engine.alive().ok
+    assert not engine.alive().ok
+    assert "open: the engine is closed" in str(engine.alive())
+
+
+async def test_a_database_with_another_schema_makes_it_unready_and_leaves_it_alive(tmp_path: Path) -> None:
+    file = tmp_path / "tenuto.db"
+    async with Engine(f"sqlite:///{file}") as engine:
+        database = apsw.Connection(str(file))
+        database.execute("INSERT INTO tenuto_migrations VALUES (9999, 'later', 'x', 0)")
+        ready = await engine.ready()
+        assert [check.name for check in ready.checks if not check.ok] == ["database"]
+        assert "newer_schema" in str(ready)
+        database.execute("DELETE FROM tenuto_migrations WHERE number IN (2, 9999)")
+        assert "old_schema" in str(await engine.ready())
+        assert engine.alive().ok
+        database.close()
+
+
+async def test_without_its_lease_it_is_not_ready(tmp_path: Path) -> None:
+    async with Engine(f"sqlite:///{tmp_path / 'tenuto.db'}", clock=VirtualClock(), lease="1h") as engine:
+        session = engine._runtime._session  # type: ignore[attr-defined]  # the durable runtime's
+        session._renewed_at -= 3_601
+        ready = await engine.ready()
+        assert [check.name for check in ready.checks if not check.ok] == ["session"]
+        assert "last renewed 3601 s ago" in str(ready)

@@ -1,0 +1,127 @@
+"""Lines of the log: what they say of an execution, in which form, and what they never say."""
+
+import json
+import logging
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from tenuto import Retry, SagaBuilder
+from tenuto.errors import NonRetryableError, TransientError
+from tenuto.telemetry import Telemetry, configure_logs
+
+from .conftest import MakeEngine
+from .test_metrics import fails_first, fine, undo
+
+
+@pytest.fixture
+def stream() -> Iterator[StringIO]:
+    """The log of the process, while a test lasts."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    written = StringIO()
+    configure_logs("INFO", "json", written)
+    try:
+        yield written
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def lines(stream: StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def of_tenuto(stream: StringIO) -> list[dict[str, Any]]:
+    return [line for line in lines(stream) if line["logger"] == "tenuto.executions"]
+
+
+async def test_j4_lines_carry_what_a_reader_needs(make_engine: MakeEngine, stream: StringIO) -> None:
+    flaky = fails_first(TransientError("503"), NonRetryableError("no such card 4111 1111 1111 1111"))
+    saga = SagaBuilder("pay").step("hold", fine, compensate=undo)
+    saga.step("charge", flaky, depends_on=["hold"], retry=Retry(3, initial="1ms"))
+    engine = await make_engine(saga.build(), telemetry=Telemetry())
+    handle = await engine.start("pay", {"card": "4111"}, correlation_id="root", tenant="acme")
+    await handle.result()
+
+    found = of_tenuto(stream)
+    assert [line["action"] for line in found] == [
+        "execution_started",
+        "attempt_failed",
+        "attempt_failed",
+        "compensation_started",
+        "review_opened",
+        "execution_finished",
+    ]
+    assert {(line["execution_id"], line["correlation_id"], line["tenant"]) for line in found} == {
+        (handle.id, "root", "acme")
+    }
+    first, second = found[1], found[2]
+    assert (first["step_id"], first["attempt"], first["error_class"], first["verdict"]) == (
+        "charge",
+        1,
+        "TRANSIENT",
+        "retry",
+    )
+    assert (second["level"], second["error_class"]) == ("error", "NON_RETRYABLE")
+    keys = {row["idempotency_key"] for row in await handle.history() if row["step_id"] == "charge"}
+    assert {first["idempotency_key"], second["idempotency_key"]} == keys
+    assert found[-1]["status"] == "failed"
+    assert "4111" not in stream.getvalue()
+
+
+async def test_steps_that_succeed_are_told_at_debug(make_engine: MakeEngine, stream: StringIO) -> None:
+    logging.getLogger().setLevel(logging.DEBUG)
+    engine = await make_engine(SagaBuilder("s").step("work", fine).build(), telemetry=Telemetry())
+    await engine.execute("s")
+    actions = [line["action"] for line in of_tenuto(stream)]
+    assert actions == ["execution_started", "attempt_started", "attempt_succeeded", "execution_finished"]
+
+
+async def test_commands_are_told_with_who_gave_them(make_engine: MakeEngine, stream: StringIO) -> None:
+    engine = await make_engine(
+        SagaBuilder("s").step("no", fails_first(NonRetryableError())).build(), telemetry=Telemetry()
+    )
+    handle = await engine.start("s")
+    await handle.result()
+    await engine.scoped(tenant="default", actor="ann", roles=["admin"]).get(handle.id).retry(reason="mended")
+    await handle.result()
+    told = {line["action"]: line for line in of_tenuto(stream)}
+    assert told["execution_retried"]["actor"] == "ann"
+    assert told["execution_finished"]["status"] == "succeeded"
+
+
+async def test_without_logs_nothing_is_written(make_engine: MakeEngine, stream: StringIO) -> None:
+    engine = await make_engine(SagaBuilder("s").step("work", fine).build(), telemetry=Telemetry(logs=False))
+    await engine.execute("s")
+    assert of_tenuto(stream) == []
+
+
+def test_lines_of_others_take_the_same_form_and_are_masked(stream: StringIO) -> None:
+    logging.getLogger("somebody").warning("password=canary\nsecond line", extra={"given": ["token=canary", 1]})
+    try:
+        raise ValueError("api_key=canary")
+    except ValueError:
+        logging.getLogger("somebody").exception("it failed")
+    first, second = lines(stream)
+    assert (first["level"], first["logger"]) == ("warning", "somebody")
+    assert first["message"] == "password=[secret]\nsecond line"
+    assert first["given"] == ["token=[secret]", 1]
+    assert "ValueError" in second["exception"]
+    assert "canary" not in stream.getvalue()
+
+
+def test_text_is_for_people() -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    written = StringIO()
+    try:
+        configure_logs("INFO", "text", written)
+        logging.getLogger("somebody").warning("hello", extra={"action": "greeting"})
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    assert "hello" in written.getvalue()
+    assert "greeting" in written.getvalue()
