@@ -32,10 +32,11 @@ if TYPE_CHECKING:
         Variables,
     )
     from tenuto.authoring.settings import Retry
+    from tenuto.batch import Batch
     from tenuto.context import SagaContext
     from tenuto.engine import Engine
     from tenuto.errors import TenutoError
-    from tenuto.handle import Batch, Handle
+    from tenuto.handle import Handle
     from tenuto.handlers.http import HttpCall
     from tenuto.observation import EventContext, SagaEvents
     from tenuto.outcome import Done, NotDone, Outcome, Pending, Unknown
@@ -116,7 +117,7 @@ _HOMES = {
     "SagaContext": "tenuto.context",
     "Engine": "tenuto.engine",
     "TenutoError": "tenuto.errors",
-    "Batch": "tenuto.handle",
+    "Batch": "tenuto.batch",
     "Handle": "tenuto.handle",
     "HttpCall": "tenuto.handlers.http",
     "EventContext": "tenuto.observation",

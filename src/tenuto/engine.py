@@ -1,8 +1,7 @@
 """`Engine`: what users hold. It chooses the runtime by its URL, and says everything else in the runtime's words."""
 
-import asyncio
 import copy
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from importlib import import_module
@@ -22,9 +21,10 @@ from .authoring.inputs import encode_inputs
 from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
+from .batch import Batch, Starting
 from .durations import Duration, milliseconds
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
-from .handle import Batch, Handle, Link, check_one_of, check_word
+from .handle import Handle, Link, check_one_of, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
@@ -38,6 +38,7 @@ from .kernel.state import ExecutionStatus
 from .listing import Listing
 from .observation import Announcer, SagaEvents
 from .program import Handler
+from .rates import parse_rate
 from .results import SagaResult
 from .runtime import Clock, Environment, Filter, Observer, Page, Runtime, Submission, Submitted, execution_summary
 from .runtimes.durable import DatabaseClock, DurableRuntime
@@ -47,7 +48,7 @@ from .settings import FourEyes, Settings
 from .storage import Store, make_store
 from .storage.registry import Registry
 from .values import encode
-from .view import DeadLetterRow, ExecutionSummary, ReviewRow, WorkerRow
+from .view import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
 from .view import blocked as why_blocked
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ T = TypeVar("T")
 DEFAULT_TENANT = "default"
 PAGE = 100
 SHORTEST_LEASE_MS = 1_000
-BREATH = 100  # starts of a batch, after which others get a turn on the loop
 
 _DURABLE = ("sqlite", "postgresql", "postgres")
 _LATER = ("temporal", "http", "https")
@@ -278,7 +278,7 @@ class Engine:
     async def start_many(
         self,
         saga: type[Saga[I, O]],
-        items: Iterable[I],
+        items: Iterable[I] | AsyncIterable[I],
         *,
         key: Callable[[I], str] | None = None,
         on_limit: Literal["wait", "raise"] = "wait",
@@ -288,7 +288,7 @@ class Engine:
     async def start_many(
         self,
         saga: str,
-        items: Iterable[Any],
+        items: Iterable[Any] | AsyncIterable[Any],
         *,
         key: Callable[[Any], str] | None = None,
         on_limit: Literal["wait", "raise"] = "wait",
@@ -297,22 +297,29 @@ class Engine:
     async def start_many(
         self,
         saga: type | str,
-        items: Iterable[Any],
+        items: Iterable[Any] | AsyncIterable[Any],
         *,
         key: Callable[[Any], str] | None = None,
         on_limit: Literal["wait", "raise"] = "wait",
         **options: Unpack[StartOptions],
     ) -> Batch[Any]:
-        """Starts one execution per item. With a `key` for each it can be run again, and starts only what is missing."""
-        id = options.get("correlation_id") or self._environment.new_id()
+        """Starts one execution per item. With a `key` for each it can be run again, and starts only what is missing.
+
+        A tenant that has as many executions in flight as it may is waited for, or `TenantLimit` is raised: what was
+        started before goes on.
+        """
+        check_one_of(on_limit, Literal["wait", "raise"], "/on_limit")
+        given = options.get("correlation_id")
+        id = given or self._environment.new_id()
         options["correlation_id"] = id
-        started: list[str] = []
-        for item in items:
-            submitted = await self._submit(saga, item, None if key is None else key(item), options)
-            started.append(submitted.execution_id)
-            if len(started) % BREATH == 0:
-                await asyncio.sleep(0)
-        return Batch(self._link, id, started)
+        tenant = self._tenant(options.get("tenant"))
+
+        async def submit(item: Any) -> Submitted:
+            return await self._submit(saga, item, None if key is None else key(item), options)
+
+        starting = Starting(submit, lambda: self._runtime.room(tenant), waits=on_limit == "wait")
+        await starting.run(items)
+        return Batch(self._link, id, starting.ids, by_id=not given and not starting.all_new)
 
     async def _submit(
         self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
@@ -504,12 +511,33 @@ class Engine:
     async def limit(self, name: str, *, rate: str | None = None, concurrency: int | None = None) -> None:
         """A bound for all steps with `limits=[name]`: `rate="14/s"`, so many starts in a time, and so many at once.
 
-        Waiting for it spends neither an attempt nor its timeout. Setting neither lifts the limit.
+        All workers of a database share it, and it is kept there until it is set anew. Waiting for it spends neither an
+        attempt nor its timeout. Setting neither lifts the limit.
         """
         self._scope.require("limits:write")
         if concurrency is not None and concurrency < 1:
             raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
-        await self._runtime.limit(name, rate=None if rate is None else _rate(rate), concurrency=concurrency)
+        await self._runtime.limit(name, rate=None if rate is None else parse_rate(rate), concurrency=concurrency)
+
+    async def limits(self) -> list[LimitRow]:
+        """The limits that are set, how many attempts run under each, and how many wait for it."""
+        self._scope.require("limits:write")
+        return await self._runtime.limits()
+
+    async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
+        """How many executions of a tenant may be under way at once: a start beyond that raises `TenantLimit`.
+
+        What is under way counts, and is not touched. None lifts the limit.
+        """
+        self._scope.require("limits:write")
+        if max_in_flight is not None and max_in_flight < 0:
+            raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
+        await self._runtime.tenant_limit(self._tenant(tenant), max_in_flight)
+
+    async def tenant_limits(self) -> list[TenantLimitRow]:
+        """The tenants that have a limit, and how many of their executions are under way."""
+        self._scope.require("limits:write")
+        return await self._runtime.tenant_limits(self._scope.tenant)
 
     def scoped(
         self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()
@@ -637,22 +665,6 @@ def _digest(
     """What makes two requests the same. Headers and the correlation id may differ: a caller's retry has its own."""
     given = [part for key in sorted(variables) for part in (key, bytes(variables[key]).decode())]
     return fingerprint(name, str(version or ""), bytes(input).decode(), *(target or ("", "")), *given)
-
-
-_PERIODS_MS = {"s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def _rate(text: str) -> tuple[int, int]:
-    """`"14/s"` is (14, 1000): so many in so many milliseconds. Also `"100/10s"`."""
-    number, _, period = text.replace(" ", "").partition("/")
-    try:
-        period_ms = _PERIODS_MS[period] if period in _PERIODS_MS else milliseconds(period)
-        count = int(number)
-    except ValueError:
-        count = period_ms = 0
-    if count < 1 or period_ms < 1:
-        raise InvalidInput.at("/rate", "rate", f'{text!r} is no rate: write "14/s", "100/m" or "100/10s"')
-    return count, period_ms
 
 
 def _ms(moment: datetime | None) -> int | None:

@@ -258,9 +258,13 @@ class ConcurrencyConflict(TenutoError):
 
 
 class TenantLimit(TenutoError):
-    """The tenant has as many executions in flight as it may."""
+    """The tenant has as many executions in flight as it may.
+
+    Nothing was started. `retry_after` is how many seconds to wait before asking again.
+    """
 
     code = "tenant_limit"
+    retry_after: float = 1.0
 
 
 class RateExceeded(TenutoError):

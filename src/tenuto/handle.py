@@ -1,6 +1,5 @@
-"""A hold on executions: `Handle` for one, `Batch` for many that were started together."""
+"""A hold on one execution: `Handle`."""
 
-from collections.abc import AsyncIterator, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -12,7 +11,7 @@ from .access.scope import Scope
 from .authoring.markers import StepRef
 from .context import step_name
 from .durations import Duration, milliseconds
-from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, ResultTimeout, StepError
+from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
 from .kernel.definition import CancelMode, ErrorClass, Step
@@ -21,8 +20,8 @@ from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
 from .program import Program
 from .redaction import bounded
-from .results import Progress, SagaResult
-from .runtime import Environment, Filter, Reading, Runtime, Until
+from .results import SagaResult
+from .runtime import Environment, Reading, Runtime, Until
 from .runtimes.perform import Parked, answered, failed
 from .settings import FourEyes
 from .values import encode
@@ -310,59 +309,3 @@ def _answered(answer: f.Answer) -> Answered:
     if isinstance(answer, f.Refused):
         raise refusal(answer)
     return answer.why if isinstance(answer, f.Ignored) else "applied"
-
-
-class Batch(Generic[O_co]):
-    """Executions that were started together, or again: by their keys it is the same batch."""
-
-    def __init__(self, link: Link, id: str, execution_ids: Sequence[str]) -> None:
-        self._link = link
-        self.id = id
-        self.execution_ids = execution_ids
-
-    async def progress(self, every: Duration = "1s") -> AsyncIterator[Progress]:
-        """How far it is: now, then every so often, and a last time when all have settled."""
-        interval = milliseconds(every)
-        waiting = list(reversed(self.execution_ids))
-        while True:
-            yield await self._count()
-            if not waiting:
-                return
-            await self._wait(waiting, interval)
-
-    async def _wait(self, waiting: list[str], interval_ms: int) -> None:
-        """Until the time is over, or all have settled. Those that have leave the list."""
-        link = self._link
-        until = link.now + interval_ms
-        while waiting and (left := until - link.now) > 0:
-            try:
-                await link.runtime.wait(link.scope.tenant, waiting[-1], "settled", left)
-            except ResultTimeout:
-                return
-            waiting.pop()
-
-    async def _count(self) -> Progress:
-        link = self._link
-        link.scope.require("executions:read")
-        wanted = Filter(tenant=link.scope.tenant, correlation_id=self.id)
-        counts = await link.runtime.count(wanted, "status")
-        return Progress(
-            started=len(self.execution_ids),
-            running=counts.get("running", 0) + counts.get("paused", 0),
-            succeeded=counts.get("succeeded", 0),
-            failed=counts.get("failed", 0),
-            waiting=counts.get("waiting_approval", 0),
-            canceled=counts.get("canceled", 0),
-            total=len(self.execution_ids),
-        )
-
-    async def results(self) -> AsyncIterator[SagaResult[O_co]]:
-        """The results in the order in which the executions were started, each as soon as it and all before it are."""
-        for id in self.execution_ids:
-            yield await Handle[O_co](self._link, id).result()
-
-    async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
-        """Cancels those that are not over."""
-        for id in self.execution_ids:
-            if (await self._link.read(id)).state.finished is None:
-                await Handle[O_co](self._link, id).cancel(mode, reason=reason)

@@ -4,7 +4,7 @@ Everything here is derived from entries and the state they lead to, and is writt
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -18,6 +18,8 @@ from .kernel.state import TERMINAL, Execution
 
 PRIORITIES = {"normal": 0, "high": 1}
 UNDO = 2  # before all else: what is half made stands in the way of others
+
+Line: TypeAlias = tuple[str, str, str]  # where executions queue for a concurrency key: tenant, definition, key
 
 
 class Standing(Struct, frozen=True, kw_only=True, gc=False):
@@ -34,6 +36,7 @@ class Standing(Struct, frozen=True, kw_only=True, gc=False):
     error_class: str
     parked: str = ""
     admission: Literal["", "request", "release"] = ""
+    line: Line | None = None
 
 
 class ReviewRow(Struct, frozen=True, kw_only=True):
@@ -122,6 +125,7 @@ def standing(state: Execution, entries: Sequence[Entry], *, release: bool) -> St
         cancel_requested=state.cancel is not None,
         error_class=state.failure.error_class if state.failure is not None else "",
         admission=admission,
+        line=(state.tenant, state.plan.definition.name, state.concurrency_key or "") if admission else None,
     )
 
 

@@ -35,7 +35,9 @@ from .view import (
     Activity,
     DeadLetterRow,
     ExecutionSummary,
+    LimitRow,
     ReviewRow,
+    TenantLimitRow,
     WorkerRow,
     rfc3339,
     time_text,
@@ -339,5 +341,19 @@ class Runtime(Protocol):
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, of those that share these executions."""
 
+    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        """How these executions stand."""
+
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit."""
+
+    async def limits(self) -> list[LimitRow]: ...
+
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
+        """How many executions of a tenant may be under way; what would be one more is refused with `TenantLimit`."""
+
+    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
+        """Of all tenants that have one, or of this one."""
+
+    async def room(self, tenant: str) -> int | None:
+        """Waits until the tenant may start something, and gives how many. None: as many as it likes."""

@@ -4,10 +4,12 @@ While a limit is spent, what names it waits outside of the slots, and neither it
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeAlias
 
+from tenuto.rates import rate_text
 from tenuto.runtime import Clock, Timer
+from tenuto.view import LimitRow
 
 Names: TypeAlias = tuple[str, ...]  # the limits that one step names; it starts when all of them let it
 
@@ -37,7 +39,7 @@ class Limits(Protocol):
 class Limit:
     """At most `count` starts in any `period_ms`, and `concurrency` at once. None: no such bound."""
 
-    __slots__ = ("_count", "_period_ms", "_starts", "concurrency", "running")
+    __slots__ = ("_count", "_period_ms", "_starts", "concurrency", "rate", "running")
 
     def __init__(self) -> None:
         self.running = 0
@@ -45,6 +47,7 @@ class Limit:
         self.change(None, None)
 
     def change(self, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+        self.rate = rate
         self.concurrency = concurrency
         count, period_ms = rate or (0, 0)
         if count > MAX_WINDOW:  # the same rate over a shorter time: no looser, and not so much to remember
@@ -85,6 +88,14 @@ class LocalLimits:
 
     def set(self, name: str, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         self._limit(name).change(rate, concurrency)
+
+    def rows(self, waiting: Mapping[Names, int]) -> list[LimitRow]:
+        named = [(name, self._named[name]) for name in sorted(self._named)]
+        return [
+            limit_row(name, limit.rate, limit.concurrency, limit.running, _sum(waiting, name))
+            for name, limit in named
+            if limit.rate is not None or limit.concurrency is not None
+        ]
 
     def _limit(self, name: str) -> Limit:
         # Also of those that are not set: what runs when one is set counts for it.
@@ -130,3 +141,12 @@ class LocalLimits:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def limit_row(name: str, rate: tuple[int, int] | None, concurrency: int | None, running: int, waiting: int) -> LimitRow:
+    text = None if rate is None else rate_text(*rate)
+    return {"name": name, "rate": text, "concurrency": concurrency, "running": running, "waiting": waiting}
+
+
+def _sum(waiting: Mapping[Names, int], name: str) -> int:
+    return sum(number for names, number in waiting.items() if name in names)

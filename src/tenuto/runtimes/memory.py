@@ -17,6 +17,7 @@ from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, No
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
+from tenuto.kernel.state import ExecutionStatus
 from tenuto.program import Program
 from tenuto.projection import audit
 from tenuto.runtime import (
@@ -38,7 +39,9 @@ from tenuto.storage.memory import MemoryRegistry
 from tenuto.storage.registry import Registry
 from tenuto.view import (
     DeadLetterRow,
+    LimitRow,
     ReviewRow,
+    TenantLimitRow,
     WorkerRow,
     dead_letter_rows,
     finished_at,
@@ -46,6 +49,7 @@ from tenuto.view import (
     rfc3339,
 )
 
+from .in_flight import InFlight
 from .limits import LocalLimits
 from .perform import Performer, Role
 from .slots import RESUME
@@ -74,6 +78,7 @@ class MemoryRuntime(Worker):
         self._lines: dict[tuple[str, str, str], deque[Record]] = {}
         self._made: set[tuple[str, str]] = set()
         self._notices = _Notices(environment)
+        self._in_flight = InFlight()
         self._awaited: dict[Record, None] = {}
         self._registry: MemoryRegistry | None = None
         self._opened_at = 0
@@ -137,6 +142,9 @@ class MemoryRuntime(Worker):
                 raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
             return Submitted(seen[0], created=False)
         program = submission.program
+        self._refuse_conflict(submission)
+        self._in_flight.check(submission.tenant)
+        self._in_flight.enter(submission.tenant)
         record = Record(self, self._performer(program.name, program.version), key)
         admitted = self._join_line(record, submission)
         id = self.environment.new_id()
@@ -186,7 +194,7 @@ class MemoryRuntime(Worker):
 
     def _grant_hold(self, record: Record, amount: int) -> None:
         admitted = self._join_line(record, None)
-        record.is_active = True
+        self._activate(record)
         self.apply(record, f.HoldGranted(at=self._now(), amount=amount, admitted=admitted), RESUME)
 
     @asynccontextmanager
@@ -216,6 +224,11 @@ class MemoryRuntime(Worker):
 
     # -- One at a time per key -----------------------------------------------------------------------------------------
 
+    def _refuse_conflict(self, submission: Submission) -> None:
+        key, name = submission.concurrency_key, submission.program.name
+        if submission.on_conflict == "reject" and key is not None and (submission.tenant, name, key) in self._lines:
+            raise ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
+
     def _join_line(self, record: Record, submission: Submission | None) -> bool:
         """Whether it is its turn at once. `submission` is None for another run of what was started before."""
         if submission is not None:
@@ -228,24 +241,32 @@ class MemoryRuntime(Worker):
         if line is None:
             self._lines[tenant, name, key] = deque((record,))
             return True
-        if submission is not None and submission.on_conflict == "reject":
-            raise ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
         line.append(record)
         return False
 
     def _retry(self, record: Record, fact: f.Retry) -> f.Answer:
-        if record.state.finished == "failed":
-            fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None), owned=self._works)
-            record.is_active = True
+        if record.state.finished != "failed":
+            return self.apply(record, fact, RESUME)
+        self._in_flight.check(record.state.tenant)
+        fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None), owned=self._works)
+        self._activate(record)
         answer = self.apply(record, fact, RESUME)
         if isinstance(answer, f.Refused):
             self._finished(record)
         return answer
 
+    def _activate(self, record: Record) -> None:
+        """Another run of what was over."""
+        if not record.is_active:
+            record.is_active = True
+            self._in_flight.enter(record.state.tenant)
+
     def _finished(self, record: Record) -> None:
         """Whoever waits for its key is next."""
-        super()._finished(record)
         state = record.state
+        if record.is_active:
+            self._in_flight.leave(state.tenant)
+        super()._finished(record)
         if state.concurrency_key is None:
             return
         at = (state.tenant, record.performer.program.name, state.concurrency_key)
@@ -336,6 +357,25 @@ class MemoryRuntime(Worker):
         self._named_limits.set(name, rate, concurrency)
         self._pump()
 
+    async def limits(self) -> list[LimitRow]:
+        return self._named_limits.rows(self._wanted())
+
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
+        active = sum(record.is_active and record.state.tenant == tenant for record in self._in_order)
+        self._in_flight.limit(tenant, max_in_flight, active)
+
+    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
+        return self._in_flight.rows(tenant)
+
+    async def room(self, tenant: str) -> int | None:
+        self._check_open()
+        if self.on_idle is not None:
+            self._later(self.on_idle)
+        return await self._in_flight.room(tenant)
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        return {id: self._records[id].state.status for id in ids if id in self._records}
+
     # -- For tests -----------------------------------------------------------------------------------------------------
 
     async def quiet(self, patience_ms: int) -> None:
@@ -344,9 +384,9 @@ class MemoryRuntime(Worker):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for an execution that has not come so far."""
+        """Whether somebody waits for an execution that has not come so far, or for room to start another."""
         self._awaited = {record: None for record in self._awaited if any(not w.done() for _, w in record.waiters)}
-        return bool(self._awaited)
+        return bool(self._awaited) or self._in_flight.is_awaited
 
     def lose_worker(self, execution_id: str, running: Ref) -> None:
         """As if the process that ran this attempt had died, and another had taken its execution over."""

@@ -29,7 +29,7 @@ from tenuto.program import Handler, Program
 from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Timer, Until, Vitals
 from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
 
-from .limits import Limits
+from .limits import Limits, Names
 from .perform import Attempt, Ending, Job, Parked, Payloads, Performer, Role, Tasks, Threads
 from .slots import HIGH, NORMAL, RESUME, UNDO, Lane
 
@@ -121,7 +121,7 @@ class Record:
     def _activity(self) -> Activity:
         waiting = dict(self.parked)
         for ref, ticket in self.tickets.items():
-            spent = self.worker.limits.spent(ticket.role.limits)
+            spent = self.worker.bounds.spent(ticket.role.limits)
             waiting[ref] = Waiting("slot") if spent is None else Waiting("limit", spent)
         running = [ref for ref, job in self.jobs.items() if not job.stopped and not job.attempt.role.dispatches]
         return Activity(running, waiting, dict(self.shown))
@@ -165,9 +165,9 @@ class Worker(ABC):
         self._hear_starts = tuple(observer for observer in observers if observer.hears_starts)
         self._works = worker
         self._queues = frozenset(queues)
-        self.limits: Limits = self._make_limits()
-        self._tasks: Lane[Record, Ticket] = Lane(slots, self.limits, self._start)
-        self._in_threads: Lane[Record, Ticket] = Lane(threads, self.limits, self._start)
+        self.bounds: Limits = self._make_limits()
+        self._tasks: Lane[Record, Ticket] = Lane(slots, self.bounds, self._start)
+        self._in_threads: Lane[Record, Ticket] = Lane(threads, self.bounds, self._start)
         self._async = Tasks()
         self._threads = Threads(threads)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -231,7 +231,7 @@ class Worker(ABC):
             self._quiet = None
 
     def _close_up(self) -> None:
-        self.limits.close()
+        self.bounds.close()
         self._threads.close()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -550,6 +550,13 @@ class Worker(ABC):
     def _pump(self) -> None:
         self._tasks.pump()
         self._in_threads.pump()
+
+    def _wanted(self) -> dict[Names, int]:
+        """How many attempts wait for which limits, and would find a slot."""
+        wanted = self._tasks.wanted()
+        for names, number in self._in_threads.wanted().items():
+            wanted[names] = wanted.get(names, 0) + number
+        return wanted
 
     def _forget_work(self, record: Record) -> list[Ref]:
         """Everything under way here for this execution is given up. Gives what was on its agenda to run locally."""

@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tenuto.kernel.codec import encode_fact
-from tenuto.kernel.facts import Admitted
 from tenuto.projection import AuditRow, OutboxRow, ReviewRow, TaskRow
 
+from .admissions import admission, line_of
 from .callers import Caller, savepoint
 from .rows import EXECUTION_COLUMNS, execution_values, insert, values_of
 from .store import Append, Batch, DefinitionRow, NewExecution, Refusal
@@ -26,7 +25,7 @@ _TASK = insert("tasks", TaskRow.__struct_fields__)
 _MESSAGE = insert("outbox", OutboxRow.__struct_fields__)
 _AUDIT = insert("audit", AuditRow.__struct_fields__)
 _MAIL = insert("mailbox", ("id", "execution", "body", "received_at"))
-_ADMISSION = insert("admissions", ("tenant", "key", "execution"))
+_ADMISSION = insert("admissions", ("tenant", "definition", "key", "execution"))
 _DEFINITION = insert("definitions", DefinitionRow.__struct_fields__, ignore=True)
 
 
@@ -47,7 +46,7 @@ async def start_within(caller: Caller, batch: Batch) -> Refusal | None:
     (start,) = batch.starts
     try:
         async with savepoint(caller):
-            await _check(caller, start)
+            await _check(caller, start, ends=batch.standings[start.id].ended_at is not None)
             await _write(caller, batch, start)
     except _Refused as refused:
         return refused.why
@@ -68,19 +67,20 @@ async def save_definition(caller: Caller, row: DefinitionRow) -> tuple[str, byte
     return hash, bytes(document)
 
 
-async def _check(caller: Caller, start: NewExecution) -> None:
+async def _check(caller: Caller, start: NewExecution, *, ends: bool) -> None:
     if start.key is not None and await find_existing(caller, start.tenant, start.key) is not None:
         raise _Refused("duplicate_key")
-    if start.concurrency_key is not None:
+    if (line := line_of(start)) is not None:
         if caller.dialect == "postgres":
             lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))::text"
-            await caller.fetch(lock, f"{start.tenant}\n{start.concurrency_key}")
-        query = "SELECT 1 FROM admissions WHERE tenant = $1 AND key = $2 LIMIT 1"
-        if start.reject_conflict and await caller.fetch(query, start.tenant, start.concurrency_key):
+            await caller.fetch(lock, "\n".join(line))
+        query = "SELECT 1 FROM admissions WHERE tenant = $1 AND definition = $2 AND key = $3 LIMIT 1"
+        if start.reject_conflict and await caller.fetch(query, *line):
             raise _Refused("conflict")
-    query = "UPDATE tenant_limits SET in_flight = in_flight + 1 WHERE tenant = $1 AND in_flight < max_in_flight"
+    query = "UPDATE tenant_limits SET in_flight = in_flight + $2 WHERE tenant = $1 AND in_flight < max_in_flight"
     limited = "SELECT 1 FROM tenant_limits WHERE tenant = $1"
-    if not await caller.change(query, start.tenant) and await caller.fetch(limited, start.tenant):
+    number = 0 if ends else 1  # what begins and ends in one is never in flight
+    if not await caller.change(query, start.tenant, number) and await caller.fetch(limited, start.tenant):
         raise _Refused("tenant_limit")
 
 
@@ -103,11 +103,13 @@ async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:
 
 async def _queue_up(caller: Caller, start: NewExecution) -> None:
     """Who stands first for a key is told so by mail. If that is another one, he was told before."""
-    await caller.change(_ADMISSION, start.tenant, start.concurrency_key, start.id)
-    query = "SELECT execution FROM admissions WHERE tenant = $1 AND key = $2 ORDER BY position LIMIT 1"
-    ((first,),) = await caller.fetch(query, start.tenant, start.concurrency_key)
+    line = line_of(start)
+    assert line is not None
+    await caller.change(_ADMISSION, *line, start.id)
+    query = (
+        "SELECT execution FROM admissions WHERE tenant = $1 AND definition = $2 AND key = $3 ORDER BY position LIMIT 1"
+    )
+    ((first,),) = await caller.fetch(query, *line)
     if first == start.id:
-        assert start.concurrency_key is not None
-        fact = encode_fact(Admitted(at=start.created_at, key=start.concurrency_key))
-        await caller.change(_MAIL, f"admit:{start.id}:1", start.id, fact, start.created_at)
+        await caller.change(_MAIL, *admission(start.id, 1, line[2], start.created_at))
         await caller.change("UPDATE executions SET wake_at = $2 WHERE id = $1", start.id, start.created_at)

@@ -15,13 +15,13 @@ from typing import Any
 import asyncpg
 
 from tenuto.errors import StorageError
-from tenuto.kernel.codec import encode_fact
-from tenuto.kernel.facts import Admitted
 from tenuto.projection import AuditRow, ReviewRow, Standing, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .notify import Notifier
+from .postgres_admissions import admit, refused_starts
+from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
@@ -36,7 +36,6 @@ from .store import (
     Hints,
     Loaded,
     Mail,
-    NewExecution,
     Notice,
     Refusal,
     Renewal,
@@ -108,7 +107,7 @@ new AS (
         AS s ({COLUMNS})
     WHERE ${_LIMITED_AT} OR NOT EXISTS (SELECT 1 FROM tenant_limits l WHERE l.tenant = s.tenant)
     ON CONFLICT DO NOTHING
-    RETURNING id
+    RETURNING id, tenant, ended_at
 ),
 moved AS (
     UPDATE executions e SET status = p.status, run = p.run, seq = p.seq,
@@ -121,10 +120,18 @@ moved AS (
     WHERE e.id = p.id AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
     RETURNING e.id, e.tenant, e.ended_at
 ),
-freed AS (
-    UPDATE tenant_limits l SET in_flight = greatest(l.in_flight - m.ended, 0)
-    FROM (SELECT tenant, count(*) AS ended FROM moved WHERE ended_at IS NOT NULL GROUP BY tenant) m
-    WHERE l.tenant = m.tenant
+counted AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
+    UPDATE tenant_limits l SET in_flight = greatest(l.in_flight + c.change, 0)
+    FROM (
+        SELECT tenant, sum(change)::int AS change FROM (
+            SELECT tenant, 1 AS change FROM new WHERE ended_at IS NULL AND EXISTS (SELECT 1 FROM tenant_limits)
+            UNION ALL
+            SELECT m.tenant, CASE WHEN m.ended_at IS NULL THEN 1 ELSE -1 END
+            FROM moved m JOIN executions e ON e.id = m.id
+            WHERE EXISTS (SELECT 1 FROM tenant_limits) AND (m.ended_at IS NULL) <> (e.ended_at IS NULL)
+        ) changes GROUP BY tenant ORDER BY tenant
+    ) c
+    WHERE l.tenant = c.tenant
 ),
 written AS (
     INSERT INTO events (execution, seq, count, body)
@@ -184,6 +191,7 @@ class PostgresStore:
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
+        self.limits = PostgresLimits(self._lend)
         self.tasks = PostgresTasks(self._lend)
         self._pool: asyncpg.Pool
         self._committer: asyncpg.Connection
@@ -311,7 +319,7 @@ class PostgresStore:
 
     async def _commit_with_care(self, batch: Batch) -> Committed:
         async with self._committer.transaction():
-            refused = await self._refusals(batch)
+            refused = await refused_starts(self._committer, batch)
             committed = await self._write(batch, refused, limited=True)
             if not committed.fenced:
                 await self._rest(batch, committed.refused)
@@ -349,43 +357,11 @@ class PostgresStore:
             result.update((move.id, "not_owner") for move in moves if move.id not in written)
         return Committed(row["now"], refused=result)
 
-    async def _refusals(self, batch: Batch) -> dict[str, Refusal]:
-        """Starts that meet a limit or a conflict. Locks are taken in one order, so that two batches cannot cross."""
-        refused: dict[str, Refusal] = {}
-        connection = self._committer
-        for start in sorted(batch.starts, key=lambda start: (start.tenant, start.concurrency_key or "", start.id)):
-            if start.key is not None and await connection.fetchval(
-                "SELECT true FROM executions WHERE tenant = $1 AND key = $2", start.tenant, start.key
-            ):
-                refused[start.id] = "duplicate_key"
-                continue
-            if start.concurrency_key is not None:
-                await self._lock_key(start.tenant, start.concurrency_key)
-                if start.reject_conflict and await connection.fetchval(
-                    "SELECT true FROM admissions WHERE tenant = $1 AND key = $2 LIMIT 1",
-                    start.tenant, start.concurrency_key,
-                ):  # fmt: skip
-                    refused[start.id] = "conflict"
-                    continue
-            if await self._is_over_limit(start.tenant):
-                refused[start.id] = "tenant_limit"
-        return refused
-
-    async def _lock_key(self, tenant: str, key: str) -> None:
-        await self._committer.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", f"{tenant}\n{key}")
-
-    async def _is_over_limit(self, tenant: str) -> bool:
-        query = "UPDATE tenant_limits SET in_flight = in_flight + 1 WHERE tenant = $1 AND in_flight < max_in_flight"
-        if await self._committer.fetchval(f"{query} RETURNING true", tenant):
-            return False
-        return bool(await self._committer.fetchval("SELECT true FROM tenant_limits WHERE tenant = $1", tenant))
-
     async def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
         connection = self._committer
-        by_id = {start.id: start for start in batch.starts}
         for standing in batch.standings.values():
             if standing.admission and standing.id not in refused:
-                await self._admissions(standing, by_id.get(standing.id))
+                await admit(connection, standing)
         await connection.executemany(
             "INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, "
             "error_summary, attempts, opened_at, due_at) "
@@ -417,34 +393,6 @@ class PostgresStore:
             "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
             [values_of(message) for message in batch.outbox if message.execution not in refused],
         )
-
-    async def _admissions(self, standing: Standing, start: NewExecution | None) -> None:
-        connection = self._committer
-        if start is not None:
-            tenant, key = start.tenant, start.concurrency_key
-        else:
-            row = await connection.fetchrow("SELECT tenant, concurrency_key FROM executions WHERE id = $1", standing.id)
-            assert row is not None
-            tenant, key = row["tenant"], row["concurrency_key"]
-        assert key is not None
-        await self._lock_key(tenant, key)
-        if standing.admission == "request":
-            query = "INSERT INTO admissions (tenant, key, execution) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
-            await connection.execute(query, tenant, key, standing.id)
-        else:
-            await connection.execute("DELETE FROM admissions WHERE execution = $1", standing.id)
-        await self._admit_first(tenant, key)
-
-    async def _admit_first(self, tenant: str, key: str) -> None:
-        """Whoever stands first for a key is told by mail, once: its run's number makes the mail's id."""
-        first = await self._committer.fetchrow(
-            f"SELECT e.id, e.run, {NOW} AS now FROM admissions a JOIN executions e ON e.id = a.execution "
-            "WHERE a.tenant = $1 AND a.key = $2 ORDER BY a.position LIMIT 1",
-            tenant, key,
-        )  # fmt: skip
-        if first is not None:
-            fact = encode_fact(Admitted(at=first["now"], key=key))
-            await self._put_mail(self._committer, f"admit:{first['id']}:{first['run']}", first["id"], fact)
 
     # Sessions -------------------------------------------------------------------------------------------------------
 
@@ -762,6 +710,8 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError("the database refused the data of a batch", code="bad_data") from error
     except asyncpg.TransactionRollbackError as error:
         raise StorageError("PostgreSQL ended a transaction that stood in the way of another", code="busy") from error
+    except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
+        raise StorageError("the database gave one of two transactions up", code="busy") from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
     except asyncpg.DiskFullError as error:

@@ -17,14 +17,14 @@ import apsw
 import msgspec
 
 from tenuto.errors import StorageError
-from tenuto.kernel.codec import encode_fact
-from tenuto.kernel.facts import Admitted
 from tenuto.projection import ReviewRow, Standing, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
+from .sqlite_admissions import admit, count_in_flight, refused_starts
+from .sqlite_limits import SqliteLimits
 from .sqlite_tasks import SqliteTasks
 from .store import (
     Append,
@@ -37,7 +37,6 @@ from .store import (
     Hints,
     Loaded,
     Mail,
-    NewExecution,
     Notice,
     Refusal,
     Renewal,
@@ -94,6 +93,7 @@ class SqliteStore:
         self.path = path
         self.synchronous = synchronous
         self.now = clock or (lambda: time.time_ns() // 1_000_000)
+        self.limits = SqliteLimits(self._in_transaction, self.fetch, self.now)
         self.tasks = SqliteTasks(self._in_transaction, self.fetch, self.now)
         self._writer = ThreadPoolExecutor(1, "tenuto-sqlite-write")
         self._reader = ThreadPoolExecutor(1, "tenuto-sqlite-read")
@@ -225,97 +225,28 @@ class SqliteStore:
             now = self.now()
             if batch.session is not None and not self._is_live(batch.session):
                 return Committed(now, fenced=True)
-            limited = connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get
-            refused = self._refusals(batch.starts, limited=bool(limited))
+            limited = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get)
+            refused = refused_starts(connection, batch.starts, limited=limited)
             starts = [start for start in batch.starts if start.id not in refused]
-            if starts:
-                connection.execute(_STARTS, (_json([execution_values(s, batch.standings[s.id]) for s in starts]),))
             started = {start.id for start in starts}
             moves = [m for m in batch.standings.values() if m.id not in started and m.id not in refused]
+            if limited:
+                count_in_flight(connection, [(s, batch.standings[s.id]) for s in starts], moves, batch.session)
+            if starts:
+                connection.execute(_STARTS, (_json([execution_values(s, batch.standings[s.id]) for s in starts]),))
             if moves:
                 found = connection.execute(_MOVES, (_json([_move(m) for m in moves]), batch.session))
                 moved = {id for (id,) in found}
                 refused.update((move.id, "not_owner") for move in moves if move.id not in moved)
-            for start in starts:
-                if start.concurrency_key is not None:
-                    self._admission(start.tenant, start.concurrency_key, batch.standings[start.id])
-            for move in moves:
-                self._after_move(move, refused, limited=bool(limited))
+            for standing in batch.standings.values():
+                if standing.admission and standing.id not in refused:
+                    admit(connection, standing, now)
             self._rest(batch, refused)
             return Committed(now, refused=refused)
 
     def _is_live(self, session: str) -> bool:
         query = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
         return self._write.execute(query, (session,)).fetchone() is not None
-
-    def _refusals(self, starts: list[NewExecution], *, limited: bool) -> dict[str, Refusal]:
-        refused: dict[str, Refusal] = {}
-        keys: dict[tuple[str, str], None] = {}
-        for start in starts:
-            refusal = self._refusal(start, limited=limited)
-            if start.key is not None and refusal is None:
-                if (start.tenant, start.key) in keys:
-                    refusal = "duplicate_key"
-                keys[start.tenant, start.key] = None
-            if refusal is not None:
-                refused[start.id] = refusal
-        return refused
-
-    def _refusal(self, start: NewExecution, *, limited: bool) -> Refusal | None:
-        connection = self._write
-        if start.key is not None:
-            query = "SELECT 1 FROM executions WHERE tenant = ? AND key = ?"
-            if connection.execute(query, (start.tenant, start.key)).fetchone():
-                return "duplicate_key"
-        if start.reject_conflict and start.concurrency_key is not None:
-            query = "SELECT 1 FROM admissions WHERE tenant = ? AND key = ?"
-            if connection.execute(query, (start.tenant, start.concurrency_key)).fetchone():
-                return "conflict"
-        if limited:
-            query = "UPDATE tenant_limits SET in_flight = in_flight + 1 WHERE tenant = ? AND in_flight < max_in_flight"
-            connection.execute(query, (start.tenant,))
-            if not connection.changes():
-                query = "SELECT 1 FROM tenant_limits WHERE tenant = ?"
-                if connection.execute(query, (start.tenant,)).fetchone():
-                    return "tenant_limit"
-        return None
-
-    def _after_move(self, move: Standing, refused: dict[str, Refusal], *, limited: bool) -> None:
-        if move.id in refused:
-            return
-        connection = self._write
-        if move.admission:
-            query = "SELECT tenant, concurrency_key FROM executions WHERE id = ?"
-            tenant, key = next(iter(connection.execute(query, (move.id,))))
-            self._admission(tenant, key, move)
-        if limited and move.ended_at is not None:
-            query = (
-                "UPDATE tenant_limits SET in_flight = max(in_flight - 1, 0) "
-                "WHERE tenant = (SELECT tenant FROM executions WHERE id = ?)"
-            )
-            connection.execute(query, (move.id,))
-
-    def _admission(self, tenant: str, key: str, standing: Standing) -> None:
-        connection = self._write
-        if standing.admission == "request":
-            query = "INSERT OR IGNORE INTO admissions (tenant, key, execution) VALUES (?, ?, ?)"
-            connection.execute(query, (tenant, key, standing.id))
-        else:
-            connection.execute("DELETE FROM admissions WHERE execution = ?", (standing.id,))
-        self._admit_first(tenant, key)
-
-    def _admit_first(self, tenant: str, key: str) -> None:
-        """Whoever stands first for a key is told by mail, once: its run's number makes the mail's id."""
-        query = """
-            SELECT e.id, e.run FROM admissions a JOIN executions e ON e.id = a.execution
-            WHERE a.tenant = ? AND a.key = ? ORDER BY a.position LIMIT 1"""
-        first = self._write.execute(query, (tenant, key)).fetchone()
-        if first is not None:
-            now = self.now()
-            fact = encode_fact(Admitted(at=now, key=key))
-            query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
-            self._write.execute(query, (f"admit:{first[0]}:{first[1]}", first[0], fact, now))
-            self._write.execute("UPDATE executions SET wake_at = ? WHERE id = ?", (now, first[0]))
 
     def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
         connection = self._write

@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
 
+from .permits import LimitStore
 from .registry import Registry
 from .tasks import TaskStore
 
@@ -231,6 +232,10 @@ class Renewal(Struct, frozen=True):
 
 
 class Store(Protocol):
+    @property
+    def limits(self) -> LimitStore:
+        """What is shared out among all workers."""
+
     @property
     def tasks(self) -> TaskStore:
         """What the workers of queues ask for."""

@@ -155,6 +155,24 @@ class WorkerRow(TypedDict):
     executions: int
 
 
+class LimitRow(TypedDict):
+    """A limit that steps name. `running` and `waiting` are what the workers said when they last asked."""
+
+    name: str
+    rate: str | None
+    concurrency: int | None
+    running: int
+    waiting: int
+
+
+class TenantLimitRow(TypedDict):
+    """How many executions of a tenant may be under way, and how many are."""
+
+    tenant: str
+    max_in_flight: int
+    in_flight: int
+
+
 class AttemptRow(TypedDict):
     step_execution_id: str
     execution_id: str

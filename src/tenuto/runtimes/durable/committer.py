@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Literal, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from tenuto.errors import StorageError
@@ -218,10 +219,18 @@ def _batch(session: str | None, writes: list[Write]) -> Batch:
         if write.start is not None:
             batch.starts.append(write.start)
         if write.standing is not None:
-            batch.standings[write.execution] = write.standing
+            _stand(batch.standings, write.standing)
         if write.extra is not None:
             _merge(batch, write.extra)
     return batch
+
+
+def _stand(standings: dict[str, Standing], standing: Standing) -> None:
+    """The last word counts; but what an earlier one says of a concurrency key is not said again."""
+    earlier = standings.get(standing.id)
+    if earlier is not None and earlier.admission and not standing.admission:
+        standing = msgspec.structs.replace(standing, admission=earlier.admission, line=earlier.line)
+    standings[standing.id] = standing
 
 
 def _merge(batch: Batch, extra: Batch) -> None:

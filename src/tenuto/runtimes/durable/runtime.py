@@ -30,7 +30,7 @@ from tenuto.kernel.definition import Definition, from_document
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import evolve
-from tenuto.kernel.state import Execution
+from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.program import Handler, Program
 from tenuto.projection import AUDITED, ReviewRow, TaskEnded, TaskRow, audit, reviews, standing, tasks
 from tenuto.runtime import (
@@ -48,13 +48,15 @@ from tenuto.runtime import (
     Until,
     Vitals,
 )
-from tenuto.runtimes.limits import LocalLimits
+from tenuto.runtimes.in_flight import tenant_is_full
+from tenuto.runtimes.limits import limit_row
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.slots import RESUME
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, changed_plan, has_come
 from tenuto.storage.callers import Caller, caller_of, check_database
 from tenuto.storage.inbox import note_once
 from tenuto.storage.joining import find_existing, save_definition, start_within
+from tenuto.storage.permits import Ask, Dealt, LimitUse, TenantUse
 from tenuto.storage.registry import Registry
 from tenuto.storage.store import (
     EVERYTHING,
@@ -78,6 +80,8 @@ from tenuto.view import (
     NOTHING_UNDER_WAY,
     Activity,
     DeadLetterRow,
+    LimitRow,
+    TenantLimitRow,
     Waiting,
     WorkerRow,
     dead_letter_rows,
@@ -88,6 +92,7 @@ from tenuto.view import ReviewRow as ReviewDocument
 
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
+from .permits import Permits
 from .session import LEASE_MS, Session
 from .starting import definition_row, new_execution, refusal_of, replayed
 from .watched import Watched
@@ -101,6 +106,7 @@ VERDICT_SECONDS = 30
 LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when the engine is closed
 SET_ASIDE_MS = 60_000
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
+ROOM_SECONDS = 0.02  # before it is asked again whether a tenant may start something
 REVIEWED = frozenset((ReviewOpened, ReviewResolved))
 
 
@@ -175,9 +181,9 @@ class DurableRuntime(Worker):
         self._watched = Watched(store)
         self._reopening: asyncio.Task[None] | None = None
 
-    def _make_limits(self) -> LocalLimits:
-        self._named_limits = LocalLimits(self.environment.clock, self._pump)
-        return self._named_limits
+    def _make_limits(self) -> Permits:
+        self._permits = Permits(self.environment.clock, self._exchange, self._wanted, self._pump)
+        return self._permits
 
     @property
     def registry(self) -> Registry:
@@ -573,12 +579,20 @@ class DurableRuntime(Worker):
         if isinstance(fact, f.Retry):
             row = await self._row(tenant, execution_id)
             fact = msgspec.structs.replace(fact, admitted=row.concurrency_key is None)
+            if row.status == "failed":
+                await self._check_room(row.tenant)
         record = self._records.get(execution_id)
         if record is not None and record.owned and (tenant is None or record.state.tenant == tenant):
             with suppress(_Moved):  # nothing of it was recorded, and somebody else is to hear it
                 return await self._apply_and_wait(record, fact)
         await self._row(tenant, execution_id)
         return await self._send(execution_id, fact)
+
+    async def _check_room(self, tenant: str) -> None:
+        """For another run. It counts when it is opened, whoever came first: unlike a start it is not created twice."""
+        for use in await self._store.limits.tenants(tenant):
+            if use.in_flight >= use.max_in_flight:
+                raise tenant_is_full(tenant)
 
     async def _apply_and_wait(self, record: Record, fact: f.Fact) -> f.Answer:
         assert self._loop is not None
@@ -865,8 +879,41 @@ class DurableRuntime(Worker):
         return [_worker(row) for row in await self._store.sessions() if row.queues != "[]"]
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        self._named_limits.set(name, rate, concurrency)
-        self._pump()
+        await self._store.limits.set(name, rate, concurrency)
+        self._permits.changed()
+
+    async def _exchange(self, ask: Ask) -> Dealt | None:
+        session = self._session
+        if not session.may_start:
+            return None
+        dealt = await self._store.limits.exchange(session.id, ask)
+        if dealt is None and session is self._session:
+            session.lose()
+        return None if session is not self._session else dealt
+
+    async def limits(self) -> list[LimitRow]:
+        return [_limit_row(use) for use in await self._store.limits.all()]
+
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
+        await self._store.limits.set_tenant(tenant, max_in_flight)
+
+    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
+        return [_tenant_row(use) for use in await self._store.limits.tenants(tenant)]
+
+    async def room(self, tenant: str) -> int | None:
+        wait = ROOM_SECONDS
+        while True:
+            await asyncio.sleep(wait)
+            self._check_open()
+            uses = await self._store.limits.tenants(tenant)
+            if not uses:
+                return None
+            if uses[0].in_flight < uses[0].max_in_flight:
+                return uses[0].max_in_flight - uses[0].in_flight
+            wait = min(2 * wait, self._poll_ms / 1_000)
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        return await self._store.statuses(ids)  # type: ignore[return-value]  # the column holds nothing else
 
 
 def void(_: object) -> None:
@@ -953,3 +1000,12 @@ def _worker(row: SessionRow) -> WorkerRow:
 def _published(row: DefinitionRow) -> Published:
     definition = from_document(msgspec.json.decode(row.document))
     return Published(definition=definition, status=row.status, plan_hash=row.hash)  # type: ignore[arg-type]  # checked
+
+
+def _limit_row(use: LimitUse) -> LimitRow:
+    rate = None if use.count is None or use.period_ms is None else (use.count, use.period_ms)
+    return limit_row(use.name, rate, use.concurrency, use.running, use.waiting)
+
+
+def _tenant_row(use: TenantUse) -> TenantLimitRow:
+    return {"tenant": use.tenant, "max_in_flight": use.max_in_flight, "in_flight": use.in_flight}

@@ -1,11 +1,12 @@
 """From a submission to the rows that start it, and from a refusal to what the submitter is told."""
 
-from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, StorageError, TenantLimit, TenutoError
+from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, StorageError, TenutoError
 from tenuto.kernel import facts as f
 from tenuto.kernel.definition import canonical
 from tenuto.program import Program
 from tenuto.projection import PRIORITIES
 from tenuto.runtime import Submission, Submitted
+from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.storage.store import DefinitionRow, NewExecution
 
 from .committer import Fate
@@ -23,16 +24,11 @@ def new_execution(submission: Submission, fact: f.Start, owner: str | None) -> N
         target_id=submission.target[1] if submission.target else "",
         key=submission.idempotency_key,
         request_hash=submission.digest,
-        concurrency_key=None if submission.concurrency_key is None else _line_of(submission),
+        concurrency_key=submission.concurrency_key,
         reject_conflict=submission.on_conflict == "reject",
         created_at=fact.at,
         owner=owner,
     )
-
-
-def _line_of(submission: Submission) -> str:
-    """Where an execution queues: keys are each definition's own."""
-    return f"{submission.program.name}/{submission.concurrency_key}"
 
 
 def definition_row(program: Program, now: int) -> DefinitionRow:
@@ -60,5 +56,5 @@ def refusal_of(submission: Submission, fate: Fate) -> TenutoError:
         name, key = submission.program.name, submission.concurrency_key
         return ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
     if fate == "tenant_limit":
-        return TenantLimit(f"Tenant {submission.tenant!r} has as many executions in flight as it may.")
+        return tenant_is_full(submission.tenant)
     return StorageError("this process lost its session while it started the execution", code="session_lost")

@@ -163,11 +163,12 @@ CREATE INDEX reviews_execution ON reviews (execution);
 CREATE TABLE admissions (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant text NOT NULL,
+    definition text NOT NULL,
     key text NOT NULL,
     execution text NOT NULL UNIQUE
 );
 
-CREATE INDEX admissions_key ON admissions (tenant, key, position);
+CREATE INDEX admissions_key ON admissions (tenant, definition, key, position);
 
 -- Tenants that have a limit on executions in flight.
 CREATE TABLE tenant_limits (
@@ -176,21 +177,24 @@ CREATE TABLE tenant_limits (
     in_flight integer NOT NULL CHECK (in_flight >= 0)
 );
 
--- Rates and concurrency shared by all workers.
+-- Rates and concurrency shared by all workers. `spent` is what was dealt of a rate: JSON pairs of until when, how much.
 CREATE TABLE limits (
     name text PRIMARY KEY,
-    rate double precision,
-    burst double precision NOT NULL,
-    concurrency integer,
-    tokens double precision NOT NULL,
-    refilled_at bigint NOT NULL
+    count integer CHECK (count > 0),
+    period_ms bigint CHECK (period_ms > 0),
+    concurrency integer CHECK (concurrency > 0),
+    spent text NOT NULL
 );
 
+-- What each session holds of a limit, and waits for. Its rows go when it is ended: what it held is free again.
 CREATE TABLE limit_holders (
     name text NOT NULL,
-    holder text NOT NULL,
     session text NOT NULL,
-    PRIMARY KEY (name, holder)
+    held integer NOT NULL CHECK (held >= 0),
+    wanted integer NOT NULL CHECK (wanted >= 0),
+    asked_at bigint NOT NULL,
+    served_at bigint NOT NULL,
+    PRIMARY KEY (name, session)
 );
 
 CREATE INDEX limit_holders_session ON limit_holders (session);

@@ -143,11 +143,12 @@ CREATE INDEX reviews_execution ON reviews (execution);
 CREATE TABLE admissions (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant TEXT NOT NULL,
+    definition TEXT NOT NULL,
     key TEXT NOT NULL,
     execution TEXT NOT NULL UNIQUE
 ) STRICT;
 
-CREATE INDEX admissions_key ON admissions (tenant, key, position);
+CREATE INDEX admissions_key ON admissions (tenant, definition, key, position);
 
 -- Tenants that have a limit on executions in flight.
 CREATE TABLE tenant_limits (
@@ -156,21 +157,24 @@ CREATE TABLE tenant_limits (
     in_flight INTEGER NOT NULL CHECK (in_flight >= 0)
 ) STRICT, WITHOUT ROWID;
 
--- Rates and concurrency shared by all workers.
+-- Rates and concurrency shared by all workers. `spent` is what was dealt of a rate: JSON pairs of until when, how much.
 CREATE TABLE limits (
     name TEXT PRIMARY KEY,
-    rate REAL,
-    burst REAL NOT NULL,
-    concurrency INTEGER,
-    tokens REAL NOT NULL,
-    refilled_at INTEGER NOT NULL
+    count INTEGER CHECK (count > 0),
+    period_ms INTEGER CHECK (period_ms > 0),
+    concurrency INTEGER CHECK (concurrency > 0),
+    spent TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- What each session holds of a limit, and waits for. Its rows go when it is ended: what it held is free again.
 CREATE TABLE limit_holders (
     name TEXT NOT NULL,
-    holder TEXT NOT NULL,
     session TEXT NOT NULL,
-    PRIMARY KEY (name, holder)
+    held INTEGER NOT NULL CHECK (held >= 0),
+    wanted INTEGER NOT NULL CHECK (wanted >= 0),
+    asked_at INTEGER NOT NULL,
+    served_at INTEGER NOT NULL,
+    PRIMARY KEY (name, session)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX limit_holders_session ON limit_holders (session);

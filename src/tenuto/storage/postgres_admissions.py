@@ -1,0 +1,76 @@
+"""Who may start, on PostgreSQL. Everything here is part of the transaction that writes a batch with care.
+
+Locks are taken in one order: the lines of concurrency keys, then the rows of tenants with a limit, then executions.
+"""
+
+from typing import Any
+
+from tenuto.projection import Line, Standing
+
+from .admissions import Known, admission, line_of, refusals
+from .store import Batch, NewExecution, Refusal
+
+_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_LOCK = """
+SELECT pg_advisory_xact_lock(hash) FROM (
+    SELECT DISTINCT hashtextextended(line, 0) AS hash FROM unnest($1::text[]) AS l (line) ORDER BY hash) hashes"""
+_KEYS = """
+SELECT e.tenant, e.key FROM unnest($1::text[], $2::text[]) AS s (tenant, key)
+JOIN executions e ON e.tenant = s.tenant AND e.key = s.key"""
+_LINES = """
+SELECT DISTINCT a.tenant, a.definition, a.key FROM unnest($1::text[], $2::text[], $3::text[]) AS s (tenant, name, key)
+JOIN admissions a ON a.tenant = s.tenant AND a.definition = s.name AND a.key = s.key"""
+_ROOM = """
+SELECT tenant, max_in_flight - in_flight FROM tenant_limits WHERE tenant = ANY($1) ORDER BY tenant FOR UPDATE"""
+_FIRST = f"""
+SELECT e.id, e.run, {_NOW} AS now FROM admissions a JOIN executions e ON e.id = a.execution
+WHERE a.tenant = $1 AND a.definition = $2 AND a.key = $3 ORDER BY a.position LIMIT 1"""
+_MAIL = """
+INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING id"""
+
+
+async def refused_starts(db: Any, batch: Batch) -> dict[str, Refusal]:
+    await _lock_lines(db, [standing.line for standing in batch.standings.values() if standing.line is not None])
+    starts = batch.starts
+    if not starts:
+        return {}
+    keys = [(start.tenant, start.key) for start in starts if start.key is not None]
+    lines = [line for start in starts if start.reject_conflict and (line := line_of(start)) is not None]
+    known = Known(
+        keys=[tuple(row) for row in await db.fetch(_KEYS, *_columns(keys, 2))] if keys else (),
+        lines=[tuple(row) for row in await db.fetch(_LINES, *_columns(lines, 3))] if lines else (),
+        room=await _room(db, starts),
+    )
+    return refusals(starts, known)
+
+
+async def _lock_lines(db: Any, lines: list[Line]) -> None:
+    if lines:
+        await db.execute(_LOCK, ["\n".join(line) for line in lines])
+
+
+async def _room(db: Any, starts: list[NewExecution]) -> dict[str, int]:
+    tenants = sorted({start.tenant for start in starts})
+    return {row[0]: row[1] for row in await db.fetch(_ROOM, tenants)}
+
+
+async def admit(db: Any, standing: Standing) -> None:
+    """Takes its place in the line, or leaves it; whoever is then first is told."""
+    assert standing.line is not None
+    if standing.admission == "request":
+        query = (
+            "INSERT INTO admissions (tenant, definition, key, execution) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
+        )
+        await db.execute(query, *standing.line, standing.id)
+    else:
+        await db.execute("DELETE FROM admissions WHERE execution = $1", standing.id)
+    first = await db.fetchrow(_FIRST, *standing.line)
+    if first is None:
+        return
+    mail = admission(first["id"], first["run"], standing.line[2], first["now"])
+    if await db.fetchval(_MAIL, *mail) is not None:  # else it was told before
+        await db.execute("UPDATE executions SET wake_at = $2 WHERE id = $1", first["id"], first["now"])
+
+
+def _columns(rows: list[Any], width: int) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] or [[]] * width
