@@ -28,6 +28,7 @@ class Needs:
     results: tuple[str, ...] = ()
     compensation_results: tuple[str, ...] = ()
     compensation_errors: tuple[str, ...] = ()
+    context: bool = True  # and with it any result, by name
 
 
 class Call(Protocol):

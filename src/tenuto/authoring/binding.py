@@ -64,6 +64,7 @@ def _needs(signature: Signature, name_of: NameOf) -> Needs:
         results=named(FromStep),
         compensation_results=named(FromCompensationResult),
         compensation_errors=named(FromCompensationError),
+        context=any(isinstance(p.source, Context) for p in signature.parameters),
     )
 
 

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from itertools import count
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Raw
@@ -35,6 +34,7 @@ from .slots import HIGH, NORMAL, RESUME, UNDO, Lane
 
 ASYNC_SLOTS = 200
 THREADS = 32
+ALARMS = 1_000  # so many may be out of date
 RANKS = {"high": HIGH, "normal": NORMAL}
 ONCE = "tenuto.once"
 
@@ -55,6 +55,7 @@ class Record:
 
     __slots__ = (
         "epoch",
+        "expanded",
         "flaw",
         "held",
         "history",
@@ -62,15 +63,19 @@ class Record:
         "is_active",
         "jobs",
         "kept_status",
+        "longest_tail",
         "owned",
         "parked",
         "payloads",
         "performer",
         "rank",
         "shown",
+        "snapshot_seq",
         "state",
+        "tail",
         "tickets",
         "unkept",
+        "unread",
         "waiters",
         "wake_at",
         "worker",
@@ -99,6 +104,12 @@ class Record:
         self.wake_at: int | None = None
         self.shown: dict[str, Raw] = {}
         self.flaw: Exception | None = None
+        # Of executions in a database: what their last snapshot covers, and how much was recorded since.
+        self.snapshot_seq = 0
+        self.expanded: list[int] = []  # entries before it that hold the items of fan-outs
+        self.tail = 0  # bytes
+        self.longest_tail = 0
+        self.unread = 0  # up to here, entries may be missing in the history
 
     def note(self, entries: Sequence[Entry]) -> None:
         if not self.history:
@@ -177,8 +188,8 @@ class Worker(ABC):
         self._performers: dict[tuple[str, int], Performer] = {}
         self._records: dict[str, Record] = {}
         self._parked: dict[Record, None] = {}
-        self._alarms: list[tuple[int, int, Record]] = []
-        self._alarm_numbers = count()
+        self._alarms: list[tuple[int, str]] = []
+        self._alarms_kept = ALARMS
         self._alarm: Timer | None = None
         self._alarm_at = 0
 
@@ -374,7 +385,7 @@ class Worker(ABC):
             self._park(record, ref, Waiting("no_worker", role.handler_name or ""))
             return
         lane = self._lane(role)
-        waits = lane.waiting or role.limits or role.begins or record.zombies or self._closing
+        waits = lane.waiting or role.limits or role.begins or record.zombies or record.unread or self._closing
         if not waits and lane.running < lane.size:
             lane.running += 1  # the way most attempts go: there is nothing to wait for
             self._run(record, ref, role)
@@ -407,6 +418,8 @@ class Worker(ABC):
         if record.zombies and ref.path in record.zombies:
             record.held[ref.path] = ticket
             return False
+        if record.unread and self._has_to_read(ticket):
+            return False
         if role.begins:
             environment = self.environment
             fact = f.Begun(at=self._now(), ref=ref, worker=environment.worker, build=environment.build)
@@ -415,6 +428,10 @@ class Worker(ABC):
         del record.tickets[ref]
         self._run(record, ref, role)
         return True
+
+    def _has_to_read(self, ticket: Ticket) -> bool:
+        """Whether something that the attempt reads is not in memory. It is fetched, and the ticket enters again."""
+        return False
 
     def _begin(self, ticket: Ticket) -> None:
         """That it begins is on record. It may have been settled meanwhile: then it gives its slot back."""
@@ -578,9 +595,20 @@ class Worker(ABC):
             return
         record.wake_at = wake_at
         if wake_at is not None:
-            heapq.heappush(self._alarms, (wake_at, next(self._alarm_numbers), record))
+            heapq.heappush(self._alarms, (wake_at, record.state.id))
             if self._alarm is None or wake_at < self._alarm_at:
                 self._arm()
+            if len(self._alarms) > self._alarms_kept:
+                self._forget_alarms()
+
+    def _forget_alarms(self) -> None:
+        """Alarms are not taken back one by one. Those of executions that are no longer held go when there are many."""
+        records = self._records
+        self._alarms = [
+            (due, id) for due, id in self._alarms if (record := records.get(id)) is not None and record.wake_at == due
+        ]
+        heapq.heapify(self._alarms)
+        self._alarms_kept = 2 * len(self._alarms) + ALARMS
 
     def _arm(self) -> None:
         if self._alarm is not None:
@@ -594,8 +622,9 @@ class Worker(ABC):
         self._alarm = None
         now = self._now()
         while self._alarms and self._alarms[0][0] <= now:
-            due, _, record = heapq.heappop(self._alarms)
-            if record.wake_at == due:
+            due, id = heapq.heappop(self._alarms)
+            record = self._records.get(id)
+            if record is not None and record.wake_at == due:
                 record.wake_at = None
                 self.apply(record, f.Tick(at=now))
         self._arm()

@@ -72,7 +72,7 @@ _CLAIM_ONE = f"WITH me AS ({LIVE}) {_TAKE} FROM me WHERE e.id = $2 AND e.owner I
 
 _LOAD = f"""
 SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq AS snapshot_seq, s.body AS snapshot
-FROM executions e LEFT JOIN snapshots s ON s.execution = e.id WHERE e.id = ANY($1)"""
+FROM executions e LEFT JOIN snapshots s ON $2 AND s.execution = e.id WHERE e.id = ANY($1)"""
 _LOAD_EVENTS = """
 SELECT execution, body FROM (
     SELECT e.execution, e.seq, e.body FROM unnest($1::text[], $2::bigint[]) AS w (execution, after)
@@ -465,10 +465,10 @@ class PostgresStore:
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def load(self, ids: Sequence[str]) -> list[Loaded]:
+    async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
         """In two queries. The rows are asked for by the snapshot that was found, whatever comes between the two."""
         async with translated():
-            rows = await self._pool.fetch(_LOAD, list(ids))
+            rows = await self._pool.fetch(_LOAD, list(ids), short)
             found = {row["id"]: row["snapshot_seq"] or 0 for row in rows}
             bodies: dict[str, list[bytes]] = {id: [] for id in found}
             for execution, body in await self._pool.fetch(_LOAD_EVENTS, list(found), list(found.values())):
@@ -488,6 +488,13 @@ class PostgresStore:
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = $1 AND seq > $2 ORDER BY seq"
         return [row["body"] for row in await self.fetch(query, (id, after))]
+
+    async def holding(self, id: str, seqs: Sequence[int]) -> list[bytes]:
+        query = (
+            "SELECT body FROM events WHERE execution = $1 AND seq IN (SELECT (SELECT max(seq) FROM events "
+            "WHERE execution = $1 AND seq <= wanted) FROM unnest($2::bigint[]) AS wanted)"
+        )
+        return [row["body"] for row in await self.fetch(query, (id, list(seqs)))]
 
     async def row(self, id: str) -> ExecutionRow | None:
         return await self._row("id = $1", id)

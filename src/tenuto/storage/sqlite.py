@@ -69,7 +69,8 @@ FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ?
 RETURNING executions.id"""
 _LOAD = f"""
 SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq, s.body
-FROM executions e LEFT JOIN snapshots s ON s.execution = e.id WHERE e.id IN (SELECT value FROM json_each(?))"""
+FROM executions e LEFT JOIN snapshots s ON ?2 AND s.execution = e.id
+WHERE e.id IN (SELECT value FROM json_each(?1))"""
 _LOAD_EVENTS = """
 SELECT execution, body FROM (
     SELECT e.execution, e.seq, e.body FROM json_each(?1) w
@@ -376,12 +377,12 @@ class SqliteStore:
 
     # Reading --------------------------------------------------------------------------------------------------------
 
-    async def load(self, ids: Sequence[str]) -> list[Loaded]:
+    async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
         """The rows are asked for by the snapshot that was found, whatever comes between the two queries."""
 
         def work() -> list[Loaded]:
             with translated():
-                rows = list(self._read.execute(_LOAD, (json.dumps(list(ids)),)))
+                rows = list(self._read.execute(_LOAD, (json.dumps(list(ids)), short)))
                 bodies: dict[str, list[bytes]] = {row[0]: [] for row in rows}
                 after = json.dumps([(row[0], row[-2] or 0) for row in rows])
                 for execution, body in self._read.execute(_LOAD_EVENTS, (after,)):
@@ -393,6 +394,13 @@ class SqliteStore:
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = ? AND seq + count > ? AND seq <= ? ORDER BY seq"
         return [body for (body,) in await self.fetch(query, (id, first, last))]
+
+    async def holding(self, id: str, seqs: Sequence[int]) -> list[bytes]:
+        query = (
+            "SELECT body FROM events WHERE execution = ?1 AND seq IN (SELECT (SELECT max(seq) FROM events "
+            "WHERE execution = ?1 AND seq <= value) FROM json_each(?2))"
+        )
+        return [body for (body,) in await self.fetch(query, (id, json.dumps(list(seqs))))]
 
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = ? AND seq > ? ORDER BY seq"

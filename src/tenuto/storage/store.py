@@ -90,9 +90,6 @@ class Batch(Struct, kw_only=True):
     outbox: list[OutboxRow] = []
     audit: list[AuditRow] = []
 
-    def __bool__(self) -> bool:
-        return bool(self.starts or self.standings or self.appends or self.mail or self.snapshots or self.tasks_ended)
-
 
 Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner"]
 
@@ -113,7 +110,7 @@ class Claim(Struct, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """An execution as it is stored. `bodies` are its rows in order; with a snapshot, the first and those after it."""
+    """An execution as it is stored. `bodies` are its rows in order: all, or with a snapshot the first and the rest."""
 
     row: "ExecutionRow"
     snapshot: SnapshotRow | None
@@ -282,11 +279,17 @@ class Store(Protocol):
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         """Takes due executions of these plans (`name/version`), the most urgent first."""
 
-    async def load(self, ids: Sequence[str]) -> list[Loaded]:
-        """These executions as they are stored, in no particular order; those that are not there are left out."""
+    async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
+        """These executions as they are stored, in no particular order; those that are not there are left out.
+
+        `short`: where there is a snapshot, it comes with the first row and those after it.
+        """
 
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
         """The rows that hold the entries first..last."""
+
+    async def holding(self, id: str, seqs: Sequence[int]) -> list[bytes]:
+        """The rows that hold these entries."""
 
     async def tail(self, id: str, after: int) -> list[bytes]:
         """The rows that follow this entry."""

@@ -52,7 +52,7 @@ from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.limits import limit_row
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.slots import RESUME
-from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, changed_plan, has_come
+from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Ticket, Worker, changed_plan, has_come
 from tenuto.storage.callers import Caller, caller_of, check_database
 from tenuto.storage.inbox import note_once
 from tenuto.storage.joining import find_existing, save_definition, start_within
@@ -90,6 +90,7 @@ from tenuto.view import (
 )
 from tenuto.view import ReviewRow as ReviewDocument
 
+from . import snapshots
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
 from .permits import Permits
@@ -166,6 +167,8 @@ class DurableRuntime(Worker):
         self._compile = compile
         self._lease_ms = lease_ms
         self._poll_ms = poll_ms
+        self._smallest_tail = snapshots.SMALLEST_TAIL
+        self._fetching: dict[asyncio.Future[None], None] = {}
         self._stored: dict[tuple[str, int], str] = {}
         self._session: Session
         self._committer: Committer
@@ -313,8 +316,13 @@ class DurableRuntime(Worker):
         state = record.state
         entries = kept.entries
         if entries:
-            kept.append = Append(state.id, entries[0].seq, len(entries), encode_entries(entries))
+            body = encode_entries(entries)
+            kept.append = Append(state.id, entries[0].seq, len(entries), body)
+            record.tail += len(body)
         kept.extra = self._extra(state, entries, kept.changed, kept.answer, record.history[0].actor)
+        if record.tail > self._smallest_tail and record.tail > record.longest_tail and state.finished is None:
+            kept.extra = Batch(session=None) if kept.extra is None else kept.extra
+            kept.extra.snapshots.append(snapshots.take(record))
         status = state.status
         if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
             record.kept_status = status
@@ -710,7 +718,7 @@ class DurableRuntime(Worker):
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
         if not self._claimed:
             return
-        for loaded in await self._store.load(list(self._claimed)):
+        for loaded in await self._store.load(list(self._claimed), short=True):
             claim = self._claimed.get(loaded.row.id)
             if claim is not None:
                 try:
@@ -749,10 +757,10 @@ class DurableRuntime(Worker):
     async def _adopt(self, claim: Claim, loaded: Loaded) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)
         record = Record(self, performer, loaded.row.key)
-        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
-        for entry in entries:
-            evolve(record.state, entry)
-        record.note(entries)
+        if loaded.snapshot is None or not snapshots.restore(record, loaded):
+            await self._restore_whole(record, loaded)
+        if self._observers and record.unread:
+            await self._read_all(record)
         record.is_active = record.state.finished is None
         record.state.changed.clear()
         record.epoch = claim.epoch
@@ -761,6 +769,41 @@ class DurableRuntime(Worker):
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
         self._fresh[claim.id] = None
         self.apply(record, fact, RESUME, lambda _: self._follow(record, list(record.state.agenda), RESUME))
+
+    async def _restore_whole(self, record: Record, loaded: Loaded) -> None:
+        """From the beginning: the history is short, or what cuts it short is another release's."""
+        if loaded.snapshot is not None:
+            (loaded,) = await self._store.load([loaded.row.id])
+        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
+        for entry in entries:
+            evolve(record.state, entry)
+        record.note(entries)
+        record.tail = sum(len(body) for body in loaded.bodies)
+
+    def _has_to_read(self, ticket: Ticket) -> bool:
+        seqs = snapshots.needed(ticket.record, ticket.ref)
+        if seqs:
+            fetching = asyncio.ensure_future(self._read_for(ticket, seqs))
+            self._fetching[fetching] = None
+            fetching.add_done_callback(self._fetching.pop)
+        return bool(seqs)
+
+    async def _read_for(self, ticket: Ticket, seqs: list[int]) -> None:
+        record, ref, role = ticket
+        while record.tickets.get(ref) is ticket:
+            try:
+                snapshots.fill(record, await self._store.holding(record.state.id, seqs))
+                break
+            except StorageError:
+                await asyncio.sleep(self._poll_ms / 1_000)
+        if record.tickets.get(ref) is ticket:
+            rank = self._rank(record, ref.phase, RESUME)
+            self._lane(role).enter(record.state.tenant, record, rank, role.limits, ticket)
+
+    async def _read_all(self, record: Record) -> None:
+        """What a snapshot spared: somebody wants to see the whole history."""
+        snapshots.fill(record, await self._store.bodies(record.state.id, 1, record.unread))
+        record.unread = 0
 
     async def _read_mail(self) -> None:
         fresh = list(self._fresh)
@@ -800,6 +843,8 @@ class DurableRuntime(Worker):
         record = self._records.get(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
             reading = record.reading()
+            if record.unread:
+                await self._read_all(record)
             if not record.unkept or await self._is_kept(execution_id):
                 return reading
         found = await self._store.seen_by(tenant).load([execution_id])
@@ -815,6 +860,16 @@ class DurableRuntime(Worker):
             evolve(state, entry)
         activity = _unclaimed(performer, state, loaded.row) if loaded.row.owner is None else NOTHING_UNDER_WAY
         return Reading(performer.program, state, entries, idempotency_key=loaded.row.key, activity=activity)
+
+    async def _state(self, execution_id: str) -> Execution:
+        """Where an execution stands, for those who do not ask how it came there."""
+        if execution_id not in self._records:
+            for loaded in await self._store.load([execution_id], short=True):
+                performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+                state = snapshots.state_of(performer.program.plan, loaded)
+                if state is not None:
+                    return state
+        return (await self.read(None, execution_id)).state
 
     async def _is_kept(self, execution_id: str) -> bool:
         """Whether all that was decided so far was kept, once that is known: nobody is shown what may yet be lost."""
@@ -836,7 +891,10 @@ class DurableRuntime(Worker):
             record = self._records.get(execution_id)
             if record is not None and (tenant is None or record.state.tenant == tenant):
                 with suppress(_Moved):
-                    return await self._await(record, until, left)
+                    reading = await self._await(record, until, left)
+                    if record.unread:
+                        await self._read_all(record)
+                    return reading
                 continue
             reading = await self.read(tenant, execution_id)
             while not has_come(reading.state, until):
@@ -861,8 +919,8 @@ class DurableRuntime(Worker):
         rows = await self._store.seen_by(wanted.tenant).reviews(_wanted(wanted), cursor, limit + 1)
         items: list[ReviewDocument] = []
         for row in rows[:limit]:
-            reading = await self.read(None, row.execution)
-            items.extend(found for found in review_rows(reading.state) if found["id"] == row.id)
+            state = await self._state(row.execution)
+            items.extend(found for found in review_rows(state) if found["id"] == row.id)
         return Page(items, rows[limit - 1].id if len(rows) > limit else None)
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
