@@ -1,5 +1,6 @@
 """`Engine`: what users hold. It chooses the runtime by its URL, and says everything else in the runtime's words."""
 
+import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
