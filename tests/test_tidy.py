@@ -32,6 +32,7 @@ PUBLIC = [
     "Headers",
     "HttpCall",
     "Input",
+    "Message",
     "NotDone",
     "Outcome",
     "Pending",

@@ -26,7 +26,7 @@ CHAPTERS = {
     "What a guard or a reconcile answers": ["Outcome", "Done", "NotDone", "Pending", "Unknown"],
     "Running": ["Engine", "Handle", "Batch", "Progress"],
     "What came of it": ["SagaResult", "StepResult", "SagaReport"],
-    "Being told": ["SagaEvents", "EventContext"],
+    "Being told": ["SagaEvents", "EventContext", "Message"],
     "Errors": ["TenutoError"],
 }
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tenuto.errors import TenutoError
     from tenuto.handle import Handle
     from tenuto.handlers.http import HttpCall
+    from tenuto.messages import Message
     from tenuto.observation import EventContext, SagaEvents
     from tenuto.outcome import Done, NotDone, Outcome, Pending, Unknown
     from tenuto.results import Progress, SagaReport, SagaResult, StepResult
@@ -58,6 +59,7 @@ __all__ = [
     "Headers",
     "HttpCall",
     "Input",
+    "Message",
     "NotDone",
     "Outcome",
     "Pending",
@@ -120,6 +122,7 @@ _HOMES = {
     "Batch": "tenuto.batch",
     "Handle": "tenuto.handle",
     "HttpCall": "tenuto.handlers.http",
+    "Message": "tenuto.messages",
     "EventContext": "tenuto.observation",
     "SagaEvents": "tenuto.observation",
     "Done": "tenuto.outcome",

@@ -4,7 +4,8 @@ import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,7 @@ from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
 from .kernel.state import ExecutionStatus
 from .listing import Listing
+from .messages import Announced, Publish
 from .observation import Announcer, SagaEvents
 from .program import Handler
 from .rates import parse_rate
@@ -80,6 +82,16 @@ class StartOptions(TypedDict, total=False):
     version: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxStatus:
+    """Messages that have not been published yet. `failing` counts those whose last try failed."""
+
+    waiting: int
+    failing: int
+    oldest_at: datetime | None
+    last_error: str | None
+
+
 class DefinitionDocument(TypedDict):
     name: str
     version: int
@@ -93,6 +105,10 @@ class Engine:
 
     On a database, `lease` is how long a process may be silent before others take its executions over. `outside` says
     what the built-in handlers may reach; by default the environment does (`TENUTO_EGRESS_ALLOW` and others).
+
+    `messages` names what is written to the outbox in the transaction that records it: `"execution.finished"`,
+    `"step.*"`, `"*"`. Give it to every process that works on the same database. `publish` is called with each
+    `Message`, at least once and in order within an execution; one process that has it is enough, and several share.
     """
 
     def __init__(
@@ -111,6 +127,8 @@ class Engine:
         api_key: str | None = None,
         outside: HandlerSettings | None = None,
         telemetry: "Telemetry | None" = None,
+        messages: Iterable[str] = (),
+        publish: Publish | None = None,
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -130,6 +148,8 @@ class Engine:
             slots=slots,
             threads=threads,
             lease_ms=milliseconds(lease),
+            announced=Announced(messages) or None,
+            publish=publish,
         )
         if telemetry is not None:
             telemetry.watch(self._runtime)
@@ -274,6 +294,17 @@ class Engine:
         if not consumer or not message_id or consumer.startswith("tenuto."):
             raise InvalidInput.at("", "id", "a consumer and a message have names, and `tenuto.` is the engine's own")
         return self._runtime.inbox(consumer, message_id, connection)
+
+    async def outbox(self) -> OutboxStatus:
+        """How many messages wait to be published, how many could not be when it was last tried, and since when."""
+        standing = await self._runtime.outbox.standing()
+        oldest = standing.oldest_at
+        return OutboxStatus(
+            waiting=standing.waiting,
+            failing=standing.failing,
+            oldest_at=None if oldest is None else datetime.fromtimestamp(oldest / 1_000, UTC),
+            last_error=standing.last_error or None,
+        )
 
     @overload
     async def start_many(
@@ -593,6 +624,8 @@ def _runtime_for(
     slots: int,
     threads: int,
     lease_ms: int,
+    announced: Announced | None,
+    publish: Publish | None,
 ) -> Runtime:
     if lease_ms < SHORTEST_LEASE_MS:
         raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
@@ -602,7 +635,14 @@ def _runtime_for(
         observers = (*observers, *telemetry.observers)
     if scheme == "memory":
         return MemoryRuntime(
-            environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads
+            environment,
+            observers=observers,
+            worker=worker,
+            queues=queues,
+            slots=slots,
+            threads=threads,
+            announced=announced,
+            publish=publish,
         )
     if scheme in _DURABLE:
         return DurableRuntime(
@@ -615,6 +655,8 @@ def _runtime_for(
             slots=slots,
             threads=threads,
             lease_ms=lease_ms,
+            announced=announced,
+            publish=publish,
         )
     if scheme in _LATER:
         raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")

@@ -27,6 +27,7 @@ from .kernel.evolve import fold
 from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
+from .storage.outbox import OutboxStore
 from .storage.registry import Registry
 from .storage.store import BacklogRow as BacklogRow
 from .storage.store import Notice as Notice
@@ -289,6 +290,10 @@ class Runtime(Protocol):
     @property
     def registry(self) -> Registry:
         """What a service keeps beside the executions: keys, the audit, answers."""
+
+    @property
+    def outbox(self) -> OutboxStore:
+        """Messages that have to leave."""
 
     def vitals(self) -> Vitals: ...
 

@@ -17,7 +17,9 @@ from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, No
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
-from tenuto.kernel.state import ExecutionStatus
+from tenuto.kernel.events import Entry
+from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.messages import Announced, Publish
 from tenuto.program import Program
 from tenuto.projection import audit
 from tenuto.runtime import (
@@ -36,6 +38,8 @@ from tenuto.runtime import (
     Until,
 )
 from tenuto.storage.memory import MemoryRegistry
+from tenuto.storage.memory_outbox import MemoryOutbox
+from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import Registry
 from tenuto.view import (
     DeadLetterRow,
@@ -52,6 +56,7 @@ from tenuto.view import (
 from .in_flight import InFlight
 from .limits import LocalLimits
 from .perform import Performer, Role
+from .relay import Relay
 from .slots import RESUME
 from .worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, has_come
 
@@ -70,6 +75,8 @@ class MemoryRuntime(Worker):
         queues: Sequence[str] = ("default",),
         slots: int = ASYNC_SLOTS,
         threads: int = THREADS,
+        announced: Announced | None = None,
+        publish: Publish | None = None,
     ) -> None:
         super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
         self._newest: dict[str, Performer] = {}
@@ -82,6 +89,9 @@ class MemoryRuntime(Worker):
         self._awaited: dict[Record, None] = {}
         self._registry: MemoryRegistry | None = None
         self._opened_at = 0
+        self._announced = announced
+        self._outbox = MemoryOutbox()
+        self._relay = None if publish is None else Relay(self._outbox, publish, self._now, lambda: "memory")
 
     def _make_limits(self) -> LocalLimits:
         self._named_limits = LocalLimits(self.environment.clock, self._pump)
@@ -99,9 +109,13 @@ class MemoryRuntime(Worker):
     async def open(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._now()
+        if self._relay is not None:
+            self._relay.start()
 
     async def close(self, grace_ms: int) -> None:
         await self._stop_work(grace_ms)
+        if self._relay is not None:
+            await self._relay.stop(grace_ms / 1_000, drain=True)
         self._close_up()
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
@@ -172,6 +186,8 @@ class MemoryRuntime(Worker):
             if self._registry is not None:
                 for row in audit(state, decision.entries, record.history[0].actor):
                     self._registry.note_now(row)
+            if self._announced is not None:
+                self._announce(state, decision.entries)
             changed, state.changed = state.changed, []
             self._act(record, decision.entries, changed, rank)
         if state.timers or record.wake_at is not None:
@@ -181,6 +197,18 @@ class MemoryRuntime(Worker):
         if record.waiters and (state.finished is not None or state.reviews):
             self._tell_waiters(record)
         return decision.answer
+
+    def _announce(self, state: Execution, entries: Sequence[Entry]) -> None:
+        assert self._announced is not None
+        rows = self._announced.rows(state, entries)
+        if rows:
+            self._outbox.add(rows)
+            if self._relay is not None:
+                self._relay.nudge()
+
+    @property
+    def outbox(self) -> OutboxStore:
+        return self._outbox
 
     def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
         """A queue that this process serves is served here and now."""

@@ -20,6 +20,7 @@ from tenuto.projection import AuditRow, ReviewRow, Standing, execution_of
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .notify import Notifier
+from .outbox import OutboxStore, SqlOutbox
 from .postgres_admissions import admit, refused_starts
 from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
@@ -201,6 +202,10 @@ class PostgresStore:
     @property
     def registry(self) -> Registry:
         return SqlRegistry(self)
+
+    @property
+    def outbox(self) -> OutboxStore:
+        return SqlOutbox(self, skip_locked=True)
 
     def seen_by(self, tenant: str | None) -> "PostgresStore":
         if tenant is None or not self._has_wall:

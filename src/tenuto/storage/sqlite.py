@@ -21,6 +21,7 @@ from tenuto.projection import ReviewRow, Standing, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .outbox import OutboxStore, SqlOutbox
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts
@@ -105,6 +106,10 @@ class SqliteStore:
     @property
     def registry(self) -> Registry:
         return SqlRegistry(self)
+
+    @property
+    def outbox(self) -> OutboxStore:
+        return SqlOutbox(self, skip_locked=False)
 
     def seen_by(self, tenant: str | None) -> "SqliteStore":
         return self
@@ -266,6 +271,8 @@ class SqliteStore:
             query = "INSERT OR REPLACE INTO snapshots (execution, seq, body) VALUES (?, ?, ?)"
             connection.execute(query, (snapshot.execution, snapshot.seq, snapshot.body))
         for task in batch.tasks:
+            if task.execution in refused:
+                continue
             query = (
                 "INSERT OR IGNORE INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, "
                 "created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -278,6 +285,8 @@ class SqliteStore:
             if execution_of(row) not in refused:
                 connection.execute(_AUDIT, values_of(row))
         for message in batch.outbox:
+            if message.execution in refused:
+                continue
             query = "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES (?, ?, ?, ?, ?, ?)"
             connection.execute(query, tuple(getattr(message, name) for name in message.__struct_fields__))
 

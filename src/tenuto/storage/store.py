@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
 
+from .outbox import OutboxStore
 from .permits import LimitStore
 from .registry import Registry
 from .tasks import TaskStore
@@ -240,6 +241,10 @@ class Store(Protocol):
     @property
     def registry(self) -> Registry:
         """What a service keeps beside executions, in the same database."""
+
+    @property
+    def outbox(self) -> OutboxStore:
+        """What relays ask for."""
 
     def seen_by(self, tenant: str | None) -> Self:
         """The same store for reading on behalf of a tenant: the database itself shows no other tenant's rows.

@@ -31,6 +31,7 @@ from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.messages import Announced, Publish
 from tenuto.program import Handler, Program
 from tenuto.projection import AUDITED, ReviewRow, TaskEnded, TaskRow, audit, reviews, standing, tasks
 from tenuto.runtime import (
@@ -51,11 +52,13 @@ from tenuto.runtime import (
 from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.limits import limit_row
 from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.slots import RESUME
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Ticket, Worker, changed_plan, has_come
 from tenuto.storage.callers import Caller, caller_of, check_database
 from tenuto.storage.inbox import note_once
 from tenuto.storage.joining import find_existing, save_definition, start_within
+from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.permits import Ask, Dealt, LimitUse, TenantUse
 from tenuto.storage.registry import Registry
 from tenuto.storage.store import (
@@ -161,6 +164,8 @@ class DurableRuntime(Worker):
         threads: int = THREADS,
         lease_ms: int = LEASE_MS,
         poll_ms: int = POLL_MS,
+        announced: Announced | None = None,
+        publish: Publish | None = None,
     ) -> None:
         super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
         self._store = store
@@ -169,6 +174,8 @@ class DurableRuntime(Worker):
         self._poll_ms = poll_ms
         self._smallest_tail = snapshots.SMALLEST_TAIL
         self._fetching: dict[asyncio.Future[None], None] = {}
+        self._announced = announced
+        self._relay = None if publish is None else Relay(store.outbox, publish, self._now, self._live_session)
         self._stored: dict[tuple[str, int], str] = {}
         self._session: Session
         self._committer: Committer
@@ -192,6 +199,13 @@ class DurableRuntime(Worker):
     def registry(self) -> Registry:
         return self._store.registry
 
+    @property
+    def outbox(self) -> OutboxStore:
+        return self._store.outbox
+
+    def _live_session(self) -> str | None:
+        return self._session.id if self._session.alive else None
+
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
@@ -204,6 +218,8 @@ class DurableRuntime(Worker):
             raise
         self._store.listen(self._hear)
         self._polling = asyncio.create_task(self._keep_polling(), name="tenuto-poll")
+        if self._relay is not None:
+            self._relay.start()
 
     async def _open_session(self) -> None:
         environment = self.environment
@@ -237,6 +253,8 @@ class DurableRuntime(Worker):
             for record in list(self._records.values()):
                 self._release(record)
             await self._committer.stop(LAST_WORDS_SECONDS)
+            if self._relay is not None:
+                await self._relay.stop(min(grace_ms / 1_000, LAST_WORDS_SECONDS))
         finally:
             self._close_up()
             self._watched.close()
@@ -341,9 +359,10 @@ class DurableRuntime(Worker):
             reviewed = reviewed or kind in REVIEWED
             noted = noted or kind in AUDITED
         rows = audit(state, entries, by) if noted else []
-        if mail is None and not reviewed and not rows and not state.plan.has_queues:
+        told = [] if self._announced is None else self._announced.rows(state, entries)
+        if mail is None and not reviewed and not rows and not told and not state.plan.has_queues:
             return None
-        extra = Batch(session=None, audit=rows)
+        extra = Batch(session=None, audit=rows, outbox=told)
         for row in reviews(state, entries) if reviewed else ():
             if isinstance(row, ReviewRow):
                 extra.reviews.append(row)
@@ -372,6 +391,8 @@ class DurableRuntime(Worker):
             self._tell_waiters(record)
         if record.state.finished is not None or record.state.reviews:
             self._store.ring(NEWS)
+        if self._relay is not None and kept.extra is not None and kept.extra.outbox:
+            self._relay.nudge()
         self._let_go_if_idle(record)
 
     def _give_up(self, record: Record, fate: Fate) -> None:

@@ -208,11 +208,15 @@ CREATE TABLE outbox (
     body bytea NOT NULL,
     created_at bigint NOT NULL,
     published_at bigint,
+    session text, -- of the relay that has taken it
     tries integer NOT NULL DEFAULT 0,
+    due_at bigint NOT NULL DEFAULT 0,
+    error text NOT NULL DEFAULT '',
     PRIMARY KEY (execution, seq)
 );
 
-CREATE INDEX outbox_unpublished ON outbox (created_at, execution, seq) WHERE published_at IS NULL;
+CREATE INDEX outbox_unpublished ON outbox (due_at, execution, seq) WHERE published_at IS NULL;
+CREATE INDEX outbox_published ON outbox (published_at) WHERE published_at IS NOT NULL;
 
 -- What a consumer or a handler has done already, in the caller's own transaction.
 CREATE TABLE inbox (

@@ -188,11 +188,15 @@ CREATE TABLE outbox (
     body BLOB NOT NULL,
     created_at INTEGER NOT NULL,
     published_at INTEGER,
+    session TEXT, -- of the relay that has taken it
     tries INTEGER NOT NULL DEFAULT 0,
+    due_at INTEGER NOT NULL DEFAULT 0,
+    error TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (execution, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX outbox_unpublished ON outbox (created_at, execution, seq) WHERE published_at IS NULL;
+CREATE INDEX outbox_unpublished ON outbox (due_at, execution, seq) WHERE published_at IS NULL;
+CREATE INDEX outbox_published ON outbox (published_at) WHERE published_at IS NOT NULL;
 
 -- What a consumer or a handler has done already, in the caller's own transaction.
 CREATE TABLE inbox (

@@ -1,0 +1,146 @@
+"""Carries messages from the outbox to whoever publishes them: at least once, and in order within each execution.
+
+Any number of processes may relay. What one has taken no other takes, unless its session ends. A publisher that fails,
+or does not answer in time, is asked again later, and longer later each time; messages of other executions go on. While
+nothing at all can be published the relay rests, too. Nothing is ever given up: a message leaves, or waits visibly.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import groupby
+
+from tenuto.errors import StorageError
+from tenuto.messages import Publish, read_message
+from tenuto.redaction import summary
+from tenuto.storage.outbox import OutboxStore, Waiting
+
+logger = logging.getLogger("tenuto.outbox")
+
+EXECUTIONS_AT_ONCE = 50
+POLL_SECONDS = 0.5
+PUBLISH_SECONDS = 30.0
+FIRST_DELAY_MS = 500
+LONGEST_DELAY_MS = 300_000
+LONGEST_REST_SECONDS = 30.0
+
+
+class Relay:
+    def __init__(
+        self,
+        store: OutboxStore,
+        publish: Publish,
+        now: Callable[[], int],
+        session: Callable[[], str | None],
+        *,
+        patience_s: float = PUBLISH_SECONDS,
+    ) -> None:
+        self._store = store
+        self._publish = publish
+        self._now = now
+        self._session = session
+        self._patience_s = patience_s
+        self._nudged = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0  # rounds in which nothing could be published, one after another
+        self._drains = False
+        self._unsure = False  # whether what was published could not be marked so
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="tenuto-relay")
+
+    def nudge(self) -> None:
+        """There is something to publish: do not wait until the next look."""
+        self._nudged.set()
+
+    async def stop(self, patience_s: float, *, drain: bool = False) -> None:
+        """Lets what is being published come to its end, as long as allowed. The rest is others', when the session ends.
+
+        `drain`: there are no others, so all that is due is published first.
+        """
+        if self._task is None:
+            return
+        self._drains = drain
+        self._stopped.set()
+        self._nudged.set()
+        await asyncio.wait([self._task], timeout=patience_s)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                more = await self._round()
+            except StorageError:
+                more = False  # what is stored waits
+            if not more:
+                await self._rest()
+        while self._drains and await self._round():
+            pass
+
+    async def _rest(self) -> None:
+        """Until there is something to do; if publishing failed altogether, for longer each time."""
+        longest = min(LONGEST_REST_SECONDS, POLL_SECONDS * 2 ** min(self._failures, 10))
+        event = self._stopped if self._failures else self._nudged
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), longest * random.uniform(0.5, 1))  # noqa: S311  (jitter)
+        self._nudged.clear()
+
+    async def _round(self) -> bool:
+        """Whether there may be more to do at once."""
+        relay = self._session()
+        if relay is None:
+            return False
+        if self._unsure:
+            await self._store.give_back(relay)
+            self._unsure = False
+        taken = await self._store.take(relay, self._now(), EXECUTIONS_AT_ONCE)
+        if not taken:
+            return False
+        lines = [list(line) for _, line in groupby(taken, key=lambda message: message.execution)]
+        ended = await asyncio.gather(*(self._line(relay, line) for line in lines), return_exceptions=True)
+        self._unsure = any(isinstance(end, BaseException) for end in ended)
+        published = any(end for end in ended if isinstance(end, int))
+        self._failures = 0 if published else self._failures + 1
+        return published
+
+    async def _line(self, relay: str, line: Sequence[Waiting]) -> int:
+        """Publishes the messages of one execution, one after another, up to the first that fails. Gives how many."""
+        done: list[tuple[str, int]] = []
+        failed: tuple[Waiting, str] | None = None
+        for message in line:
+            if self._stopped.is_set() and not self._drains:
+                break
+            error = await self._try(message)
+            if error is not None:
+                failed = (message, error)
+                break
+            done.append((message.execution, message.seq))
+        if done:
+            await self._store.published(relay, self._now(), done)
+        if failed is not None:
+            message, error = failed
+            due_at = self._now() + delay_ms(message.tries)
+            await self._store.put_off(relay, message.execution, message.seq, due_at, error)
+        return len(done)
+
+    async def _try(self, message: Waiting) -> str | None:
+        """What went wrong, in words that may be shown; None if it was published."""
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await self._publish(read_message(message.body))
+        except Exception as error:
+            told = summary(f"{type(error).__name__}: {error}".rstrip(": "))
+            extra = {"action": "publish_failed", "execution_id": message.execution, "tries": message.tries + 1}
+            logger.warning("A message could not be published: %s", told, extra=extra)
+            return told
+        return None
+
+
+def delay_ms(tries: int) -> int:
+    """How long to wait after this many tries before the one that failed: doubling, and anywhere in its upper half."""
+    longest = min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** min(tries, 20))
+    return int(longest * random.uniform(0.5, 1))  # noqa: S311  (jitter)

@@ -1,0 +1,26 @@
+"""A relay to be killed: `python -m tests.durable.relaying URL LOG`. Each message is a line of LOG, in one write."""
+
+import asyncio
+import json
+import os
+import sys
+
+from tenuto import Engine, Message
+
+
+async def main(url: str, log: str) -> None:
+    async def publish(message: Message) -> None:
+        await asyncio.to_thread(note, message)
+
+    def note(message: Message) -> None:
+        handle = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(handle, (json.dumps([message.execution_id, message.seq]) + "\n").encode())
+        os.fsync(handle)
+        os.close(handle)
+
+    async with Engine(url, worker=False, lease="1s", publish=publish):
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3]))

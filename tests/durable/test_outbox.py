@@ -1,0 +1,173 @@
+"""The outbox on real databases: several relays, relays that die, and what they may and may not do."""
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tenuto import Engine, Message, SagaBuilder
+from tenuto.projection import OutboxRow
+from tenuto.storage import Store
+from tenuto.storage.outbox import Waiting
+from tests.durable.rows import started
+
+LEASE = 60_000
+EXECUTIONS = 40
+
+
+async def _sessions(store: Store, *ids: str) -> None:
+    for id in ids:
+        await store.open_session(id, "worker", "build", LEASE, ())
+
+
+async def _write(store: Store, execution: str, *seqs: int) -> None:
+    batch = started(execution)
+    batch.outbox = [OutboxRow(execution, seq, "t", "kind", b"{}", 1) for seq in seqs]
+    committed = await store.commit(batch)
+    assert not committed.refused
+
+
+def _named(taken: Sequence[Waiting]) -> list[tuple[str, int]]:
+    return [(message.execution, message.seq) for message in taken]
+
+
+async def test_b4_a_relay_takes_the_messages_of_an_execution_in_order_and_no_other_takes_them(store: Store) -> None:
+    await _sessions(store, "s1", "s2")
+    await _write(store, "x1", 3, 1, 2)
+    await _write(store, "x2", 1)
+    assert _named(await store.outbox.take("s1", 10, 1)) == [("x1", 1), ("x1", 2), ("x1", 3)]
+    assert _named(await store.outbox.take("s2", 10, 9)) == [("x2", 1)]
+    assert await store.outbox.take("s1", 10, 9) == []
+
+
+async def test_b4_those_behind_a_message_that_failed_wait_for_it(store: Store) -> None:
+    await _sessions(store, "s1", "s2")
+    await _write(store, "x1", 1, 2, 3)
+    await store.outbox.take("s1", 10, 1)
+    await store.outbox.published("s1", 10, [("x1", 1)])
+    await store.outbox.put_off("s1", "x1", 2, 500, "away")
+    assert await store.outbox.take("s2", 499, 9) == []
+    standing = await store.outbox.standing()
+    assert (standing.waiting, standing.failing, standing.last_error) == (2, 1, "away")
+    again = await store.outbox.take("s2", 500, 9)
+    assert [(message.seq, message.tries) for message in again] == [(2, 1), (3, 0)]
+
+
+async def test_b2_what_a_dead_relay_had_taken_is_taken_again(store: Store) -> None:
+    await _sessions(store, "s1", "s2")
+    await _write(store, "x1", 1, 2)
+    await store.outbox.take("s1", 10, 9)
+    await store.outbox.published("s1", 10, [("x1", 1)])
+    assert await store.outbox.take("s2", 10, 9) == []
+    await store.end_session("s1")
+    assert _named(await store.outbox.take("s2", 10, 9)) == [("x1", 2)]
+    await store.outbox.published("s1", 11, [("x1", 2)])  # too late: it is not his any more
+    assert (await store.outbox.standing()).waiting == 1
+
+
+async def test_b2_messages_that_are_committed_later_with_lower_numbers_are_not_passed_over(store: Store) -> None:
+    await _sessions(store, "s1")
+    await _write(store, "x9", 5)
+    await store.outbox.take("s1", 10, 9)
+    await store.outbox.published("s1", 10, [("x9", 5)])
+    await _write(store, "x1", 1)
+    assert _named(await store.outbox.take("s1", 10, 9)) == [("x1", 1)]
+
+
+async def test_what_is_given_back_is_free(store: Store) -> None:
+    await _sessions(store, "s1", "s2")
+    await _write(store, "x1", 1)
+    await store.outbox.take("s1", 10, 9)
+    await store.outbox.give_back("s1")
+    assert _named(await store.outbox.take("s2", 10, 9)) == [("x1", 1)]
+
+
+async def test_b5_a_start_that_is_refused_leaves_no_message(store: Store) -> None:
+    await _sessions(store, "s1")
+    await store.commit(started("x1", key="k"))
+    batch = started("x2", key="k")
+    batch.outbox = [OutboxRow("x2", 1, "t", "kind", b"{}", 1)]
+    assert (await store.commit(batch)).refused == {"x2": "duplicate_key"}
+    assert (await store.outbox.standing()).waiting == 0
+
+
+async def test_two_relays_share_the_work_and_keep_the_order(url: str) -> None:
+    """Each execution's messages are published in order, whoever publishes them; without failures, once."""
+    published: list[Message] = []
+    done = asyncio.Event()
+
+    async def publish(message: Message) -> None:
+        await asyncio.to_thread(published.append, message)  # others get their turn meanwhile
+        if sum(one.kind == "execution.finished" for one in published) == EXECUTIONS:
+            done.set()
+
+    async def work() -> None: ...
+
+    options = {"messages": ["*"], "publish": publish}
+    builder = SagaBuilder("s").step("a", work).step("b", work, depends_on=["a"]).step("c", work, depends_on=["b"])
+    async with Engine(url, **options) as one, Engine(url, **options, worker=False) as two:  # type: ignore[arg-type]  # a mapping of options
+        for engine in (one, two):
+            engine.register(builder)
+        batch = await one.start_many("s", range(EXECUTIONS))
+        await done.wait()
+        assert len([result async for result in batch.results()]) == EXECUTIONS
+        while (await one.outbox()).waiting:
+            pass  # published, and about to be marked so
+    numbers: dict[str, list[int]] = {}
+    for message in published:
+        numbers.setdefault(message.execution_id, []).append(message.seq)
+    assert len(numbers) == EXECUTIONS
+    assert all(seqs == sorted(set(seqs)) and len(seqs) == 5 for seqs in numbers.values())
+
+
+@pytest.mark.slow
+async def test_a_relay_that_is_killed_in_the_middle_loses_nothing(url: str, tmp_path: Path) -> None:
+    log = tmp_path / "published"
+    async with Engine(url, lease="1s", messages=["*"]) as engine:
+
+        async def work() -> None: ...
+
+        engine.register(SagaBuilder("s").step("a", work))
+        batch = await engine.start_many("s", range(EXECUTIONS))
+        assert all([result.succeeded async for result in batch.results()])
+        for kills in (5, 25):
+            await _relay_until_killed(url, log, kills)
+        await _relay_until_empty(url, log, engine)
+    numbers: dict[str, list[int]] = {}
+    for line in log.read_text().splitlines():
+        execution, seq = json.loads(line)
+        numbers.setdefault(execution, []).append(seq)
+    assert len(numbers) == EXECUTIONS
+    for seqs in numbers.values():
+        assert list(dict.fromkeys(seqs)) == sorted(set(seqs)), "first publications are in order"
+        assert len(set(seqs)) == 3
+    assert max(Counter(seq for seqs in numbers.values() for seq in seqs).values()) <= 3 * EXECUTIONS
+
+
+async def _relay(url: str, log: Path) -> asyncio.subprocess.Process:
+    command = [sys.executable, "-m", "tests.durable.relaying", url, str(log)]
+    return await asyncio.create_subprocess_exec(*command)
+
+
+def _published(log: Path) -> int:
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+async def _relay_until_killed(url: str, log: Path, count: int) -> None:
+    child = await _relay(url, log)
+    while await asyncio.to_thread(_published, log) < count:
+        assert child.returncode is None
+    child.kill()
+    await child.wait()
+
+
+async def _relay_until_empty(url: str, log: Path, engine: Engine) -> None:
+    child = await _relay(url, log)
+    while (await engine.outbox()).waiting:
+        assert child.returncode is None
+    child.kill()
+    await child.wait()
