@@ -11,7 +11,7 @@ import pytest
 
 from tenuto import Engine, Message, SagaBuilder
 from tenuto.projection import OutboxRow
-from tenuto.storage import Store
+from tenuto.storage import Store, make_store
 from tenuto.storage.outbox import Waiting
 from tests.durable.rows import started
 
@@ -93,6 +93,29 @@ async def test_b5_a_start_that_is_refused_leaves_no_message(store: Store) -> Non
     batch.outbox = [OutboxRow("x2", 1, "t", "kind", b"{}", 1)]
     assert (await store.commit(batch)).refused == {"x2": "duplicate_key"}
     assert (await store.outbox.standing()).waiting == 0
+
+
+async def test_relays_that_take_at_once_do_not_take_the_same(store: Store, url: str) -> None:
+    """PostgreSQL looks again at a row that changed under a statement, but not at what it was joined with."""
+    others = [make_store(url) for _ in range(3)]
+    for other in others:
+        await other.open(migrate=False)
+    await _sessions(store, *(f"s{number}" for number in range(4)))
+    for number in range(200):
+        await _write(store, f"x{number}", 1, 2)
+
+    async def take_all(relay: str, its: Store) -> list[tuple[str, int]]:
+        found: list[tuple[str, int]] = []
+        while taken := await its.outbox.take(relay, 10, 3):
+            found += _named(taken)
+        return found
+
+    found = await asyncio.gather(*(take_all(f"s{n}", its) for n, its in enumerate([store, *others])))
+    taken = Counter(name for names in found for name in names)
+    for other in others:
+        await other.close()
+    assert len(taken) == 400
+    assert set(taken.values()) == {1}
 
 
 async def test_two_relays_share_the_work_and_keep_the_order(url: str) -> None:

@@ -61,12 +61,15 @@ class SqlOutbox:
 
     def __init__(self, statements: Statements, *, skip_locked: bool) -> None:
         self._sql = statements
+        # The `OR` keeps PostgreSQL from making a join of what follows it. When a row was changed by another relay since
+        # the statement began, its conditions are looked at again, but rows that it was (not) joined with are not.
         lock = "FOR UPDATE SKIP LOCKED" if skip_locked else ""
         self._take = f"""
             WITH heads AS MATERIALIZED (
                 SELECT execution, seq FROM outbox o
                 WHERE published_at IS NULL AND due_at <= $2
-                    AND NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = o.session AND s.ended_at IS NULL)
+                    AND (session IS NULL
+                        OR NOT EXISTS (SELECT 1 FROM sessions s WHERE s.id = o.session AND s.ended_at IS NULL))
                     AND NOT EXISTS (SELECT 1 FROM outbox earlier WHERE earlier.execution = o.execution
                         AND earlier.seq < o.seq AND earlier.published_at IS NULL)
                 ORDER BY due_at LIMIT $3 {lock}
