@@ -3,7 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -17,13 +17,13 @@ from msgspec import Raw
 from .access.keys import Keyring
 from .access.scope import Scope
 from .authoring.decorators import Saga
-from .authoring.document import read_document
 from .authoring.gather import saga_name
 from .authoring.inputs import encode_inputs
 from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
 from .batch import Batch, Starting
+from .catalog import DEFAULT_TENANT, Definitions
 from .durations import Duration, milliseconds
 from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
 from .handle import Handle, Link, check_one_of, check_word
@@ -32,7 +32,7 @@ from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
 from .kernel import facts as f
 from .kernel.address import fingerprint
-from .kernel.definition import ErrorClass, Priority, to_document
+from .kernel.definition import ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
@@ -40,7 +40,7 @@ from .kernel.state import ExecutionStatus
 from .listing import Listing
 from .messages import Announced, Publish
 from .observation import Announcer, SagaEvents
-from .program import Handler
+from .program import Handler, Program
 from .rates import parse_rate
 from .results import SagaResult
 from .runtime import Clock, Environment, Filter, Observer, Page, Runtime, Submission, Submitted, execution_summary
@@ -61,7 +61,6 @@ I = TypeVar("I")  # noqa: E741  (the input of a saga)
 O = TypeVar("O")  # noqa: E741  (its output)
 T = TypeVar("T")
 
-DEFAULT_TENANT = "default"
 PAGE = 100
 SHORTEST_LEASE_MS = 1_000
 
@@ -204,21 +203,22 @@ class Engine:
 
     async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
         """Reads a JSON definition, checks it, and publishes it."""
-        self._scope.require("definitions:write")
-        await self._runtime.publish(compile_document(read_document(document), self._handlers))
+        await self.catalog.apply(document)
 
     async def definitions(self, *, name: str | None = None) -> AsyncIterator[DefinitionDocument]:
         """What is registered or published, each with the canonical document of its plan."""
         self._scope.require("definitions:read")
+        owner = self._scope.tenant
         for found in await self._runtime.definitions():
             definition = found.definition
-            if name in (None, definition.name):
+            tenant, _, plain = definition.name.rpartition("/")
+            if name in (None, plain) and (not tenant or owner in (None, tenant)):
                 yield {
-                    "name": definition.name,
+                    "name": plain,
                     "version": definition.version,
                     "status": found.status,
                     "hash": found.plan_hash,
-                    "definition": to_document(definition),
+                    "definition": to_document(msgspec.structs.replace(definition, name=plain)),
                 }
 
     # -- Starting ------------------------------------------------------------------------------------------------------
@@ -359,9 +359,9 @@ class Engine:
         self._scope.require("executions:start")
         runtime = self._runtime
         version = options.get("version")
-        program = await runtime.program(saga_name(saga), version)
-        given = encode_inputs(program, input)
         tenant = self._tenant(options.get("tenant"))
+        program = await self._program(saga, version, tenant)
+        given = encode_inputs(program, input)
         variables = {
             name: encode(v, where=f"variable {name!r}") for name, v in (options.get("variables") or {}).items()
         }
@@ -393,6 +393,17 @@ class Engine:
                 connection=connection,
             )
         )
+
+    async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
+        """A name means the tenant's own definition, else the one that is there for all."""
+        name = saga_name(saga)
+        runtime = self._runtime
+        if isinstance(saga, str) and tenant != DEFAULT_TENANT:
+            own = owned_name(tenant, name)
+            if runtime.knows(own) or not runtime.knows(name):
+                with suppress(NotFound):
+                    return await runtime.program(own, version)
+        return await runtime.program(name, version)
 
     def _tenant(self, asked: str | None) -> str:
         own = self._scope.tenant
@@ -588,6 +599,11 @@ class Engine:
         return import_module("tenuto.service.app").create_app(self, settings)
 
     @property
+    def now_ms(self) -> int:
+        """The engine's own time: the database's, where there is one."""
+        return self._environment.now_ms()
+
+    @property
     def scope(self) -> Scope:
         """In whose name this engine acts."""
         return self._scope
@@ -602,6 +618,11 @@ class Engine:
         """The API keys of the HTTP service."""
         self._scope.require("keys:write")
         return Keyring(self._runtime.registry, self._environment.now_ms)
+
+    @property
+    def catalog(self) -> Definitions:
+        """Definitions and their lives: drafts, what is published, what is deprecated."""
+        return Definitions(self._link, self._handlers)
 
     @property
     def listing(self) -> Listing:
@@ -694,7 +715,7 @@ def _concurrency_key(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> st
         "input": msgspec.json.decode(input),
         "variables": {name: msgspec.json.decode(value) for name, value in variables.items()},
         "steps": {},
-        "context": {"saga": plan.definition.name, "version": plan.definition.version},
+        "context": {"saga": plain_name(plan.definition.name), "version": plan.definition.version},
     }
     try:
         return evaluate_key(plan.concurrency_key, scope)

@@ -11,6 +11,7 @@ from .context import step_name
 from .errors import ExecutionFailed, NotFound
 from .kernel import events as e
 from .kernel.address import clone_path, step_id
+from .kernel.definition import plain_name
 from .kernel.evolve import find_step, last_completed
 from .kernel.plan import Node
 from .kernel.state import (
@@ -328,7 +329,7 @@ class SagaResult(Generic[O_co]):
 
     @property
     def saga(self) -> str:
-        return self._reading.program.name
+        return plain_name(self._reading.program.name)
 
     @property
     def correlation_id(self) -> str:

@@ -21,12 +21,13 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 from msgspec import Raw, Struct
 
 from .kernel.address import Ref
-from .kernel.definition import Definition
+from .kernel.definition import Definition, plain_name
 from .kernel.events import Entry, ExecutionStarted
 from .kernel.evolve import fold
 from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
+from .storage.catalog import Catalog
 from .storage.outbox import OutboxStore
 from .storage.registry import Registry
 from .storage.store import BacklogRow as BacklogRow
@@ -215,7 +216,7 @@ def execution_summary(summary: Summary) -> ExecutionSummary:
     target = summary.target or (None, None)
     return {
         "execution_id": summary.execution_id,
-        "definition_id": summary.definition,
+        "definition_id": plain_name(summary.definition),
         "definition_version": summary.version,
         "status": summary.status,
         "tenant_id": summary.tenant,
@@ -321,6 +322,19 @@ class Runtime(Protocol):
         """The program to start: what this process has, or the stored definition alone. None: the newest version."""
 
     async def definitions(self) -> list[Published]: ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """Where definitions are kept, drafts and all."""
+
+    async def keep_definitions(self) -> None:
+        """What this process provides is in the catalog, published."""
+
+    def knows(self, name: str) -> bool:
+        """Whether a version of it can be started, as far as this process knows without asking."""
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        """This version's status has just changed. Other processes find out by themselves."""
 
     async def submit(self, submission: Submission) -> Submitted: ...
 

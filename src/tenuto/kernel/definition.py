@@ -252,6 +252,16 @@ def _is_node(document: JSON) -> TypeGuard[dict[str, JSON]]:
     return isinstance(document, dict) and "step_id" in document
 
 
+def owned_name(tenant: str, name: str) -> str:
+    """What a definition that belongs to one tenant is called among all: two tenants may have the same name."""
+    return f"{tenant}/{name}"
+
+
+def plain_name(name: str) -> str:
+    """The name as its author wrote it."""
+    return name.rpartition("/")[2]
+
+
 def from_document(document: dict[str, JSON]) -> Definition:
     """Reads a document whose shape is known to be right; `msgspec.ValidationError` otherwise."""
     return msgspec.convert({**document, "steps": _nodes(document.get("steps"))}, Definition)

@@ -16,6 +16,7 @@ import msgspec
 from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.definition import owned_name
 from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution, ExecutionStatus
@@ -24,6 +25,7 @@ from tenuto.program import Program
 from tenuto.projection import audit
 from tenuto.runtime import (
     BacklogRow,
+    DefinitionStatus,
     Environment,
     Filter,
     Notice,
@@ -37,7 +39,8 @@ from tenuto.runtime import (
     Summary,
     Until,
 )
-from tenuto.storage.memory import MemoryRegistry
+from tenuto.storage.catalog import Catalog
+from tenuto.storage.memory import MemoryRegistry, memory_catalog
 from tenuto.storage.memory_outbox import MemoryOutbox
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import Registry
@@ -58,7 +61,7 @@ from .limits import LocalLimits
 from .perform import Performer, Role
 from .relay import Relay
 from .slots import RESUME
-from .worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, has_come
+from .worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, check_startable, definition_row, has_come
 
 T = TypeVar("T")
 
@@ -88,6 +91,8 @@ class MemoryRuntime(Worker):
         self._in_flight = InFlight()
         self._awaited: dict[Record, None] = {}
         self._registry: MemoryRegistry | None = None
+        self._catalog: Catalog | None = None
+        self._in_catalog: dict[tuple[str, int], DefinitionStatus] = {}
         self._opened_at = 0
         self._announced = announced
         self._outbox = MemoryOutbox()
@@ -132,9 +137,47 @@ class MemoryRuntime(Worker):
 
     async def publish(self, program: Program) -> None:
         self.provide(program)
+        if self._catalog is not None:
+            await self.keep_definitions()
 
     async def program(self, name: str, version: int | None) -> Program:
-        return self._performer(name, version).program
+        performer = self._performer(name, version)
+        if self._in_catalog:
+            performer = self._startable(performer, version)
+        return performer.program
+
+    def _startable(self, performer: Performer, version: int | None) -> Performer:
+        """Once definitions have been given a status: the newest that is published, or the one that was asked for."""
+        name = performer.program.name
+        if version is None:
+            known = [
+                found
+                for other, found in self._performers
+                if other == name and self._in_catalog.get((other, found), "published") == "published"
+            ]
+            performer = self._performers[name, max(known)] if known else performer
+        at = (name, performer.program.version)
+        check_startable(*at, self._in_catalog.get(at, "published"))
+        return performer
+
+    @property
+    def catalog(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = memory_catalog()
+        return self._catalog
+
+    async def keep_definitions(self) -> None:
+        catalog = self.catalog
+        for program in self.programs:
+            row = definition_row(program, self._now())
+            if not await catalog.add(row) and await catalog.replace(row):
+                await catalog.move(row.name, row.version, "draft", "published", row.created_at)
+
+    def knows(self, name: str) -> bool:
+        return name in self._newest
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        self._in_catalog[name, version] = status
 
     def _performer(self, name: str, version: int | None) -> Performer:
         newest = self._newest.get(name) if version is None else None
@@ -462,6 +505,12 @@ class _Notices:
         return self._kept.get(key)
 
 
+def names_of(wanted: Filter) -> tuple[str, ...]:
+    """What a definition's name means in a filter: the tenant's own, or the one that is there for all."""
+    assert wanted.definition is not None
+    return (wanted.definition, owned_name(wanted.tenant or "", wanted.definition))
+
+
 def _fits(record: Record, wanted: Filter) -> bool:
     state = record.state
     started = record.payloads.started
@@ -469,7 +518,7 @@ def _fits(record: Record, wanted: Filter) -> bool:
     return (
         wanted.tenant in (None, state.tenant)
         and wanted.status in (None, state.status)
-        and wanted.definition in (None, started.definition)
+        and (wanted.definition is None or started.definition in names_of(wanted))
         and wanted.correlation_id in (None, state.correlation_id)
         and wanted.target_id in (None, target)
         and (wanted.since_ms is None or record.history[0].at >= wanted.since_ms)

@@ -15,17 +15,18 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec import Raw
 
-from tenuto.errors import DefinitionError, EngineClosed, NotFound, Problem, ResultTimeout
+from tenuto.errors import DefinitionConflict, DefinitionError, EngineClosed, NotFound, Problem, ResultTimeout
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.decide import Decision, decide
 from tenuto.kernel.decide.attempts import holder_of
-from tenuto.kernel.definition import JSON, differences, to_document
+from tenuto.kernel.definition import JSON, canonical, differences, plain_name, to_document
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ExecutionStarted
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
 from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Timer, Until, Vitals
+from tenuto.storage.catalog import DefinitionRow
 from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
 
 from .limits import Limits, Names
@@ -683,6 +684,29 @@ def has_come(state: Execution, until: Until) -> bool:
 def _time_out(waiter: "asyncio.Future[Reading]", execution_id: str) -> None:
     if not waiter.done():
         waiter.set_exception(ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless."))
+
+
+def definition_row(program: Program, now: int) -> DefinitionRow:
+    return DefinitionRow(
+        name=program.name,
+        version=program.version,
+        status="published",
+        hash=program.plan.hash,
+        document=canonical(program.plan.definition),
+        created_at=now,
+        published_at=now,
+    )
+
+
+def check_startable(name: str, version: int, status: str) -> None:
+    if status == "deprecated":
+        raise DefinitionConflict(
+            f"{plain_name(name)!r} in version {version} is deprecated: no more of it is started.",
+            code="definition_deprecated",
+            hint="start a newer version",
+        )
+    if status == "draft":
+        raise NotFound(f"There is no definition {plain_name(name)!r} in version {version}.", hint="publish the draft")
 
 
 def changed_plan(program: Program, known: JSON) -> DefinitionError:

@@ -8,11 +8,14 @@ from msgspec import structs
 
 from tenuto.projection import AuditRow
 
+from .catalog import Catalog, SqlCatalog
 from .migrations import migrations
 from .registry import NOTE, SqlRegistry, Statement
 from .sqlite import all_or_none
 
-SERVICE = 2
+
+def memory_catalog() -> Catalog:
+    return SqlCatalog(_Memory())
 
 
 class MemoryRegistry(SqlRegistry):
@@ -28,8 +31,8 @@ class MemoryRegistry(SqlRegistry):
 class _Memory:
     def __init__(self) -> None:
         self._connection = apsw.Connection(":memory:")
-        (schema,) = [migration.sql for migration in migrations("sqlite") if migration.number == SERVICE]
-        self._connection.execute(schema)
+        for migration in migrations("sqlite"):
+            self._connection.execute(migration.sql)
 
     def execute(self, query: str, values: Sequence[Any]) -> list[Any]:
         return list(self._connection.execute(query.replace("$", "?"), tuple(values)))

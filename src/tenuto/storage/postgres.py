@@ -18,6 +18,7 @@ from tenuto.errors import StorageError
 from tenuto.projection import AuditRow, ReviewRow, Standing, execution_of
 
 from . import queries
+from .catalog import Catalog, SqlCatalog
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
@@ -206,6 +207,10 @@ class PostgresStore:
     @property
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=True)
+
+    @property
+    def catalog(self) -> Catalog:
+        return SqlCatalog(self)
 
     def seen_by(self, tenant: str | None) -> "PostgresStore":
         if tenant is None or not self._has_wall:

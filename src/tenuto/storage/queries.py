@@ -1,5 +1,6 @@
 """Reading rows, written once for both dialects: filters become conditions with numbered parameters."""
 
+from tenuto.kernel.definition import owned_name
 from tenuto.projection import ReviewRow
 
 from .store import DefinitionRow, ExecutionRow, Notice, SessionRow, Wanted
@@ -88,7 +89,11 @@ def _conditions(wanted: Wanted, filters: dict[str, str], mark: str) -> tuple[lis
     values: list[object] = []
     for name, condition in filters.items():
         value = getattr(wanted, name)
-        if value is not None:
-            values.append(value)
-            conditions.append(condition.format(f"{mark}{len(values)}"))
+        if value is None:
+            continue
+        if name == "definition" and wanted.tenant is not None:  # the tenant's own, or the one that is there for all
+            values.append(owned_name(wanted.tenant, value))
+            condition = f"definition IN ({mark}{len(values)}, {{}})"
+        values.append(value)
+        conditions.append(condition.format(f"{mark}{len(values)}"))
     return conditions, values

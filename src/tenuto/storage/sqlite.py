@@ -20,6 +20,7 @@ from tenuto.errors import StorageError
 from tenuto.projection import ReviewRow, Standing, execution_of
 
 from . import queries
+from .catalog import Catalog, SqlCatalog
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
 from .registry import Registry, SqlRegistry, Statement
@@ -110,6 +111,10 @@ class SqliteStore:
     @property
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=False)
+
+    @property
+    def catalog(self) -> Catalog:
+        return SqlCatalog(self)
 
     def seen_by(self, tenant: str | None) -> "SqliteStore":
         return self

@@ -30,6 +30,8 @@ from msgspec import Struct
 
 from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
 
+from .catalog import Catalog
+from .catalog import DefinitionRow as DefinitionRow
 from .outbox import OutboxStore
 from .permits import LimitStore
 from .registry import Registry
@@ -150,16 +152,6 @@ class Mail(Struct, frozen=True, kw_only=True):
     received_at: int
 
 
-class DefinitionRow(Struct, frozen=True, kw_only=True):
-    name: str
-    version: int
-    status: str
-    hash: str
-    document: bytes
-    created_at: int
-    published_at: int | None
-
-
 class Notice(Struct, frozen=True, kw_only=True):
     """A notification, under its step's key. `receipt` is None until the other side has taken it."""
 
@@ -245,6 +237,10 @@ class Store(Protocol):
     @property
     def outbox(self) -> OutboxStore:
         """What relays ask for."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Definitions, drafts and all."""
 
     def seen_by(self, tenant: str | None) -> Self:
         """The same store for reading on behalf of a tenant: the database itself shows no other tenant's rows.

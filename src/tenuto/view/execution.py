@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.kernel import events as e
+from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import last_completed
 from tenuto.kernel.state import Execution
 
@@ -30,7 +31,7 @@ def execution_document(
     target = started.target or (None, None)
     return {
         "execution_id": state.id,
-        "definition_id": started.definition,
+        "definition_id": plain_name(started.definition),
         "definition_version": started.version,
         "status": state.status,
         "phase": phase(state),

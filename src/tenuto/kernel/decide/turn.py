@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.kernel.address import Phase, fan_of, parent_of
-from tenuto.kernel.definition import JSON
+from tenuto.kernel.definition import JSON, plain_name
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
 from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_at
 from tenuto.kernel.expression import Expression, Template
@@ -114,7 +114,7 @@ def evaluation_scope(state: Execution, reader: Expression | Template) -> dict[st
             "execution_id": state.id,
             "tenant": state.tenant,
             "correlation_id": state.correlation_id,
-            "saga": state.plan.definition.name,
+            "saga": plain_name(state.plan.definition.name),
             "version": state.plan.definition.version,
             "run": state.run,
         }

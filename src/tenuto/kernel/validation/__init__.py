@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tenuto.errors import Problem
 from tenuto.kernel.address import is_identifier
-from tenuto.kernel.definition import Definition, Escalation, Policies, Scope
+from tenuto.kernel.definition import Definition, Escalation, Policies, Scope, plain_name
 
 from .graph import check_children, check_edges
 from .ranges import ESCALATION_RANGES, MOST, POLICY_RANGES, SCOPE_RANGES, check_ranges
@@ -39,7 +39,7 @@ def problems(definition: Definition) -> list[Problem]:
 
 
 def _of_definition(definition: Definition, tree: Tree) -> Iterator[Problem]:
-    if not is_identifier(definition.name):
+    if not is_identifier(plain_name(definition.name)):
         yield Problem("/name", "bad_name", f"{definition.name!r} is not a name: {NAMES}")
     if not 1 <= definition.version <= MOST:
         yield Problem("/version", "out_of_range", f"a version is a whole number from 1, not {definition.version}")

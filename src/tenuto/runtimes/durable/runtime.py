@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from tenuto.errors import (
+    DefinitionError,
     NotFound,
     ResultTimeout,
     StorageError,
@@ -36,6 +37,7 @@ from tenuto.program import Handler, Program
 from tenuto.projection import AUDITED, ReviewRow, TaskEnded, TaskRow, audit, reviews, standing, tasks
 from tenuto.runtime import (
     BacklogRow,
+    DefinitionStatus,
     Environment,
     Filter,
     Notices,
@@ -54,8 +56,20 @@ from tenuto.runtimes.limits import limit_row
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.slots import RESUME
-from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS, Record, Then, Ticket, Worker, changed_plan, has_come
+from tenuto.runtimes.worker import (
+    ASYNC_SLOTS,
+    THREADS,
+    Record,
+    Then,
+    Ticket,
+    Worker,
+    changed_plan,
+    check_startable,
+    definition_row,
+    has_come,
+)
 from tenuto.storage.callers import Caller, caller_of, check_database
+from tenuto.storage.catalog import Catalog
 from tenuto.storage.inbox import note_once
 from tenuto.storage.joining import find_existing, save_definition, start_within
 from tenuto.storage.outbox import OutboxStore
@@ -98,10 +112,11 @@ from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
 from .permits import Permits
 from .session import LEASE_MS, Session
-from .starting import definition_row, new_execution, refusal_of, replayed
+from .starting import new_execution, refusal_of, replayed
 from .watched import Watched
 
 POLL_MS = 200
+CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
 REAP_SECONDS = 1.0  # between looks for sessions that are over
@@ -177,6 +192,9 @@ class DurableRuntime(Worker):
         self._announced = announced
         self._relay = None if publish is None else Relay(store.outbox, publish, self._now, self._live_session)
         self._stored: dict[tuple[str, int], str] = {}
+        self._in_catalog: dict[tuple[str, int], str] = {}
+        self._read_catalog_at = 0
+        self._unreadable: set[tuple[str, int]] = set()
         self._session: Session
         self._committer: Committer
         self._hints: Hints = frozenset()
@@ -470,7 +488,12 @@ class DurableRuntime(Worker):
         at = (program.name, program.version)
         if self._stored.get(at) == program.plan.hash:
             return
-        stored = await self._store.save_definition(definition_row(program, self._now()))
+        row = definition_row(program, self._now())
+        stored = await self._store.save_definition(row)
+        if stored.status == "draft":  # what a process provides is published: drafts give way to it
+            await self.catalog.replace(row)
+            await self.catalog.move(*at, "draft", "published", row.created_at)
+            stored = await self._store.save_definition(row)
         self._check_stored(program, stored.hash, stored.document)
         self._stored[at] = stored.hash
 
@@ -480,15 +503,48 @@ class DurableRuntime(Worker):
             raise changed_plan(program, msgspec.json.decode(document))
 
     async def program(self, name: str, version: int | None) -> Program:
-        with suppress(NotFound):
-            return self._performer(name, version).program
-        return (await self._stored_performer(name, version)).program
+        if version is None:
+            version = max((known for other, known in self._performers if other == name), default=None)
+            if version is None or self._in_catalog.get((name, version), "published") != "published":
+                return (await self._stored_performer(name, None)).program
+        performer = await self._stored_performer(name, version)
+        check_startable(name, version, self._in_catalog.get((name, version), "published"))
+        return performer.program
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._store.catalog
+
+    async def keep_definitions(self) -> None:
+        for performer in list(self._performers.values()):
+            await self._ensure_stored(performer.program)
+
+    def knows(self, name: str) -> bool:
+        return any(other == name for other, _ in self._performers)
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        self._in_catalog[name, version] = status
+
+    async def _read_catalog(self) -> None:
+        """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
+        if self._now() < self._read_catalog_at:
+            return
+        self._read_catalog_at = self._now() + CATALOG_MS
+        self._in_catalog = await self.catalog.statuses()
+        for at, status in self._in_catalog.items():
+            if status != "draft" and at not in self._performers and at not in self._unreadable:
+                try:
+                    await self._stored_performer(*at)
+                except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
+                    self._unreadable.add(at)
 
     async def _stored_performer(self, name: str, version: int | None) -> Performer:
         """What is stored, though this process has no code for it: enough to start, read and decide."""
         if version is not None and (known := self._performers.get((name, version))) is not None:
             return known
         row = await self._store.definition(name, version)
+        if row is not None and row.status == "draft":
+            row = None
         if row is None:
             which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
@@ -498,11 +554,12 @@ class DurableRuntime(Worker):
             performer = Performer(program, self._handlers)
             self._performers[row.name, row.version] = performer
             self._stored[row.name, row.version] = row.hash
+            self._in_catalog[row.name, row.version] = row.status
+            self._runnable.clear()
         return performer
 
     async def definitions(self) -> list[Published]:
-        for performer in list(self._performers.values()):
-            await self._ensure_stored(performer.program)
+        await self.keep_definitions()
         rows = await self._store.definitions()
         return [_published(row) for row in rows]
 
@@ -700,6 +757,7 @@ class DurableRuntime(Worker):
                     reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
                     if await self._store.reap():
                         self._store.ring(WORK)
+                await self._read_catalog()
                 await self._look(hints)
 
     async def _look(self, hints: Hints) -> None:

@@ -2,12 +2,10 @@
 
 from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, StorageError, TenutoError
 from tenuto.kernel import facts as f
-from tenuto.kernel.definition import canonical
-from tenuto.program import Program
 from tenuto.projection import PRIORITIES
 from tenuto.runtime import Submission, Submitted
 from tenuto.runtimes.in_flight import tenant_is_full
-from tenuto.storage.store import DefinitionRow, NewExecution
+from tenuto.storage.store import NewExecution
 
 from .committer import Fate
 
@@ -28,18 +26,6 @@ def new_execution(submission: Submission, fact: f.Start, owner: str | None) -> N
         reject_conflict=submission.on_conflict == "reject",
         created_at=fact.at,
         owner=owner,
-    )
-
-
-def definition_row(program: Program, now: int) -> DefinitionRow:
-    return DefinitionRow(
-        name=program.name,
-        version=program.version,
-        status="published",
-        hash=program.plan.hash,
-        document=canonical(program.plan.definition),
-        created_at=now,
-        published_at=now,
     )
 
 

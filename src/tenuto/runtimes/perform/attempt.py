@@ -13,7 +13,7 @@ from tenuto.errors import NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
 from tenuto.kernel.decide.attempts import holder_of
-from tenuto.kernel.definition import JSON, RetryPolicy, Step
+from tenuto.kernel.definition import JSON, RetryPolicy, Step, plain_name
 from tenuto.kernel.events import Entry, ExecutionStarted, Expanded, Failure
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.expression import Template, compile_template
@@ -333,7 +333,7 @@ class Attempt:
         return SagaContext(
             _Services(self),
             execution_id=state.id,
-            saga=state.plan.definition.name,
+            saga=plain_name(state.plan.definition.name),
             step_id=role.node.id,
             path=ref.path,
             correlation_id=state.correlation_id,
@@ -385,7 +385,7 @@ class Attempt:
             "execution_id": state.id,
             "tenant": state.tenant,
             "correlation_id": state.correlation_id,
-            "saga": definition.name,
+            "saga": plain_name(definition.name),
             "version": definition.version,
             "run": state.run,
             "step_id": self.role.node.id,

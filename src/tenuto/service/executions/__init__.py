@@ -2,11 +2,12 @@
 
 from fastapi import APIRouter
 
+from .definitions import face as definitions
 from .executions import face as executions
 
 
 def router() -> APIRouter:
     found = APIRouter()
-    for face in (executions,):
+    for face in (definitions, executions):
         found.include_router(face)
     return found

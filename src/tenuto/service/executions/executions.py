@@ -14,13 +14,10 @@ from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.openapi import documented
+from tenuto.service.http.replay import REPLAYED, IdempotencyKey, unquoted
 
 face = Face(tags=["executions"])
 
-Key = Annotated[
-    str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key is the same execution"),
-]
 Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=1, max_length=255)]
 
 
@@ -33,7 +30,7 @@ Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=
     responses=documented({201: "ExecutionDocument", 200: "ExecutionDocument"}, 409, 422, 429),
 )
 async def start_execution(
-    body: StartBody, caller: Called, request: Request, key: Key = None, correlation: Correlation = None
+    body: StartBody, caller: Called, request: Request, key: IdempotencyKey = None, correlation: Correlation = None
 ) -> Response:
     """Answers 201 when it is durable. With an `Idempotency-Key` that was seen, 200 and the execution it started."""
     options: StartOptions = {
@@ -50,18 +47,13 @@ async def start_execution(
     headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}
     if handle.created:
         return answer(document, 201, headers)
-    return answer(document, 200, {**headers, "Idempotency-Replayed": "true"})
+    return answer(document, 200, {**headers, **REPLAYED})
 
 
 def _traced(request: Request) -> dict[str, str]:
     """The trace that a request belongs to goes on in what its execution calls."""
     found = {name: request.headers.get(name) for name in ("traceparent", "tracestate")}
     return {name: value for name, value in found.items() if value is not None and len(value) <= 512}
-
-
-def unquoted(key: str | None) -> str | None:
-    """The header may be a structured field: a text in quotes."""
-    return key[1:-1] if key is not None and len(key) > 2 and key[0] == key[-1] == '"' else key
 
 
 @face.operation(

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import tenuto
+from tenuto.catalog import DefinitionSummary, Validation
 from tenuto.view import (
     AttemptRow,
     DeadLetterRow,
@@ -16,7 +17,7 @@ from tenuto.view import (
 )
 
 _REF = "#/components/schemas/{name}"
-_SHAPES = (ExecutionDocument, ExecutionSummary, AttemptRow, ReviewRow, DeadLetterRow)
+_SHAPES = (DefinitionSummary, Validation, ExecutionDocument, ExecutionSummary, AttemptRow, ReviewRow, DeadLetterRow)
 
 _EXAMPLES: dict[int, dict[str, Any]] = {
     400: {"code": "malformed", "detail": "The body is not JSON."},
@@ -108,7 +109,7 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     )
     _, shapes = msgspec.json.schema_components(_SHAPES, ref_template=_REF)
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update({**shapes, "Problem": PROBLEM_SCHEMA})
+    components.setdefault("schemas", {}).update({**shapes, "Problem": PROBLEM_SCHEMA, "Schema": {"type": "object"}})
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "an API key `tnt_…`, or a JWT of a known issuer"}
     }

@@ -1,0 +1,250 @@
+"""Definitions and their lives: drafts are changed, published once and for all, deprecated when they have had their day.
+
+A definition belongs to the tenant that drafted it. Those that code registers, and those of the tenant `default`, are
+the deployment's own: every tenant may start them, and none may change them.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import msgspec
+
+from .authoring.document import Source, read_document
+from .authoring.programs import compile_document
+from .errors import DefinitionConflict, DefinitionError, NotFound
+from .handle import Link
+from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
+from .kernel.plan import Plan
+from .program import Handler
+from .projection import AuditRow
+from .runtime import DefinitionStatus, Page
+from .storage.catalog import DefinitionsWanted
+from .storage.store import DefinitionRow
+from .view import rfc3339, time_text
+
+DEFAULT_TENANT = "default"
+
+
+class DefinitionSummary(TypedDict):
+    """A definition in a list."""
+
+    definition_id: str
+    name: str
+    version: int
+    status: DefinitionStatus
+    hash: str
+    created_at: str
+    published_at: str | None
+
+
+class Validation(TypedDict):
+    """What publishing would say. `missing_handlers` are those that this process does not have; a worker may."""
+
+    valid: bool
+    errors: list[dict[str, str]]
+    missing_handlers: list[str]
+
+
+class Definitions:
+    """The definitions that a tenant has or may use."""
+
+    def __init__(self, link: Link, handlers: Mapping[str, Handler]) -> None:
+        self._link = link
+        self._handlers = handlers
+        self._catalog = link.runtime.catalog
+
+    # Looking
+
+    async def list(
+        self,
+        *,
+        name: str | None = None,
+        status: DefinitionStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[DefinitionSummary]:
+        self._link.scope.require("definitions:read")
+        await self._link.runtime.keep_definitions()
+        wanted = DefinitionsWanted(
+            owner=self._link.scope.tenant, names=() if name is None else self._names(name), status=status
+        )
+        after = None if cursor is None else _after(cursor)
+        rows = await self._catalog.page(wanted, after, limit + 1)
+        last = rows[limit - 1] if len(rows) > limit else None
+        return Page([_summary(row) for row in rows[:limit]], None if last is None else f"{last.version} {last.name}")
+
+    async def get(self, name: str, version: int) -> dict[str, Any]:
+        """The document, with its status and when it came to be so."""
+        self._link.scope.require("definitions:read")
+        await self._link.runtime.keep_definitions()
+        return shown(await self._find(name, version))
+
+    async def validate(self, name: str, version: int) -> Validation:
+        self._link.scope.require("definitions:read")
+        row = await self._find(name, version)
+        try:
+            program = compile_document(_definition(row), self._handlers)
+        except DefinitionError as error:
+            told = [{"pointer": p.path, "code": p.code, "message": p.message} for p in error.problems]
+            return {"valid": False, "errors": told, "missing_handlers": []}
+        return {"valid": True, "errors": [], "missing_handlers": list(program.missing_handlers())}
+
+    # Changing
+
+    async def draft(self, document: Source) -> tuple[dict[str, Any], bool]:
+        """Keeps a draft. The same document twice is one; also says whether this made it."""
+        self._link.scope.require("definitions:write")
+        row = await self._read(document)
+        if await self._catalog.add(row):
+            await self._note(row, "definition.drafted")
+            return shown(row), True
+        stored = await self._catalog.find(row.name, row.version)
+        if stored is None or stored.hash != row.hash:
+            raise DefinitionConflict(
+                f"There is a definition {plain_name(row.name)!r} in version {row.version} already.",
+                code="definition_exists",
+                hint="change the draft with PUT, or give this one another version",
+            )
+        return shown(stored), False
+
+    async def replace(self, name: str, version: int, document: Source) -> dict[str, Any]:
+        self._link.scope.require("definitions:write")
+        row = await self._read(document)
+        if (plain_name(row.name), row.version) != (name, version):
+            raise DefinitionError.at("/name", "other_name", "the name and version are those of the address")
+        stored = await self._own(name, version)
+        if not await self._catalog.replace(row):
+            raise _not_a_draft(stored)
+        await self._note(row, "definition.changed")
+        return await self.get(name, version)
+
+    async def apply(self, document: Source) -> None:
+        """Publishes at once. What is published under this name and version must be the same."""
+        link = self._link
+        link.scope.require("definitions:write")
+        row = await self._read(document)
+        await link.runtime.publish(compile_document(_definition(row), self._handlers))
+        link.runtime.note_definition(row.name, row.version, "published")
+        await self._note(row, "definition.published")
+
+    async def publish(self, name: str, version: int) -> dict[str, Any]:
+        """From now on it can be started, and never changes. To publish what is published changes nothing."""
+        link = self._link
+        link.scope.require("definitions:write")
+        stored = await self._own(name, version)
+        if stored.status == "deprecated":
+            raise DefinitionConflict(f"{name!r} in version {version} is deprecated.", code="definition_deprecated")
+        if stored.status == "draft":
+            program = compile_document(_definition(stored), self._handlers)
+            if await self._catalog.move(stored.name, version, "draft", "published", link.now):
+                await self._note(stored, "definition.published")
+            link.runtime.provide(program)
+            link.runtime.note_definition(stored.name, version, "published")
+        return await self.get(name, version)
+
+    async def deprecate(self, name: str, version: int) -> dict[str, Any]:
+        """No more of it is started; what runs goes on."""
+        link = self._link
+        link.scope.require("definitions:write")
+        stored = await self._own(name, version)
+        if stored.status == "draft":
+            raise DefinitionConflict(f"{name!r} in version {version} is a draft.", code="definition_draft")
+        if await self._catalog.move(stored.name, version, "published", "deprecated", link.now):
+            await self._note(stored, "definition.deprecated")
+        link.runtime.note_definition(stored.name, version, "deprecated")
+        return await self.get(name, version)
+
+    # Names
+
+    @property
+    def _owner(self) -> str | None:
+        tenant = self._link.scope.tenant
+        return None if tenant in (None, DEFAULT_TENANT) else tenant
+
+    def _names(self, name: str) -> tuple[str, ...]:
+        return (name,) if self._owner is None else (owned_name(self._owner, name), name)
+
+    async def _find(self, name: str, version: int) -> DefinitionRow:
+        for each in self._names(name):
+            row = await self._catalog.find(each, version)
+            if row is not None and (row.status != "draft" or each == self._names(name)[0]):
+                return row
+        raise NotFound(f"There is no definition {name!r} in version {version}.")
+
+    async def _own(self, name: str, version: int) -> DefinitionRow:
+        row = await self._find(name, version)
+        if row.name != self._names(name)[0]:
+            raise DefinitionConflict(
+                f"{name!r} is the deployment's own.", code="definition_shared", hint="draft one under another name"
+            )
+        return row
+
+    async def _read(self, document: Source) -> DefinitionRow:
+        definition = read_document(document)
+        await self._link.runtime.keep_definitions()
+        if self._owner is not None:
+            if await self._catalog.page(DefinitionsWanted(names=(definition.name,)), None, 1):
+                raise DefinitionConflict(
+                    f"{definition.name!r} is the deployment's own.",
+                    code="definition_shared",
+                    hint="draft one under another name",
+                )
+            definition = msgspec.structs.replace(definition, name=owned_name(self._owner, definition.name))
+        return DefinitionRow(
+            name=definition.name,
+            version=definition.version,
+            status="draft",
+            hash=Plan(definition).hash,
+            document=canonical(definition),
+            created_at=self._link.now,
+            published_at=None,
+        )
+
+    async def _note(self, row: DefinitionRow, action: str) -> None:
+        scope = self._link.scope
+        await self._link.runtime.registry.note(
+            AuditRow(
+                tenant=scope.tenant or DEFAULT_TENANT,
+                at=self._link.now,
+                actor=scope.actor or "system",
+                action=action,
+                object_type="definition",
+                object_id=f"{plain_name(row.name)}/{row.version}",
+            )
+        )
+
+
+def _definition(row: DefinitionRow) -> Definition:
+    return from_document(msgspec.json.decode(row.document))
+
+
+def _summary(row: DefinitionRow) -> DefinitionSummary:
+    status: Any = row.status
+    return {
+        "definition_id": plain_name(row.name),
+        "name": plain_name(row.name),
+        "version": row.version,
+        "status": status,
+        "hash": row.hash,
+        "created_at": rfc3339(row.created_at),
+        "published_at": time_text(row.published_at),
+    }
+
+
+def shown(row: DefinitionRow) -> dict[str, Any]:
+    return {**msgspec.json.decode(row.document), **_summary(row)}
+
+
+def _not_a_draft(row: DefinitionRow) -> DefinitionConflict:
+    return DefinitionConflict(
+        f"{plain_name(row.name)!r} in version {row.version} is {row.status}, and does not change.",
+        code="definition_immutable",
+        hint="give it a new version",
+    )
+
+
+def _after(cursor: str) -> tuple[str, int]:
+    version, _, name = cursor.partition(" ")
+    if not version.isdecimal() or not name:
+        raise DefinitionError.at("query:cursor", "bad_cursor", "it is not a cursor of this list")
+    return name, int(version)

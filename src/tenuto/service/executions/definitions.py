@@ -1,0 +1,133 @@
+"""Definitions: drafted, checked, published once and for all, deprecated."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Body, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto.authoring.schema import definition_schema
+from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.openapi import documented
+from tenuto.service.http.replay import IdempotencyKey, once
+
+face = Face(tags=["definitions"])
+
+EXAMPLE = {
+    "name": "invoice-approval",
+    "version": 1,
+    "steps": [
+        {"step_id": "approve", "type": "human_approval", "timeout_ms": 3_600_000, "on_success": "tell"},
+        {"step_id": "tell", "type": "notify", "handler": "log", "idempotency_strategy": "SAFE_TO_RETRY"},
+    ],
+}
+
+Name = Annotated[str, Path(max_length=128)]
+Version = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Document = Annotated[dict[str, Any], Body(openapi_examples={"approval": {"value": EXAMPLE}})]
+
+
+@face.operation(
+    "POST",
+    "/v1/definitions",
+    "definitions:write",
+    status_code=201,
+    summary="Keep a draft",
+    responses=documented({201: "DefinitionSummary", 200: "DefinitionSummary"}, 409, 422),
+)
+async def draft_definition(
+    document: Document, request: Request, caller: Called, key: IdempotencyKey = None
+) -> Response:
+    """Answers 201, or 200 if this very draft is there already. What is not valid is refused, and nothing is kept."""
+
+    async def work() -> Response:
+        made, new = await caller.engine.catalog.draft(document)
+        where = {"Location": f"/v1/definitions/{made['name']}/{made['version']}"}
+        return answer(made, 201 if new else 200, where)
+
+    return await once(caller, "POST /v1/definitions", key, await request.body(), work)
+
+
+@face.operation(
+    "GET",
+    "/v1/definitions",
+    "definitions:read",
+    summary="List definitions",
+    responses=documented({200: "[DefinitionSummary]"}, 422),
+)
+async def list_definitions(
+    caller: Called,
+    name: Annotated[str | None, Query(max_length=128)] = None,
+    status: Literal["draft", "published", "deprecated"] | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    found = await caller.engine.catalog.list(name=name, status=status, cursor=opened(cursor), limit=limit)
+    return page(found.items, found.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/definitions/{name}/{version}",
+    "definitions:read",
+    summary="A definition with its status",
+    responses=documented({200: "DefinitionSummary"}, 404),
+)
+async def get_definition(name: Name, version: Version, caller: Called) -> Response:
+    return answer(await caller.engine.catalog.get(name, version))
+
+
+@face.operation(
+    "PUT",
+    "/v1/definitions/{name}/{version}",
+    "definitions:write",
+    summary="Change a draft",
+    responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
+)
+async def replace_definition(name: Name, version: Version, document: Document, caller: Called) -> Response:
+    return answer(await caller.engine.catalog.replace(name, version, document))
+
+
+@face.operation(
+    "POST",
+    "/v1/definitions/{name}/{version}:publish",
+    "definitions:write",
+    summary="Publish: from now on it can be started, and never changes",
+    responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
+)
+async def publish_definition(name: Name, version: Version, caller: Called) -> Response:
+    return answer(await caller.engine.catalog.publish(name, version))
+
+
+@face.operation(
+    "POST",
+    "/v1/definitions/{name}/{version}:deprecate",
+    "definitions:write",
+    summary="Deprecate: no more of it is started, what runs goes on",
+    responses=documented({200: "DefinitionSummary"}, 404, 409),
+)
+async def deprecate_definition(name: Name, version: Version, caller: Called) -> Response:
+    return answer(await caller.engine.catalog.deprecate(name, version))
+
+
+@face.operation(
+    "POST",
+    "/v1/definitions/{name}/{version}:validate",
+    "definitions:read",
+    summary="What publishing it would say",
+    responses=documented({200: "Validation"}, 404),
+)
+async def validate_definition(name: Name, version: Version, caller: Called) -> Response:
+    return answer(await caller.engine.catalog.validate(name, version))
+
+
+@face.operation(
+    "GET",
+    "/v1/schemas/definition.json",
+    "definitions:read",
+    summary="The JSON Schema of definitions, for editors",
+    responses=documented({200: "Schema"}),
+)
+async def get_definition_schema(caller: Called) -> Response:
+    return answer(definition_schema())

@@ -1,0 +1,58 @@
+"""Requests that may be sent twice: the second gets the answer of the first."""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import Header
+from starlette.responses import Response
+
+from tenuto.errors import IdempotencyConflict, RequestInFlight
+from tenuto.storage.registry import Answer
+
+from .caller import Caller
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key twice is one request"),
+]
+REPLAYED = {"Idempotency-Replayed": "true"}
+
+
+def unquoted(key: str | None) -> str | None:
+    """The header may be a structured field: a text in quotes."""
+    return key[1:-1] if key is not None and len(key) > 2 and key[0] == key[-1] == '"' else key
+
+
+async def once(
+    caller: Caller, endpoint: str, key: str | None, request: bytes, work: Callable[[], Awaitable[Response]]
+) -> Response:
+    """Does it, and remembers the answer if it was a success. A refused or failed request uses nothing up."""
+    key = unquoted(key)
+    if key is None:
+        return await work()
+    registry, tenant = caller.service.registry, caller.principal.tenant
+    digest = hashlib.sha256(endpoint.encode() + b"\n" + request).hexdigest()
+    claim = Answer(request_hash=digest, created_at=caller.engine.now_ms)
+    known = await registry.begin_answer(tenant, endpoint, key, claim)
+    if known is not None:
+        return _again(known, digest)
+    try:
+        done = await work()
+    except BaseException:
+        await registry.drop_answer(tenant, endpoint, key)
+        raise
+    if done.status_code < 300:
+        await registry.give_answer(tenant, endpoint, key, done.status_code, bytes(done.body))
+    else:
+        await registry.drop_answer(tenant, endpoint, key)
+    return done
+
+
+def _again(known: Answer, digest: str) -> Response:
+    if known.request_hash != digest:
+        raise IdempotencyConflict
+    if known.status is None:
+        raise RequestInFlight
+    status = 200 if known.status == 201 else known.status
+    return Response(known.body, status, REPLAYED, "application/json")

@@ -1,0 +1,115 @@
+"""Definitions as they are kept: drafts that may change, what is published and never does, what is deprecated."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct, structs
+
+from .registry import Statements
+
+
+class DefinitionRow(Struct, frozen=True, kw_only=True):
+    name: str
+    version: int
+    status: str
+    hash: str
+    document: bytes
+    created_at: int
+    published_at: int | None
+
+
+_COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
+# A tenant sees its own definitions, and those that belong to nobody.
+_SEEN = "(name NOT LIKE '%/%' OR substr(name, 1, length(CAST(${} AS text))) = CAST(${} AS text))"
+
+
+class DefinitionsWanted(Struct, frozen=True, kw_only=True):
+    """A filter. `owner` is the tenant whose definitions are seen beside the shared ones; None sees all."""
+
+    owner: str | None = None
+    names: tuple[str, ...] = ()
+    status: str | None = None
+
+
+class Catalog(Protocol):
+    async def find(self, name: str, version: int | None) -> DefinitionRow | None:
+        """One version, whatever its status; or the newest that is published."""
+
+    async def page(
+        self, wanted: DefinitionsWanted, after: tuple[str, int] | None, limit: int
+    ) -> list[DefinitionRow]: ...
+
+    async def add(self, row: DefinitionRow) -> bool:
+        """False if the name and version are taken."""
+
+    async def replace(self, row: DefinitionRow) -> bool:
+        """Of drafts only: False if it is none."""
+
+    async def move(self, name: str, version: int, before: str, after: str, at: int) -> bool:
+        """From one status to another; False if it was not in the first."""
+
+    async def statuses(self) -> dict[tuple[str, int], str]: ...
+
+
+class SqlCatalog:
+    """Implements `Catalog` on a store's database."""
+
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+
+    async def find(self, name: str, version: int | None) -> DefinitionRow | None:
+        where, values = "version = $2", [name, version]
+        if version is None:
+            where, values = "status = 'published'", [name]
+        query = f"SELECT {_COLUMNS} FROM definitions WHERE name = $1 AND {where} ORDER BY version DESC LIMIT 1"
+        rows = await self._sql.fetch(query, values)
+        return _row(rows[0]) if rows else None
+
+    async def page(self, wanted: DefinitionsWanted, after: tuple[str, int] | None, limit: int) -> list[DefinitionRow]:
+        conditions, values = ["true"], list[object]()
+        if wanted.owner is not None:
+            values.append(f"{wanted.owner}/")
+            conditions.append(_SEEN.format(1, 1))
+        if wanted.names:
+            first = len(values) + 1
+            values.extend(wanted.names)
+            conditions.append(f"name IN ({', '.join(f'${n}' for n in range(first, len(values) + 1))})")
+        if wanted.status is not None:
+            values.append(wanted.status)
+            conditions.append(f"status = ${len(values)}")
+        if after is not None:
+            values.extend(after)
+            name, version = len(values) - 1, len(values)
+            conditions.append(f"(name > ${name} OR (name = ${name} AND version > ${version}))")
+        values.append(limit)
+        where = " AND ".join(conditions)
+        query = f"SELECT {_COLUMNS} FROM definitions WHERE {where} ORDER BY name, version LIMIT ${len(values)}"
+        return [_row(row) for row in await self._sql.fetch(query, values)]
+
+    async def add(self, row: DefinitionRow) -> bool:
+        values = structs.astuple(row)
+        marks = ", ".join(f"${number + 1}" for number in range(len(values)))
+        query = f"INSERT INTO definitions ({_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING RETURNING name"
+        return bool(await self._sql.run(query, values))
+
+    async def replace(self, row: DefinitionRow) -> bool:
+        query = (
+            "UPDATE definitions SET hash = $3, document = $4 "
+            "WHERE name = $1 AND version = $2 AND status = 'draft' RETURNING name"
+        )
+        return bool(await self._sql.run(query, (row.name, row.version, row.hash, row.document)))
+
+    async def move(self, name: str, version: int, before: str, after: str, at: int) -> bool:
+        query = (
+            "UPDATE definitions SET status = $3, published_at = coalesce(published_at, $4) "
+            "WHERE name = $1 AND version = $2 AND status = $5 RETURNING name"
+        )
+        return bool(await self._sql.run(query, (name, version, after, at, before)))
+
+    async def statuses(self) -> dict[tuple[str, int], str]:
+        rows = await self._sql.fetch("SELECT name, version, status FROM definitions", ())
+        return {(name, version): status for name, version, status in rows}
+
+
+def _row(row: Sequence[Any]) -> DefinitionRow:
+    return DefinitionRow(**dict(zip(DefinitionRow.__struct_fields__, row, strict=True)))
