@@ -48,6 +48,7 @@ from .runtimes.durable import DatabaseClock, DurableRuntime
 from .runtimes.memory import MemoryRuntime
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
+from .signals import stopping
 from .storage import Store, make_store
 from .storage.registry import Registry
 from .values import encode
@@ -184,6 +185,15 @@ class Engine:
     async def ready(self) -> Health:
         """Whether it can take work: it holds its lease, commits, and the database answers with the right schema."""
         return await ready(self._runtime)
+
+    async def serve_forever(self) -> None:
+        """Works until SIGTERM or Ctrl-C, and closes in good order: the main part of a worker process.
+
+        A second signal ends the process at once.
+        """
+        with stopping() as stop:
+            await stop.wait()
+        await self.close()
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
 

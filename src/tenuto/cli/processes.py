@@ -1,7 +1,5 @@
 """`tenuto dev | serve | worker`: the processes that a deployment is made of."""
 
-import signal
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +10,6 @@ from .screen import Screen
 if TYPE_CHECKING:
     import asyncio
     import socket
-    from collections.abc import Iterator
 
     from tenuto.engine import Engine
     from tenuto.settings import Settings
@@ -37,6 +34,7 @@ async def dev(
 ) -> None:
     """Run everything in one process: the API and a worker, for this machine alone."""
     from tenuto.handlers.settings import LOOPBACK
+    from tenuto.signals import stopping
 
     given = {"app": app, "host": host or "127.0.0.1", "port": port}
     settings = place(context).settings(**given)
@@ -56,6 +54,7 @@ async def dev(
 async def serve(context: typer.Context, app: App = None, host: Host = None, port: Port = None) -> None:
     """Run the API, without a worker. SIGTERM ends it when the requests under way are answered."""
     from tenuto.service.server import address_of
+    from tenuto.signals import stopping
 
     settings = place(context).settings(app=app, host=host, port=port)
     listener = _listener(settings)
@@ -68,6 +67,8 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
 
 async def worker(context: typer.Context, app: App = None, queue: Queues = None) -> None:
     """Run steps: a worker, without the API. SIGTERM ends it when what runs is done, or after 30 s."""
+    from tenuto.signals import stopping
+
     settings = place(context).settings(app=app, queues=tuple(queue) if queue else None)
     async with make_engine(settings) as engine:
         names = await store_definitions(engine)
@@ -103,29 +104,6 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
 async def store_definitions(engine: "Engine") -> list[str]:
     """Stores what is registered, so that clients without the code can start it; gives what there is."""
     return [f"{each['name']} {each['version']}" async for each in engine.definitions()]
-
-
-@contextmanager
-def stopping() -> "Iterator[asyncio.Event]":
-    """An event that SIGTERM and Ctrl-C set. A second one ends the process at once."""
-    import asyncio
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    numbers = (signal.SIGTERM, signal.SIGINT)
-
-    def told() -> None:
-        stop.set()
-        for number in numbers:
-            loop.remove_signal_handler(number)
-
-    for number in numbers:
-        loop.add_signal_handler(number, told)
-    try:
-        yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
 
 
 def _listener(settings: "Settings", *, any_port: bool = False) -> "socket.socket":

@@ -225,8 +225,8 @@ class Worker(ABC):
     def _under_way(self) -> list[Job]:
         return [job for record in self._records.values() for job in (*record.jobs.values(), *record.zombies.values())]
 
-    async def _stop_work(self, grace_ms: int) -> None:
-        """Starts nothing more, waits for running handlers as long as allowed, then stops them."""
+    async def _stop_work(self, grace_ms: int) -> list[Job]:
+        """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which."""
         self._closing = True
         if self._under_way() and grace_ms:
             await self._wait_for_quiet(grace_ms)
@@ -235,6 +235,7 @@ class Worker(ABC):
             job.stop()
         if any(job.is_task for job in stopped):
             await self._wait_for_quiet(1_000)  # for what they do when they are cancelled
+        return stopped
 
     async def _wait_for_quiet(self, patience_ms: int) -> None:
         if self.running:
@@ -437,12 +438,13 @@ class Worker(ABC):
     def _begin(self, ticket: Ticket) -> None:
         """That it begins is on record. It may have been settled meanwhile: then it gives its slot back."""
         record, ref, role = ticket
-        wanted = record.tickets.get(ref) is ticket
-        if wanted:
+        wanted = record.tickets.get(ref) is ticket and ref in record.state.agenda
+        if wanted and not self._closing:
             del record.tickets[ref]
-        if wanted and ref in record.state.agenda and not self._closing:
             self._run(record, ref, role)
             return
+        if not wanted:
+            record.tickets.pop(ref, None)
         self._lane(role).leave(role.limits)
         self._later(self._pump)
 

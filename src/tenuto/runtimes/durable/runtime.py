@@ -7,7 +7,7 @@ Executions that wait leave memory, and are claimed again, by whoever is first, w
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -261,13 +261,14 @@ class DurableRuntime(Worker):
         if self._closing or self._loop is None:
             return
         try:
-            await self._stop_work(grace_ms)
+            stopped = await self._stop_work(grace_ms)
             for task in (self._polling, self._reopening):
                 if task is not None:
                     task.cancel()
                     await asyncio.wait([task])
+            unknown = {(job.attempt.host, job.attempt.ref) for job in stopped}
             for record in list(self._records.values()):
-                self._return_work(record)
+                self._return_work(record, [ref for host, ref in unknown if host is record])
             for record in list(self._records.values()):
                 self._release(record)
             await self._committer.stop(LAST_WORDS_SECONDS)
@@ -283,12 +284,16 @@ class DurableRuntime(Worker):
         self._store.ring(WORK)
         await self._store.close()
 
-    def _return_work(self, record: Record) -> None:
-        """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted."""
-        refs = tuple(ref for ref in (*record.tickets, *record.parked) if ref in record.state.agenda)
-        local = tuple(ref for ref in refs if isinstance(record.state.agenda[ref], RunAttempt))
-        if local:
-            self.apply(record, f.Returned(at=self._now(), refs=local))
+    def _return_work(self, record: Record, unknown: Collection[Ref]) -> None:
+        """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted.
+
+        `unknown` are the attempts that had to be stopped: what came of them nobody knows.
+        """
+        agenda = record.state.agenda
+        granted = [effect.ref for effect in agenda.values() if isinstance(effect, RunAttempt)]
+        refs = tuple(ref for ref in granted if ref not in unknown and ref not in record.jobs)
+        if refs and record.owned:
+            self.apply(record, f.Returned(at=self._now(), refs=refs))
 
     def _lose_session(self) -> None:
         """This process was taken for dead. Others have its executions: forget them, and begin again."""
