@@ -619,6 +619,11 @@ class Engine:
         return self._scope
 
     @property
+    def telemetry(self) -> "Telemetry | None":
+        """What counts and writes down what this engine does, if it was given one."""
+        return self._telemetry
+
+    @property
     def registry(self) -> Registry:
         """What is kept beside the executions: API keys, the audit, answers to repeated requests."""
         return self._runtime.registry

@@ -18,6 +18,11 @@ FILE = "tenuto.toml"
 DEFAULT_URL = "sqlite:///tenuto.db"
 
 FourEyes = Literal["approvals", "again", "unsafe_retry"]
+WORDS: Mapping[str, tuple[str, ...]] = {
+    "log_format": ("auto", "json", "text"),
+    "log_level": ("DEBUG", "INFO", "WARNING", "ERROR"),
+    "traces": ("none", "otlp"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,12 @@ class Settings:
     jwt_issuers: tuple[Issuer, ...] = _setting("issuers whose JWTs are accepted; JSON list, or [[jwt_issuers]]", ())
     key_days: int = _setting("days until a new API key expires, unless it says otherwise; 0 is never", 90)
     four_eyes: tuple[FourEyes, ...] = _setting("what a second person must say too: approvals, again, unsafe_retry", ())
+
+    log_level: str = _setting("what is logged: DEBUG, INFO, WARNING or ERROR, and what is above it", "INFO")
+    log_format: str = _setting("how: json, text, or auto, which is text on a terminal", "auto")
+    traces: str = _setting("spans: none, or otlp, to where the OTEL_EXPORTER_OTLP_* variables say", "none")
+    traces_sample: float = _setting("the part of traces that is kept, unless the caller has decided", 1.0)
+    metrics_port: int = _setting("where a worker answers /metrics, /healthz and /readyz; 0 is nowhere", 0)
 
     max_body_bytes: int = _setting("size of a request's body at most", 1024 * 1024)
     max_json_depth: int = _setting("how deep a request's JSON may be nested", 32)
@@ -167,7 +178,7 @@ def _from_text(default: object, text: object, name: str) -> object:
             return _issuers(json.loads(text or "[]"))
         case tuple():
             return _words(name, [part.strip() for part in text.split(",") if part.strip()])
-    return text
+    return _word(name, text)
 
 
 def _from_toml(default: object, value: object, name: str) -> object:
@@ -179,7 +190,7 @@ def _from_toml(default: object, value: object, name: str) -> object:
         return float(value)
     if type(value) is not type(default):
         raise ValueError(f"{type(default).__name__} is wanted")
-    return value
+    return _word(name, value)
 
 
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -189,6 +200,13 @@ def _boolean(text: str) -> bool:
     if text.lower() not in _BOOLEANS:
         raise ValueError("true or false is wanted")
     return _BOOLEANS[text.lower()]
+
+
+def _word(name: str, value: object) -> object:
+    known = WORDS.get(name)
+    if known is not None and value not in known:
+        raise ValueError(f"it must be one of {', '.join(known)}")
+    return value
 
 
 def _words(name: str, given: Any) -> tuple[str, ...]:

@@ -36,10 +36,12 @@ async def dev(
     from tenuto.handlers.settings import LOOPBACK
     from tenuto.signals import stopping
 
-    given = {"app": app, "host": host or "127.0.0.1", "port": port}
+    given: dict[str, object] = {"app": app, "host": host or "127.0.0.1", "port": port}
     settings = place(context).settings(**given)
+    own: dict[str, object] = {} if "log_level" in settings.sources else {"log_level": "WARNING"}
     if not settings.egress_allow:
-        settings = place(context).settings(**given, egress_allow=LOOPBACK)
+        own["egress_allow"] = LOOPBACK
+    settings = place(context).settings(**given, **own)
     listener = _listener(settings, any_port="port" not in settings.sources)
     async with make_engine(settings) as engine:
         names = await store_definitions(engine)
@@ -75,7 +77,7 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
         queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
         with stopping() as stop:
             Screen().say(f"worker on {settings.url}, {queues}: {_told(names)}")
-            await stop.wait()
+            await _answer_probes(engine, settings, stop)
             Screen().say("stopping: waits for what runs")
 
 
@@ -83,7 +85,9 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
     """An engine as the settings say, with the user's sagas and handlers."""
     from tenuto.engine import Engine
     from tenuto.handlers.settings import HandlerSettings
+    from tenuto.telemetry import Telemetry, configure_logs
 
+    configure_logs(settings.log_level, settings.log_format)
     engine = Engine(
         settings.url,
         worker=worker,
@@ -93,6 +97,7 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
         slots=settings.slots,
         threads=settings.threads,
         outside=HandlerSettings.from_settings(settings),
+        telemetry=Telemetry.from_settings(settings),
     )
     if settings.app:
         from .loading import load_app
@@ -117,6 +122,19 @@ def _listener(settings: "Settings", *, any_port: bool = False) -> "socket.socket
         if not any_port:
             raise
         return bind(settings.host, 0)
+
+
+async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.Event") -> None:
+    """Until it is told to stop. A worker that nobody asks listens nowhere."""
+    from tenuto.service.probes import create_app
+    from tenuto.service.server import address_of, bind, serve
+
+    if not settings.metrics_port:
+        await stop.wait()
+        return
+    listener = bind(settings.host, settings.metrics_port)
+    Screen().say(f"metrics on {address_of(listener)}/metrics")
+    await serve(create_app(engine), listener, stop, grace_seconds=1)
 
 
 async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socket", stop: "asyncio.Event") -> None:

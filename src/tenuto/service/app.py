@@ -1,29 +1,26 @@
 """The service: an engine, its settings, and the faces. Here, and only here, the parts are put together."""
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Depends, FastAPI
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 import tenuto
 from tenuto.access.principal import Authenticator
 from tenuto.access.tokens import Tokens
 from tenuto.engine import Engine
-from tenuto.errors import TenutoError
 from tenuto.settings import Settings, load
 
-from . import executions
+from . import executions, probes
 from .http.answers import answer
-from .http.caller import Service, service_of, unless_closed
+from .http.caller import Service, unless_closed
 from .http.guard import Guard
 from .http.headers import Headers
 from .http.openapi import add_openapi
 from .http.pages import docs_page
-from .http.problems import add_problems, told
+from .http.problems import add_problems
 from .http.rate import Buckets
 
 STRANGERS_PER_SECOND = 10.0
@@ -46,6 +43,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         under_way=set(),
     )
     add_problems(app)
+    app.include_router(probes.router(engine, dependencies=[Depends(unless_closed)]))
     _add_own_routes(app)
     app.include_router(executions.router())
     add_openapi(app)
@@ -62,19 +60,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _add_own_routes(app: FastAPI) -> None:
     """What is about the service itself. It tells nothing of any tenant."""
     options: dict[str, Any] = {"dependencies": [Depends(unless_closed)], "tags": ["service"]}
-
-    @app.get("/healthz", operation_id="healthz", summary="The process answers", **options)
-    async def healthz() -> Response:
-        return answer({"status": "ok"})
-
-    @app.get("/readyz", operation_id="readyz", summary="The database answers too", **options)
-    async def readyz(request: Request) -> Response:
-        began = time.monotonic()
-        try:
-            await service_of(request).registry.head("")
-        except TenutoError as error:
-            return told(error)
-        return answer({"status": "ready", "database_ms": round((time.monotonic() - began) * 1_000, 1)})
 
     @app.get("/openapi.json", operation_id="openapi", include_in_schema=False, **options)
     async def openapi() -> Response:

@@ -11,7 +11,7 @@ nothing. One `Telemetry` is for one engine.
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -19,6 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from tenuto.errors import StorageError
 from tenuto.runtime import BacklogRow, Observer, Runtime, Vitals
 from tenuto.runtimes.worker import Worker
+from tenuto.settings import Settings
 from tenuto.storage.store import Store
 
 from .collector import Figures
@@ -55,6 +56,15 @@ class Telemetry:
         self._asking = asyncio.Lock()
         self.backlog: Sequence[BacklogRow] | None = None
         self.registry.register(Figures(counting, self._meter, self))
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """As a process is told to: with logs, and with spans if they are wanted."""
+        if settings.traces == "none":
+            return cls()
+        from .traces import Tracing
+
+        return cls(traces=Tracing.otlp(sample=settings.traces_sample))
 
     # For the engine
 

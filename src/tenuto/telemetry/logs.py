@@ -7,7 +7,7 @@ redacted. A step that succeeds is told at DEBUG; everything that people may have
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, idempotency_key, step_id
@@ -157,15 +157,17 @@ _RULES: Final[dict[type, Callable[[Reading, e.Entry], None]]] = {
 # -- Form --------------------------------------------------------------------------------------------------------------
 
 
-def configure(
-    level: str = "INFO", form: Literal["json", "text"] = "json", stream: IO[str] | None = None
-) -> logging.Handler:
+def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = None) -> logging.Handler:
     """Writes the log of this process to `stream` (by default to stderr). Lines of other libraries take the same form.
 
+    `form` is `json`, `text`, or `auto`: text on a terminal.
     What looks secret is masked in all of them, whoever wrote it.
     """
     import structlog
 
+    stream = stream or sys.stderr
+    if form == "auto":
+        form = "text" if stream.isatty() else "json"
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -185,7 +187,7 @@ def configure(
             renderer,
         ],
     )
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]

@@ -1,0 +1,61 @@
+"""`/healthz`, `/readyz` and `/metrics`: about the process, and nothing of any tenant.
+
+A probe gets one word. What is wrong is said in the log, by the name of the check: an answer that everybody may read
+does not tell where a database is.
+"""
+
+import logging
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto.engine import Engine
+from tenuto.errors import NotFound
+from tenuto.health import Health
+from tenuto.telemetry import CONTENT_TYPE_LATEST
+
+from .http.answers import answer
+
+logger = logging.getLogger("tenuto.service")
+
+
+def router(engine: Engine, **options: Any) -> APIRouter:
+    routes = APIRouter(tags=["service"], **options)
+
+    @routes.get("/healthz", operation_id="healthz", summary="The process does its work: restart it if not")
+    async def healthz() -> Response:
+        return _told("ok", engine.alive())
+
+    @routes.get("/readyz", operation_id="readyz", summary="It can take work: its database answers, its lease holds")
+    async def readyz() -> Response:
+        return _told("ready", await engine.ready())
+
+    @routes.get("/metrics", operation_id="metrics", summary="Figures, as Prometheus reads them")
+    async def metrics() -> Response:
+        if engine.telemetry is None:
+            raise NotFound("This engine counts nothing.", hint="make it with Engine(…, telemetry=Telemetry())")
+        return Response(await engine.telemetry.render(), media_type=CONTENT_TYPE_LATEST)
+
+    return routes
+
+
+def create_app(engine: Engine) -> FastAPI:
+    """The three alone, for a worker: it has no API, and is asked how it does all the same."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.include_router(router(engine))
+
+    @app.exception_handler(NotFound)
+    async def not_found(request: Request, error: Exception) -> Response:
+        return answer({"status": "not found"}, 404)
+
+    return app
+
+
+def _told(word: str, health: Health) -> Response:
+    if health.ok:
+        return answer({"status": word})
+    wrong = {check.name: check.detail for check in health.checks if not check.ok}
+    logger.warning("A probe was answered with no.", extra={"action": f"not_{word}", "checks": wrong})
+    return answer({"status": f"not {word}", "checks": sorted(wrong)}, 503)

@@ -1,0 +1,54 @@
+"""`/healthz`, `/readyz` and `/metrics`: what a probe is told, and what it is not."""
+
+from pathlib import Path
+
+import apsw
+import httpx2
+import pytest
+
+from tenuto import Engine
+from tenuto.service.app import create_app
+from tenuto.service.probes import create_app as probes_alone
+from tenuto.settings import Settings
+from tenuto.telemetry import Telemetry
+
+
+def client(app: object) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://service")  # type: ignore[arg-type]  # FastAPI
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_a_probe_is_told_one_word(tmp_path: Path, alone: bool) -> None:
+    file = tmp_path / "canary.db"
+    async with Engine(f"sqlite:///{file}", telemetry=Telemetry()) as engine:
+        app = probes_alone(engine) if alone else create_app(engine, Settings())
+        async with client(app) as http:
+            assert (await http.get("/healthz")).json() == {"status": "ok"}
+            assert (await http.get("/readyz")).json() == {"status": "ready"}
+            metrics = await http.get("/metrics")
+            assert metrics.headers["content-type"].startswith("text/plain")
+            assert "tenuto_executions_started_total 0.0" in metrics.text
+
+            database = apsw.Connection(str(file))
+            database.execute("INSERT INTO tenuto_migrations VALUES (9999, 'later', 'x', 0)")
+            database.close()
+            unready = await http.get("/readyz")
+            assert (unready.status_code, unready.json()) == (503, {"status": "not ready", "checks": ["database"]})
+            assert (await http.get("/healthz")).status_code == 200
+
+
+@pytest.mark.parametrize("alone", [False, True])
+async def test_an_engine_that_counts_nothing_says_so(alone: bool) -> None:
+    engine = Engine()
+    async with engine, client(probes_alone(engine) if alone else create_app(engine, Settings())) as http:
+        assert (await http.get("/metrics")).status_code == 404
+        assert (await http.get("/readyz")).status_code == 200
+    async with client(probes_alone(engine)) as http:
+        assert (await http.get("/healthz")).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_a_setting_closes_them(path: str) -> None:
+    engine = Engine(telemetry=Telemetry())
+    async with engine, client(create_app(engine, Settings(open_routes=False))) as http:
+        assert (await http.get(path)).status_code == 401

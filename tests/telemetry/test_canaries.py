@@ -1,0 +1,133 @@
+"""Secrets that are put wherever somebody might put one come out nowhere: no log, metric, span, summary or problem."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tenuto import Engine, SagaContext
+from tenuto.errors import TenutoError
+from tenuto.handlers.settings import LOOPBACK, HandlerSettings, Secret
+from tenuto.telemetry import Telemetry, configure_logs
+from tenuto.telemetry.traces import Tracing
+from tests.servers import smtp, web
+
+CANARY = "c4n4ry"
+KEY = f"whsec_{CANARY}{CANARY}"  # which is base64, as it happens
+
+
+class Told:
+    """Everything that an engine says to people and to programs that watch it."""
+
+    def __init__(self) -> None:
+        self.log = StringIO()
+        self._exporter = InMemorySpanExporter()
+        self.telemetry = Telemetry(traces=Tracing(SimpleSpanProcessor(self._exporter)))
+        self.more: list[str] = []
+
+    async def everything(self, engine: Engine) -> str:
+        said = [self.log.getvalue(), (await self.telemetry.render()).decode(), *self.more]
+        said += [span.to_json() for span in self._exporter.get_finished_spans()]
+        async for row in engine.dlq():
+            said.append(json.dumps(row))
+        async for review in engine.reviews():
+            said.append(json.dumps(review))
+        return "\n".join(said)
+
+
+@pytest.fixture
+def told() -> Any:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    found = Told()
+    configure_logs("DEBUG", "json", found.log)
+    yield found
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[web.Web]:
+    async with web.running() as found:
+        yield found
+
+
+async def leaks(request: dict[str, Any], ctx: SagaContext) -> None:
+    raise RuntimeError(f"refused: password={CANARY}, Authorization: Bearer {CANARY}-1 at https://u:{CANARY}@host/")
+
+
+async def quotes(request: dict[str, Any]) -> None:
+    raise ValueError(f"cannot parse 'api_key={request['api_key']}'")
+
+
+def step(id: str, handler: str, given: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "step_id": id,
+        "type": "external_call",
+        "handler": handler,
+        "with": given,
+        "idempotency_strategy": "SAFE_TO_RETRY",
+        "retry_policy": {"max_attempts": 2, "initial_delay_ms": 1, "max_delay_ms": 1},
+    }
+
+
+def places(server: web.Web, mail: smtp.Mail) -> dict[str, dict[str, Any]]:
+    """Steps that fail with a canary at hand."""
+    userinfo = server.url.replace("http://", f"http://user:{CANARY}@")
+    down = "http://127.0.0.1:9"
+    return {
+        "exception": step("a", "leaks", {}),
+        "input": step("a", "quotes", {"api_key": "${input.key}"}),
+        "url": step(
+            "a", "http", {"method": "POST", "url": f"{userinfo}/x?token={CANARY}", "headers": {"X-Key": CANARY}}
+        ),
+        "unreachable": step("a", "http", {"url": f"{down}/x?token={CANARY}", "secret_headers": {"X-Key": "bank"}}),
+        "webhook": step("a", "webhook", {"url": f"{server.url}/{CANARY}", "data": {"k": CANARY}, "secret": "hook"}),
+        "signed": step("a", "webhook", {"url": f"{server.url}/{CANARY}", "data": {"k": CANARY}, "secret": "good"}),
+        "bad": step("a", "http", {"url": f"ftp://{CANARY}", "method": CANARY, "headers": {"a": 1}}),
+        "email": step("a", "email", {"to": f"{CANARY}@example.org", "subject": CANARY, "text": CANARY}),
+    }
+
+
+@pytest.mark.parametrize("place", ["exception", "input", "url", "unreachable", "webhook", "signed", "bad", "email"])
+async def test_a3_no_secret_escapes(told: Told, server: web.Web, place: str) -> None:
+    server.answers += [(400, {"x-echo": CANARY}, CANARY.encode())] * 2
+    async with smtp.running() as mail:
+        mail.answers[f"RCPT {CANARY}@example.org"] = f"550 no {CANARY}"
+        outside = HandlerSettings(
+            egress_allow=LOOPBACK,
+            secrets={"BANK": Secret(CANARY), "HOOK": Secret(f"whsec_{CANARY}!"), "GOOD": Secret(KEY)},
+            smtp_url=f"smtp://127.0.0.1:{mail.port}",
+            mail_from="us@example.org",
+        )
+        async with Engine("memory://", telemetry=told.telemetry, outside=outside) as engine:
+            engine.handler("leaks", leaks)
+            engine.handler("quotes", quotes)
+            await engine.apply({"name": "s", "version": 1, "steps": [places(server, mail)[place]]})
+            handle = await engine.start(
+                "s", {"key": CANARY}, headers={"Authorization": f"Bearer {CANARY}", "X-Api-Key": CANARY}
+            )
+            result = await handle.result()
+            assert result.status == "failed"
+            told.more += [str(result.report()), json.dumps(await handle.history(), default=str)]
+            said = await told.everything(engine)
+    assert "execution_finished" in said
+    assert "saga.step" in said
+    assert CANARY not in said
+
+
+async def test_a_problem_does_not_repeat_what_was_given(told: Told) -> None:
+    async with Engine("memory://", telemetry=told.telemetry) as engine:
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+        await engine.apply(
+            {"name": "s", "version": 1, "input_schema": schema, "steps": [step("a", "log", {"message": "x"})]}
+        )
+        with pytest.raises(TenutoError) as refused:
+            await engine.start("s", {"n": CANARY})
+        told.more.append(str(refused.value))
+        assert CANARY not in await told.everything(engine)
