@@ -82,7 +82,6 @@ class MemoryRuntime(Worker):
         publish: Publish | None = None,
     ) -> None:
         super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
-        self._newest: dict[str, Performer] = {}
         self._in_order: list[Record] = []
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._lines: dict[tuple[str, str, str], deque[Record]] = {}
@@ -129,12 +128,6 @@ class MemoryRuntime(Worker):
     def programs(self) -> list[Program]:
         return [performer.program for performer in self._performers.values()]
 
-    def provide(self, program: Program) -> None:
-        super().provide(program)
-        newest = self._newest.get(program.name)
-        if newest is None or newest.program.version < program.version:
-            self._newest[program.name] = self._performers[program.name, program.version]
-
     async def publish(self, program: Program) -> None:
         self.provide(program)
         if self._catalog is not None:
@@ -178,10 +171,6 @@ class MemoryRuntime(Worker):
 
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = status
-
-    def _performer(self, name: str, version: int | None) -> Performer:
-        newest = self._newest.get(name) if version is None else None
-        return newest if newest is not None else super()._performer(name, version)
 
     async def definitions(self) -> list[Published]:
         plans = [program.plan for program in self.programs]

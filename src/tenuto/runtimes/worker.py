@@ -187,6 +187,7 @@ class Worker(ABC):
         self._quiet: asyncio.Future[None] | None = None
         self._handlers: dict[str, Handler] = {}
         self._performers: dict[tuple[str, int], Performer] = {}
+        self._newest: dict[str, Performer] = {}
         self._records: dict[str, Record] = {}
         self._parked: dict[Record, None] = {}
         self._alarms: list[tuple[int, str]] = []
@@ -273,7 +274,7 @@ class Worker(ABC):
     def provide(self, program: Program) -> None:
         known = self._performers.get((program.name, program.version))
         if known is None:
-            self._performers[program.name, program.version] = Performer(program, self._handlers)
+            self._know(program)
             return
         if known.program.plan.hash != program.plan.hash:
             raise changed_plan(program, to_document(known.program.plan.definition))
@@ -286,10 +287,26 @@ class Worker(ABC):
             performer.replace(performer.program)
         self._unpark()
 
+    def _know(self, program: Program) -> Performer:
+        performer = self._performers[program.name, program.version] = Performer(program, self._handlers)
+        newest = self._newest.get(program.name)
+        if newest is None or newest.program.version < program.version:
+            self._newest[program.name] = performer
+        return performer
+
+    def _forget(self, program: Program) -> None:
+        forgotten = self._performers.pop((program.name, program.version), None)
+        if self._newest.get(program.name) is forgotten:
+            others = [known for (name, _), known in self._performers.items() if name == program.name]
+            self._newest.pop(program.name, None)
+            if others:
+                self._newest[program.name] = max(others, key=lambda known: known.program.version)
+
+    def _known(self, name: str, version: int | None) -> Performer | None:
+        return self._newest.get(name) if version is None else self._performers.get((name, version))
+
     def _performer(self, name: str, version: int | None) -> Performer:
-        if version is None:
-            version = max((known for other, known in self._performers if other == name), default=0)
-        performer = self._performers.get((name, version))
+        performer = self._known(name, version)
         if performer is None:
             names = ", ".join(sorted({name for name, _ in self._performers})) or "none"
             which = f"{name!r} in version {version}" if version else f"named {name!r}"
@@ -304,9 +321,9 @@ class Worker(ABC):
             tenant=submission.tenant,
             input=submission.input,
             by_step=submission.by_step,
-            each=dict(submission.each),
-            headers=dict(submission.headers),
-            variables=dict(submission.variables),
+            each=submission.each,
+            headers=submission.headers,
+            variables=submission.variables,
             correlation_id=submission.correlation_id,
             target=submission.target,
             priority=submission.priority,

@@ -17,7 +17,7 @@ from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState
 
 
 class Turn:
-    __slots__ = ("_recorded", "actor", "cause", "epoch", "first_seq", "now", "state")
+    __slots__ = ("_event", "_grants", "_recorded", "_why", "actor", "cause", "epoch", "now", "state")
 
     def __init__(self, state: Execution, now: int) -> None:
         self.state = state
@@ -25,31 +25,43 @@ class Turn:
         self.epoch = state.epoch
         self.cause: str | None = None
         self.actor: str | None = None
-        self.first_seq = state.seq
-        self._recorded: list[tuple[Event, list[Grant], str | None, str | None]] = []
+        self._recorded: list[Entry] = []
+        # The last event, to which grants may still be added, and what brought it.
+        self._event: Event | None = None
+        self._grants: list[Grant] = []
+        self._why: tuple[str | None, str | None] = (None, None)
 
     def emit(self, event: Event) -> None:
+        if self._event is not None:
+            self._record(self._event)
+        self._event = event
+        self._why = (self.cause, self.actor)
         state = self.state
         state.seq += 1
         state.at = self.now
         state.epoch = self.epoch
         apply(state, event)
-        self._recorded.append((event, [], self.cause, self.actor))
 
     def grant(self, path: str, phase: Phase, number: int, first: int = -1, last: int = -1) -> None:
-        if not self._recorded:
+        if self._event is None:
             self.emit(AttemptsGranted())
         grant = Grant(path, phase, number, first, last)
         apply_grant(self.state, grant)
-        self._recorded[-1][1].append(grant)
+        self._grants.append(grant)
 
-    @property
+    def _record(self, event: Event) -> None:
+        grants = tuple(self._grants)
+        if grants:
+            self._grants = []
+        cause, actor = self._why
+        self._recorded.append(Entry(self.state.seq, self.now, self.epoch, event, grants, cause, actor))
+
     def entries(self) -> list[Entry]:
-        first, now, epoch = self.first_seq + 1, self.now, self.epoch
-        return [
-            Entry(first + i, now, epoch, event, tuple(grants), cause, actor)
-            for i, (event, grants, cause, actor) in enumerate(self._recorded)
-        ]
+        """What was decided. The turn is over."""
+        if self._event is not None:
+            self._record(self._event)
+            self._event = None
+        return self._recorded
 
 
 def scope_of(state: Execution, path: str) -> ScopeState:

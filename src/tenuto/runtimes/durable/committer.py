@@ -76,9 +76,10 @@ class Committer:
         self._task = asyncio.create_task(self._run(), name="tenuto-committer")
 
     def add(self, write: Write) -> None:
+        if not self._waiting:
+            self._idle.clear()
+            self._wake.set()
         self._waiting.append(write)
-        self._idle.clear()
-        self._wake.set()
 
     async def drain(self) -> None:
         """Waits until everything that was added is settled."""

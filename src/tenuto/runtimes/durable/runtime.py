@@ -432,7 +432,7 @@ class DurableRuntime(Worker):
     def _let_go_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
         state = record.state
-        if record.unkept or not record.is_idle or self._records.get(state.id) is not record:
+        if record.jobs or record.unkept or not record.is_idle or self._records.get(state.id) is not record:
             return
         if state.id in self._fresh:
             return
@@ -504,13 +504,16 @@ class DurableRuntime(Worker):
 
     def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
         if hash != program.plan.hash:
-            self._performers.pop((program.name, program.version), None)
+            self._forget(program)
             raise changed_plan(program, msgspec.json.decode(document))
 
     async def program(self, name: str, version: int | None) -> Program:
         if version is None:
-            version = max((known for other, known in self._performers if other == name), default=None)
-            if version is None or self._in_catalog.get((name, version), "published") != "published":
+            newest = self._newest.get(name)
+            if newest is None:
+                return (await self._stored_performer(name, None)).program
+            version = newest.program.version
+            if self._in_catalog.get((name, version), "published") != "published":
                 return (await self._stored_performer(name, None)).program
         performer = await self._stored_performer(name, version)
         check_startable(name, version, self._in_catalog.get((name, version), "published"))
@@ -525,7 +528,7 @@ class DurableRuntime(Worker):
             await self._ensure_stored(performer.program)
 
     def knows(self, name: str) -> bool:
-        return any(other == name for other, _ in self._performers)
+        return name in self._newest
 
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = status
@@ -556,8 +559,7 @@ class DurableRuntime(Worker):
         program = self._compile(from_document(msgspec.json.decode(row.document)))
         performer = self._performers.get((row.name, row.version))
         if performer is None:
-            performer = Performer(program, self._handlers)
-            self._performers[row.name, row.version] = performer
+            performer = self._know(program)
             self._stored[row.name, row.version] = row.hash
             self._in_catalog[row.name, row.version] = row.status
             self._runnable.clear()

@@ -41,28 +41,29 @@ FOR EACH ROW EXECUTE FUNCTION tenuto_keep_published();
 
 -- One row per execution: what lists, claims and filters need. The truth is in events.
 CREATE TABLE executions (
+    -- Numbers before texts, the wide ones first: no row has gaps.
+    created_at bigint NOT NULL,
+    ended_at bigint,
+    wake_at bigint,
+    epoch integer NOT NULL,
+    seq integer NOT NULL,
+    run integer NOT NULL,
+    version integer NOT NULL,
+    priority integer NOT NULL,
+    cancel_requested boolean NOT NULL,
     id text PRIMARY KEY CHECK (length(id) > 0),
     tenant text NOT NULL CHECK (length(tenant) > 0),
     definition text NOT NULL,
-    version integer NOT NULL,
     status text NOT NULL,
-    run integer NOT NULL,
-    seq bigint NOT NULL,
-    epoch bigint NOT NULL,
     owner text,
-    wake_at bigint,
-    priority integer NOT NULL,
     correlation_id text NOT NULL,
     target_type text NOT NULL,
     target_id text NOT NULL,
     key text,
     concurrency_key text,
     request_hash text NOT NULL,
-    cancel_requested boolean NOT NULL,
     error_class text NOT NULL,
-    parked text NOT NULL,
-    created_at bigint NOT NULL,
-    ended_at bigint
+    parked text NOT NULL
 ) WITH (fillfactor = 80);
 
 CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT NULL;
