@@ -65,26 +65,51 @@ class Job:
         self._tasks = tasks
         tasks.run(self)
 
-    async def perform(self, task: asyncio.Task[None]) -> None:
+    def begin(self, task: asyncio.Task[None]) -> Coroutine[Any, Any, None] | None:
+        """Calls the handler. If it waits for something, that remains to be awaited in this task."""
         self._task = task
         self._entered = True
-        attempt = self.attempt
-        role, handler = attempt.role, attempt.handler
-        ending: Ending
+        if self.stopped:
+            self._end(None)
+            return None
         try:
-            if self.stopped:
-                ending = None
-            else:
-                called: Any = handler.invoke(attempt)
-                value = await _watched(called, self)
-                ending = succeeded(handler, role.phase, value, role.schema)
+            called: Any = self.attempt.handler.invoke(self.attempt)
+            send: Callable[[None], Any] = called.send
+        except BaseException as error:
+            self._end(self._failed(error))
+            return None
+        try:
+            awaited = send(None)
+        except StopIteration as stop:
+            self._end(self._succeeded(stop.value))
+            return None
+        except BaseException as error:
+            self._end(self._failed(error))
+            return None
+        self.watch()
+        return self._go_on(called, awaited)
+
+    async def _go_on(self, called: Coroutine[Any, Any, Any], awaited: Any) -> None:
+        try:
+            ending = self._succeeded(await _resumed(called, awaited, self))
         except BaseException as error:
             if self._abandoned:
                 raise
-            # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
-            silent = self.stopped or self.timed_out
-            ending = None if silent else failed(error, role.step, attempt.performer.classify)
+            ending = self._failed(error)
         self._end(ending)
+
+    def _succeeded(self, value: object) -> Ending:
+        role = self.attempt.role
+        try:
+            return succeeded(self.attempt.handler, role.phase, value, role.schema)
+        except BaseException as error:
+            return self._failed(error)
+
+    def _failed(self, error: BaseException) -> Ending:
+        # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
+        if self.stopped or self.timed_out:
+            return None
+        return failed(error, self.attempt.role.step, self.attempt.performer.classify)
 
     # For plain handlers
 
@@ -131,12 +156,6 @@ class Job:
     def abandon(self) -> None:
         self._abandoned = True
 
-    def suspends(self) -> None:
-        """The handler waits for something: its time is watched, and its task is its own from now on."""
-        assert self._tasks is not None
-        self._tasks.leave()
-        self.watch()
-
     def watch(self) -> None:
         self._timer = self._clock.call_later(self.attempt.role.timeout_ms, self._time_out)
 
@@ -162,14 +181,8 @@ class Job:
 
 
 @make_awaitable
-def _watched(called: Coroutine[Any, Any, Any], job: Job) -> Generator[Any, Any, Any]:
-    """Awaits a coroutine, and watches the time from when it first suspends: many handlers never do."""
-    send = called.send
-    try:
-        awaited = send(None)
-    except StopIteration as stop:
-        return stop.value
-    job.suspends()
+def _resumed(called: Coroutine[Any, Any, Any], awaited: Any, job: Job) -> Generator[Any, Any, Any]:
+    """Awaits a coroutine that was run until it first waited for something."""
     while True:
         try:
             sent = yield awaited
@@ -184,7 +197,7 @@ def _watched(called: Coroutine[Any, Any, Any], job: Job) -> Generator[Any, Any, 
                 return stop.value
         else:
             try:
-                awaited = send(sent)
+                awaited = called.send(sent)
             except StopIteration as stop:
                 return stop.value
 
@@ -233,8 +246,10 @@ class Tasks:
                     if ready[0][1] != unchanged:
                         self.leave()
                         return
-                    await ready.popleft()[0].perform(task)
-                    if self._task is not task:
+                    waits = ready.popleft()[0].begin(task)
+                    if waits is not None:
+                        self.leave()
+                        await waits
                         return
                     if task.cancelling() or copy_context() != unchanged:
                         self.leave()
