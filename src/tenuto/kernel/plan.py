@@ -26,6 +26,7 @@ class Node:
         "compensable",
         "dependents",
         "foreach",
+        "has_planner",
         "id",
         "index",
         "is_fan",
@@ -84,6 +85,7 @@ class Node:
         self.scope = scope
         self.is_fan = False
         self.is_flow = scope.mode == "flow"
+        self.has_planner = scope.planner is not None
         self.limit = scope.max_concurrency
         self.outside = self.queue is not None
         self.compensable = False

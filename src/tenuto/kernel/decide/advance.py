@@ -29,14 +29,14 @@ from tenuto.kernel.events import (
     WaitEnded,
     WaitOpened,
 )
-from tenuto.kernel.evolve import scope_at
+from tenuto.kernel.evolve import scope_above, scope_at
 from tenuto.kernel.expression import evaluate_bool, evaluate_key, evaluate_list
 from tenuto.kernel.plan import Node
 from tenuto.kernel.retry import MATRIX, needs_begin
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, NodeState, ScopeState, StepState
 
 from .ending import advance_undo, end
-from .turn import Turn, encode, evaluation_scope, may_start, refusal, scope_of
+from .turn import Turn, encode, evaluation_scope, may_start, refusal
 
 ROUND_DELAY_MS = 100
 _NO_LABELS: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ def advance(turn: Turn, scope: ScopeState) -> None:
         _start_children(turn, scope)
         if not _settle(turn, scope) and scope.status != "closed":  # or it was closed together with its parent
             return
-        scope = scope_of(turn.state, scope.path)
+        scope = scope_above(turn.state, scope.path)
 
 
 def advance_all(turn: Turn) -> None:
@@ -76,16 +76,20 @@ def _open_scopes(state: Execution) -> list[str]:
 def _start_children(turn: Turn, scope: ScopeState) -> None:
     if scope.status != "open" or scope.waiting_round or not may_start(turn.state):
         return
-    if _needs_plan(scope):
-        _ask_planner(turn, scope)
-        return
-    if _needs_new_plan(turn.state, scope):
-        _ask_planner(turn, scope)
-    limit = scope.node.limit
-    _start_queued(turn, scope, limit)
-    for fan_path in list(scope.fans):
-        _start_clones(turn, scope, fan_path)
-    if scope.node.is_flow:
+    node = scope.node
+    if node.has_planner:
+        if _needs_plan(scope):
+            _ask_planner(turn, scope)
+            return
+        if _needs_new_plan(turn.state, scope):
+            _ask_planner(turn, scope)
+    limit = node.limit
+    if scope.ready:
+        _start_queued(turn, scope, limit)
+    if scope.fans:
+        for fan_path in list(scope.fans):
+            _start_clones(turn, scope, fan_path)
+    if node.is_flow:
         _follow_flow(turn, scope)
         return
     while scope.ready and _is_open(scope) and (not limit or scope.busy < limit):
@@ -111,7 +115,7 @@ def _start_queued(turn: Turn, scope: ScopeState, limit: int) -> None:
 
 
 def _needs_plan(scope: ScopeState) -> bool:
-    return scope.node.scope.planner is not None and not scope.added
+    return scope.node.has_planner and not scope.added
 
 
 def _needs_new_plan(state: Execution, scope: ScopeState) -> bool:
@@ -405,7 +409,7 @@ def settle_fan(turn: Turn, fan: FanState) -> bool:
     if fan.status != "running":  # its scope closed it already
         return False
     state = turn.state
-    scope = scope_of(state, fan.path)
+    scope = scope_above(state, fan.path)
     halted = fan.closing or scope.status != "open"
     if fan.remaining and not (halted and fan.active == 0):
         return False
@@ -427,7 +431,7 @@ def fail_clone(turn: Turn, fan: FanState, failure: Failure) -> None:
     """One clone failed for good: no further ones start, and a scope that fails fast closes with them."""
     if fan.closing or fan.status != "running":
         return
-    scope = scope_of(turn.state, fan.path)
+    scope = scope_above(turn.state, fan.path)
     turn.emit(ScopeClosing(fan.path, "failed", failure))
     _stop_clones(turn, fan)
     if not scope.node.is_flow and scope.status == "open" and disposition(scope, fan.node) == "fail":
@@ -539,7 +543,7 @@ def cancel_step(turn: Turn, step: StepState) -> None:
 def _settle(turn: Turn, scope: ScopeState) -> bool:
     """Closes the scope if it has come to its end. True when its parent should go on."""
     state = turn.state
-    while _has_ended(state, scope):
+    while not scope.active and _has_ended(state, scope):
         outcome, failure = _outcome(state, scope)
         if outcome == "retry":
             if _tried_in_vain(state, scope):
@@ -566,7 +570,7 @@ def _settle(turn: Turn, scope: ScopeState) -> bool:
 def _has_ended(state: Execution, scope: ScopeState) -> bool:
     if scope.status == "closed" or state.finished is not None or state.undo is not None:
         return False
-    return not scope.active and scope.open is None and not scope.waiting_round and _is_exhausted(state, scope)
+    return scope.open is None and not scope.waiting_round and _is_exhausted(state, scope)
 
 
 def _is_exhausted(state: Execution, scope: ScopeState) -> bool:
@@ -671,7 +675,7 @@ def _repeat(turn: Turn, scope: ScopeState) -> bool:
 
 
 def _close(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
-    parent = scope_of(turn.state, scope.path)
+    parent = scope_above(turn.state, scope.path)
     if outcome in ("failed", "timed_out") and disposition(parent, scope.node) == "skip":
         outcome = "skipped"
     turn.emit(ScopeClosed(scope.path, outcome, failure))

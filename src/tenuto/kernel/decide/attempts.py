@@ -32,7 +32,7 @@ from tenuto.kernel.events import (
     StepsReady,
     Verdict,
 )
-from tenuto.kernel.evolve import fan_at, find_step, scope_at, step_at
+from tenuto.kernel.evolve import fan_at, find_step, scope_above, scope_at, step_at
 from tenuto.kernel.facts import (
     APPLIED,
     Acked,
@@ -71,7 +71,7 @@ from tenuto.kernel.validation import problems
 
 from .advance import advance, close_scope, disposition, fail_child, fail_clone, fail_scope, settle_fan
 from .ending import advance_undo, open_undo_failure, undo_max_attempts
-from .turn import Turn, encode, evaluation_scope, has_slot, may_repeat, may_start, scope_of
+from .turn import Turn, encode, evaluation_scope, has_slot, may_repeat, may_start
 
 PLAN_POLICY = RetryPolicy()
 PROBE_POLICY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=60_000)
@@ -231,7 +231,7 @@ def go_on(turn: Turn, step: StepState) -> None:
     clone = fan_of(step.path)
     if clone is not None:
         settle_fan(turn, fan_at(state, clone[0]))
-    advance(turn, scope_of(state, step.path))
+    advance(turn, scope_above(state, step.path))
 
 
 def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
@@ -337,7 +337,7 @@ _AWAITED = {"attempt": "answer from the handler", "ack": "acknowledgement", "res
 
 
 def step_disposition(state: Execution, step: StepState) -> Literal["skip", "fail"]:
-    scope = scope_of(state, step.path)
+    scope = scope_above(state, step.path)
     if fan_of(step.path) is not None:  # a clone is passed over only if its own step says so
         return "skip" if step.node.step.failure_mode == "continue" else "fail"
     return disposition(scope, step.node)
@@ -348,15 +348,15 @@ def _follow(turn: Turn, step: StepState, verdict: str, failure: Failure, review:
     state = turn.state
     match verdict:
         case "retry":
-            advance(turn, scope_of(state, step.path))  # it freed its slot
+            advance(turn, scope_above(state, step.path))  # it freed its slot
         case "probe":
             if ("probe", step.path) not in state.timers:
                 grant_probe(turn, step)
-            advance(turn, scope_of(state, step.path))
+            advance(turn, scope_above(state, step.path))
         case "review":
             assert review is not None
             open_review(turn, step, review, failure)
-            advance(turn, scope_of(state, step.path))
+            advance(turn, scope_above(state, step.path))
         case "fail":
             fail_step(turn, step, failure)
         case _:
@@ -368,7 +368,7 @@ def fail_step(turn: Turn, step: StepState, failure: Failure) -> None:
     if clone is not None:
         fail_clone(turn, fan_at(turn.state, clone[0]), failure)
     else:
-        fail_child(turn, scope_of(turn.state, step.path), failure)
+        fail_child(turn, scope_above(turn.state, step.path), failure)
     go_on(turn, step)
 
 
@@ -461,7 +461,7 @@ def _probe_gave_up(turn: Turn, step: StepState, fact: Reported, reason: str) -> 
     failure = Failure("INDETERMINATE", "outcome_unknown", reason, path)
     turn.emit(ProbeAnswered(path, phase, number, "unknown", "review", fact.started_at, fact.worker, failure=failure))
     open_review(turn, step, "indeterminate", failure)
-    advance(turn, scope_of(turn.state, path))
+    advance(turn, scope_above(turn.state, path))
 
 
 def _probe_delay(turn: Turn, step: StepState, fact: Reported) -> int:
@@ -784,7 +784,7 @@ def _after_loss(turn: Turn, loss: Loss) -> None:
     if loss.verdict == "retry":
         return  # its timer is due
     if loss.verdict == "probe":
-        advance(turn, scope_of(state, loss.path))  # it freed its slot, perhaps for long
+        advance(turn, scope_above(state, loss.path))  # it freed its slot, perhaps for long
         return
     step = step_at(state, loss.path)
     if loss.phase == "compensate":

@@ -2,13 +2,13 @@
 
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.events import AttemptAbandoned, Failure, ReviewResolved, StepExpired, StepsReady, WaitEnded
-from tenuto.kernel.evolve import fan_at, find_step, scope_at, step_at
+from tenuto.kernel.evolve import fan_at, find_step, scope_above, scope_at, step_at
 from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, ScopeState, StepState, TimerKind
 
 from .advance import advance, close_scope, settle_fan
 from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out
 from .control import expire_root, request_cancel
-from .turn import Turn, has_slot, may_have_been_made, may_start, scope_of
+from .turn import Turn, has_slot, may_have_been_made, may_start
 
 
 def fire_due(turn: Turn, until: int) -> None:
@@ -106,7 +106,7 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
             return
         turn.emit(StepExpired(step.path, "review", failure))
         open_review(turn, step, "indeterminate", failure)
-        advance(turn, scope_of(state, step.path))
+        advance(turn, scope_above(state, step.path))
         return
     if step.review is not None:
         turn.emit(ReviewResolved(step.review, "dismiss", "close", reason=summary))

@@ -8,12 +8,12 @@ state is the same.
 import msgspec
 from msgspec import Raw
 
-from tenuto.kernel.address import Phase, fan_of, parent_of
+from tenuto.kernel.address import Phase, fan_of
 from tenuto.kernel.definition import JSON, plain_name
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
-from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_at
+from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_above
 from tenuto.kernel.expression import Expression, Template
-from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, StepState
 
 
 class Turn:
@@ -64,11 +64,6 @@ class Turn:
         return self._recorded
 
 
-def scope_of(state: Execution, path: str) -> ScopeState:
-    """The scope that a node, or a clone of one, stands in."""
-    return scope_at(state, parent_of(path))
-
-
 def may_start(state: Execution) -> bool:
     """Whether any forward attempt may start now."""
     return (
@@ -82,7 +77,7 @@ def may_start(state: Execution) -> bool:
 
 def may_repeat(state: Execution, step: StepState) -> bool:
     """Whether this step may be attempted again, now or later: its scope is not closing, nothing is cancelled."""
-    if state.cancel is not None or state.undo is not None or scope_of(state, step.path).status != "open":
+    if state.cancel is not None or state.undo is not None or scope_above(state, step.path).status != "open":
         return False
     clone = fan_of(step.path)
     if clone is None:
@@ -94,7 +89,7 @@ def may_repeat(state: Execution, step: StepState) -> bool:
 
 def has_slot(state: Execution, step: StepState) -> bool:
     """Whether one more attempt of this step is within the limits of its scope and its fan-out."""
-    scope = scope_of(state, step.path)
+    scope = scope_above(state, step.path)
     if scope.node.limit and scope.busy >= scope.node.limit:
         return False
     clone = fan_of(step.path)

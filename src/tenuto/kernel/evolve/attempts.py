@@ -1,7 +1,7 @@
 """Attempts: granted, begun, answered, lost."""
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import Phase, Ref, parent_of
+from tenuto.kernel.address import Phase, Ref
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
 
@@ -13,6 +13,7 @@ from .parts import (
     leave_pending,
     note_error,
     note_success,
+    scope_above,
     scope_at,
     set_moving,
     set_scope_moving,
@@ -26,10 +27,11 @@ from .undo import close_undo, enter_undo
 
 
 def grant(state: Execution, ref: Ref) -> None:
-    path, phase, number = ref.path, ref.phase, ref.number
+    phase = ref.phase
     if phase == "plan":
         grant_plan(state, ref)
         return
+    path = ref.path
     step = opened(state, path) if phase == "forward" else reached(state, path)
     open = step.open
     if open is not None and open.ref == ref:  # returned by its worker, or never begun: granted again as it was
@@ -38,35 +40,40 @@ def grant(state: Execution, ref: Ref) -> None:
         return
     step.open = OpenAttempt(ref, state.epoch, state.at)
     set_moving(state, step, True)
+    if state.timers:
+        clear_timer(state, "retry", path)
     if phase == "forward":
-        if step.status != "pending":
-            unqueue(scope_at(state, parent_of(path)), step.node.index)
-        step.number = number
-        step.late = None
-        step.unknown_since = 0
-        set_status(step, "running")
-        clear_timer(state, "retry", path)
-        take_slot(state, step)
-        if step.opened_at == 0:
-            step.opened_at = state.at
-            if step.node.step.timeout_ms is not None:
-                set_timer(state, "deadline", path, state.at + step.node.step.timeout_ms)
+        grant_forward(state, step, ref)
     elif phase == "compensate":
-        step.undo_number = number
+        step.undo_number = ref.number
         set_undo(step, "running")
-        clear_timer(state, "retry", path)
         assert state.undo is not None
         enter_undo(state.undo, path)
     else:
         if phase == "guard":
-            step.guard_number = number
+            step.guard_number = ref.number
         else:
-            step.reconcile_number = number
-        clear_timer(state, "retry", path)
+            step.reconcile_number = ref.number
         clear_timer(state, "probe", path)
-    outside = step.node.outside if phase == "forward" else step.node.queue is not None
+    node = step.node
+    outside = node.outside if phase == "forward" else node.queue is not None
     state.agenda[ref] = DispatchAttempt(ref) if outside else RunAttempt(ref)
     state.changed.append(ref)
+
+
+def grant_forward(state: Execution, step: StepState, ref: Ref) -> None:
+    if step.status != "pending":
+        unqueue(scope_above(state, ref.path), step.node.index)
+    step.number = ref.number
+    step.late = None
+    step.unknown_since = 0
+    set_status(step, "running")
+    take_slot(state, step)
+    if step.opened_at == 0:
+        step.opened_at = state.at
+        timeout_ms = step.node.step.timeout_ms
+        if timeout_ms is not None:
+            set_timer(state, "deadline", ref.path, state.at + timeout_ms)
 
 
 def grant_plan(state: Execution, ref: Ref) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw
 
-from tenuto.kernel.address import ROOT, fan_of, parent_of, parse_segment, step_id
+from tenuto.kernel.address import ROOT, fan_of, parse_segment, step_id
 from tenuto.kernel.definition import JSON, node_from_document
 from tenuto.kernel.plan import Node, compile_children
 from tenuto.kernel.state import (
@@ -18,11 +18,11 @@ from tenuto.kernel.state import (
     StepStatus,
 )
 
-from .parts import STEP_TIMERS, clear_timer, fan_at, scope_at, set_moving, set_status, step_at, watch
+from .parts import STEP_TIMERS, clear_timer, fan_at, scope_above, set_moving, set_status, step_at, watch
 
 
 def locate(state: Execution, path: str) -> tuple[ScopeState, Node]:
-    scope = scope_at(state, parent_of(path))
+    scope = scope_above(state, path)
     return scope, scope.by_id[step_id(path)]
 
 
@@ -40,7 +40,7 @@ def opened(state: Execution, path: str) -> StepState:
     existing = state.nodes.get(path)
     if isinstance(existing, StepState):
         if existing.status == "pending":
-            enter(scope_at(state, parent_of(path)), existing.node, path)
+            enter(scope_above(state, path), existing.node, path)
         return existing
     scope, node = locate(state, path)
     step = StepState(node, path)
@@ -82,7 +82,7 @@ def opened_clone(state: Execution, fan: FanState, index: int, path: str) -> Step
 
 def drop_idle_fan(state: Execution, fan: FanState) -> None:
     if fan.cursor >= fan.end and not fan.queue:
-        scope_at(state, parent_of(fan.path)).fans.pop(fan.path, None)
+        scope_above(state, fan.path).fans.pop(fan.path, None)
 
 
 def open_fan(state: Execution, scope: ScopeState, node: Node, path: str) -> FanState:
@@ -154,7 +154,7 @@ def leave_queue(state: Execution, step: StepState) -> None:
         return
     clone = fan_of(step.path)
     if clone is None:
-        unqueue(scope_at(state, parent_of(step.path)), step.node.index)
+        unqueue(scope_above(state, step.path), step.node.index)
         return
     fan = fan_at(state, clone[0])
     if clone[1] in fan.queue:
@@ -206,7 +206,7 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
     if clone is not None:
         close_clone(state, fan_at(state, clone[0]), clone[1], step)
         return
-    scope = scope_at(state, parent_of(path))
+    scope = scope_above(state, path)
     optional = step.node.step.failure_mode == "continue"
     failed_skip = status == "skipped" and step.failure is not None and not optional
     leave_scope(state, scope, step.node, path, status, poison=poison or failed_skip)
@@ -259,7 +259,7 @@ def close_fan(state: Execution, fan: FanState, status: StepStatus, *, poison: bo
     fan.closing = False
     if state.plan.watches_all or fan.node.id in state.plan.watched:
         state.latest[fan.node.id] = fan.path
-    scope = scope_at(state, parent_of(fan.path))
+    scope = scope_above(state, fan.path)
     scope.fans.pop(fan.path, None)
     leave_scope(state, scope, fan.node, fan.path, status, poison=poison)
 
@@ -272,7 +272,7 @@ def leave_scope(
     if status in ("failed", "timed_out") or (status == "skipped" and state.nodes[path].failure is not None):
         scope.failed += 1
         if scope.node.parent is not None:
-            scope_at(state, parent_of(scope.path)).inner_failed += 1
+            scope_above(state, scope.path).inner_failed += 1
     if scope.node.is_flow:
         scope.current = path
         if status in ("failed", "timed_out"):

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from tenuto.kernel.address import fan_of, parent_of
+from tenuto.kernel.address import ROOT, fan_of
 from tenuto.kernel.state import (
     STEP_TRANSITIONS,
     UNDO_TRANSITIONS,
@@ -24,6 +24,14 @@ HOLD: Final = "hold"
 
 def scope_at(state: Execution, path: str) -> ScopeState:
     scope = state.nodes[path]
+    assert isinstance(scope, ScopeState)
+    return scope
+
+
+def scope_above(state: Execution, path: str) -> ScopeState:
+    """The scope that a node, or a clone of one, stands in."""
+    cut = path.rfind("/")
+    scope = state.nodes[path[:cut] if cut >= 0 else ROOT]
     assert isinstance(scope, ScopeState)
     return scope
 
@@ -92,7 +100,7 @@ def set_scope_moving(state: Execution, scope: ScopeState, moving: bool) -> None:
 
 def take_slot(state: Execution, step: StepState) -> None:
     step.in_slot = True
-    scope_at(state, parent_of(step.path)).busy += 1
+    scope_above(state, step.path).busy += 1
     clone = fan_of(step.path)
     if clone is not None:
         fan_at(state, clone[0]).busy += 1
@@ -100,7 +108,7 @@ def take_slot(state: Execution, step: StepState) -> None:
 
 def free_slot(state: Execution, step: StepState) -> None:
     step.in_slot = False
-    scope_at(state, parent_of(step.path)).busy -= 1
+    scope_above(state, step.path).busy -= 1
     clone = fan_of(step.path)
     if clone is not None:
         fan_at(state, clone[0]).busy -= 1

@@ -3,7 +3,7 @@
 from array import array
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import ROOT, fan_of, parent_of, segments
+from tenuto.kernel.address import ROOT, fan_of, segments
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
@@ -39,6 +39,7 @@ from .parts import (
     clear_timer,
     fan_at,
     find_step,
+    scope_above,
     scope_at,
     set_moving,
     set_scope_moving,
@@ -94,11 +95,11 @@ def steps_ready(state: Execution, event: e.StepsReady) -> None:
         clone = fan_of(path)
         if clone is None:
             step = step_at(state, path)
-            scope_at(state, parent_of(path)).ready.appendleft(step.node.index)
+            scope_above(state, path).ready.appendleft(step.node.index)
         else:
             fan = fan_at(state, clone[0])
             fan.queue.append(clone[1])
-            scope_at(state, parent_of(path)).fans[fan.path] = None
+            scope_above(state, path).fans[fan.path] = None
 
 
 def branch_taken(state: Execution, event: e.BranchTaken) -> None:
@@ -247,7 +248,7 @@ def close_scope(
     clear_timer(state, "scope", scope.path)
     clear_timer(state, "round", scope.path)
     set_scope_moving(state, scope, False)
-    parent = scope_at(state, parent_of(scope.path))
+    parent = scope_above(state, scope.path)
     if scope.in_slot:
         scope.in_slot = False
         parent.busy -= 1
@@ -257,7 +258,7 @@ def close_scope(
 def scope_repeated(state: Execution, event: e.ScopeRepeated) -> None:
     """This visit is over and the next one follows: to its parent the scope is still open."""
     scope = scope_at(state, event.path)
-    parent = scope_at(state, parent_of(event.path))
+    parent = scope_above(state, event.path)
     scope.status = "closed"
     scope.outcome = "succeeded"
     clear_timer(state, "scope", event.path)

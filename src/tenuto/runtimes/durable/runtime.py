@@ -34,7 +34,18 @@ from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.messages import Announced, Publish
 from tenuto.program import Handler, Program
-from tenuto.projection import AUDITED, ReviewRow, TaskEnded, TaskRow, audit, reviews, standing, tasks
+from tenuto.projection import (
+    AUDITED,
+    AuditRow,
+    ReviewClosed,
+    ReviewRow,
+    TaskEnded,
+    TaskRow,
+    audit,
+    reviews,
+    standing,
+    tasks,
+)
 from tenuto.runtime import (
     BacklogRow,
     DefinitionStatus,
@@ -126,7 +137,7 @@ LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when th
 SET_ASIDE_MS = 60_000
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 ROOM_SECONDS = 0.02  # before it is asked again whether a tenant may start something
-REVIEWED = frozenset((ReviewOpened, ReviewResolved))
+PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
 
 
 class Kept(Write, gc=False):
@@ -376,17 +387,18 @@ class DurableRuntime(Worker):
     ) -> Batch | None:
         """What is seldom written: most decisions only append. `by` is who started the execution."""
         mail, self._mail_in_hand = self._mail_in_hand, None
-        reviewed = noted = False
+        shown: list[ReviewRow | ReviewClosed] = []
+        noted: list[AuditRow] = []
         for entry in entries:
-            kind = type(entry.event)
-            reviewed = reviewed or kind in REVIEWED
-            noted = noted or kind in AUDITED
-        rows = audit(state, entries, by) if noted else []
+            if type(entry.event) in PROJECTED:
+                shown = list(reviews(state, entries))
+                noted = audit(state, entries, by)
+                break
         told = [] if self._announced is None else self._announced.rows(state, entries)
-        if mail is None and not reviewed and not rows and not told and not state.plan.has_queues:
+        if mail is None and not shown and not noted and not told and not state.plan.has_queues:
             return None
-        extra = Batch(session=None, audit=rows, outbox=told)
-        for row in reviews(state, entries) if reviewed else ():
+        extra = Batch(session=None, audit=noted, outbox=told)
+        for row in shown:
             if isinstance(row, ReviewRow):
                 extra.reviews.append(row)
             else:
@@ -410,13 +422,14 @@ class DurableRuntime(Worker):
         self._act(record, kept.entries, kept.changed, kept.rank)
         if kept.then is not None:
             kept.then(kept.answer)
-        if record.waiters:
-            self._tell_waiters(record)
         if record.state.finished is not None or record.state.reviews:
             self._store.ring(NEWS)
+            if record.waiters:
+                self._tell_waiters(record)
         if self._relay is not None and kept.extra is not None and kept.extra.outbox:
             self._relay.nudge()
-        self._let_go_if_idle(record)
+        if not record.jobs:
+            self._let_go_if_idle(record)
 
     def _give_up(self, record: Record, fate: Fate) -> None:
         """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
@@ -432,7 +445,7 @@ class DurableRuntime(Worker):
     def _let_go_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
         state = record.state
-        if record.jobs or record.unkept or not record.is_idle or self._records.get(state.id) is not record:
+        if record.unkept or not record.is_idle or self._records.get(state.id) is not record:
             return
         if state.id in self._fresh:
             return
