@@ -43,7 +43,18 @@ from .observation import Announcer, SagaEvents
 from .program import Handler, Program
 from .rates import parse_rate
 from .results import SagaResult
-from .runtime import Clock, Environment, Filter, Observer, Page, Runtime, Submission, Submitted, execution_summary
+from .runtime import (
+    Clock,
+    Environment,
+    Filter,
+    Observer,
+    Page,
+    Pruned,
+    Runtime,
+    Submission,
+    Submitted,
+    execution_summary,
+)
 from .runtimes.durable import DatabaseClock, DurableRuntime
 from .runtimes.memory import MemoryRuntime
 from .runtimes.worker import ASYNC_SLOTS, THREADS
@@ -109,6 +120,8 @@ class Engine:
     `messages` names what is written to the outbox in the transaction that records it: `"execution.finished"`,
     `"step.*"`, `"*"`. Give it to every process that works on the same database. `publish` is called with each
     `Message`, at least once and in order within an execution; one process that has it is enough, and several share.
+
+    `retention` is how long what ended is kept on a database; without it, for ever. See `prune`.
     """
 
     def __init__(
@@ -129,6 +142,7 @@ class Engine:
         telemetry: "Telemetry | None" = None,
         messages: Iterable[str] = (),
         publish: Publish | None = None,
+        retention: Duration | None = None,
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -150,6 +164,7 @@ class Engine:
             lease_ms=milliseconds(lease),
             announced=Announced(messages) or None,
             publish=publish,
+            keep_ms=None if retention is None else milliseconds(retention),
         )
         if telemetry is not None:
             telemetry.watch(self._runtime)
@@ -304,6 +319,15 @@ class Engine:
         if not consumer or not message_id or consumer.startswith("tenuto."):
             raise InvalidInput.at("", "id", "a consumer and a message have names, and `tenuto.` is the engine's own")
         return self._runtime.inbox(consumer, message_id, connection)
+
+    async def prune(self, *, older_than: Duration) -> Pruned:
+        """Removes executions that ended longer ago than this, with all that belongs to them, a few at a time.
+
+        What waits for a person stays, an open dead letter above all. An idempotency key is free again when its
+        execution is gone: keep executions for longer than callers may repeat a request. What consumers met and messages
+        that left are remembered for at least seven days.
+        """
+        return await self._runtime.prune(milliseconds(older_than))
 
     async def outbox(self) -> OutboxStatus:
         """How many messages wait to be published, how many could not be when it was last tried, and since when."""
@@ -662,6 +686,7 @@ def _runtime_for(
     lease_ms: int,
     announced: Announced | None,
     publish: Publish | None,
+    keep_ms: int | None,
 ) -> Runtime:
     if lease_ms < SHORTEST_LEASE_MS:
         raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
@@ -693,6 +718,7 @@ def _runtime_for(
             lease_ms=lease_ms,
             announced=announced,
             publish=publish,
+            keep_ms=keep_ms,
         )
     if scheme in _LATER:
         raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")

@@ -130,6 +130,14 @@ class Submission(Struct, frozen=True, kw_only=True):
     connection: object = None
 
 
+class Pruned(NamedTuple):
+    """How much was removed. `notes` are those of consumers about messages that they met."""
+
+    executions: int = 0
+    messages: int = 0
+    notes: int = 0
+
+
 class Submitted(NamedTuple):
     execution_id: str
     created: bool
@@ -340,6 +348,9 @@ class Runtime(Protocol):
 
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
         """Whether this consumer meets this id for the first time, as part of the caller's transaction."""
+
+    async def prune(self, keep_ms: int) -> Pruned:
+        """Removes what ended longer ago than this, except what waits for a person."""
 
     async def tell(self, tenant: str | None, execution_id: str, fact: Fact) -> Answer:
         """Brings a fact to its execution, wherever that is, and waits for the verdict."""

@@ -547,3 +547,17 @@ async def test_waiting_in_line_for_a_key_survives_a_pause(make_harness: MakeHarn
     assert (await second.result()).succeeded
     document = await until(second, lambda found: found["status"] == "succeeded")
     assert document["blocked"] is None
+
+
+async def test_n2_a_key_is_free_again_when_its_execution_is_pruned(engine: Engine) -> None:
+    engine.register(one_step("s", Stage().does("work")).build())
+    first = await engine.start("s", idempotency_key="k")
+    await first.result()
+    while (await engine.prune(older_than=0)).executions == 0:
+        pass  # it ended in this very millisecond
+    with pytest.raises(NotFound):
+        await first.status()
+    second = await engine.start("s", idempotency_key="k")
+    assert second.id != first.id
+    assert (await second.result()).succeeded
+    assert (await engine.prune(older_than="1h")).executions == 0

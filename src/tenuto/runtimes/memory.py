@@ -32,6 +32,7 @@ from tenuto.runtime import (
     Notices,
     Observer,
     Page,
+    Pruned,
     Published,
     Reading,
     Submission,
@@ -262,6 +263,17 @@ class MemoryRuntime(Worker):
         first = key not in self._made
         yield first
         self._made.add(key)
+
+    async def prune(self, keep_ms: int) -> Pruned:
+        before = self._now() - keep_ms
+        ended = [record for record in self._in_order if _is_over(record, before)]
+        for record in ended:
+            del self._records[record.state.id]
+            if record.idempotency_key is not None:
+                del self._by_key[record.state.tenant, record.idempotency_key]
+        if ended:
+            self._in_order = [record for record in self._in_order if record.state.id in self._records]
+        return Pruned(executions=len(ended))
 
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
         """There is no transaction to be part of: the id counts as met when the block ends well."""
@@ -498,6 +510,12 @@ def names_of(wanted: Filter) -> tuple[str, ...]:
     """What a definition's name means in a filter: the tenant's own, or the one that is there for all."""
     assert wanted.definition is not None
     return (wanted.definition, owned_name(wanted.tenant or "", wanted.definition))
+
+
+def _is_over(record: Record, before: int) -> bool:
+    """Whether it ended before that, and waits for nobody."""
+    ended_at = finished_at(record.state, record.history)
+    return ended_at is not None and ended_at < before and not record.state.reviews
 
 
 def _fits(record: Record, wanted: Filter) -> bool:

@@ -27,6 +27,7 @@ from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
 from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Timer, Until, Vitals
 from tenuto.storage.catalog import DefinitionRow
+from tenuto.storage.pruning import ONCE
 from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
 
 from .limits import Limits, Names
@@ -37,7 +38,6 @@ ASYNC_SLOTS = 200
 THREADS = 32
 ALARMS = 1_000  # so many may be out of date
 RANKS = {"high": HIGH, "normal": NORMAL}
-ONCE = "tenuto.once"
 
 Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
 Then: TypeAlias = Callable[[f.Answer], None]
@@ -153,7 +153,7 @@ class Record:
         self.shown[path] = progress
 
     def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        return self.worker.once(key, connection)
+        return self.worker.inbox(ONCE + self.state.id, key, connection)
 
 
 class Worker(ABC):
@@ -212,10 +212,6 @@ class Worker(ABC):
     @abstractmethod
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
         """Whether this consumer meets this id for the first time."""
-
-    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        """`ctx.once`: step keys are the ids of a consumer of our own."""
-        return self.inbox(ONCE, key, connection)
 
     def _finished(self, record: Record) -> None:
         """The execution came to its end, and that is kept."""

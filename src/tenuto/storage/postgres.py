@@ -25,6 +25,7 @@ from .outbox import OutboxStore, SqlOutbox
 from .postgres_admissions import admit, refused_starts
 from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
+from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .store import (
@@ -203,6 +204,10 @@ class PostgresStore:
     @property
     def registry(self) -> Registry:
         return SqlRegistry(self)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self)
 
     @property
     def outbox(self) -> OutboxStore:

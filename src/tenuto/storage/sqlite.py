@@ -23,6 +23,7 @@ from . import queries
 from .catalog import Catalog, SqlCatalog
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
+from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts
@@ -107,6 +108,10 @@ class SqliteStore:
     @property
     def registry(self) -> Registry:
         return SqlRegistry(self)
+
+    @property
+    def pruning(self) -> Pruning:
+        return Pruning(self)
 
     @property
     def outbox(self) -> OutboxStore:

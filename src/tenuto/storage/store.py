@@ -34,6 +34,7 @@ from .catalog import Catalog
 from .catalog import DefinitionRow as DefinitionRow
 from .outbox import OutboxStore
 from .permits import LimitStore
+from .pruning import Pruning
 from .registry import Registry
 from .tasks import TaskStore
 
@@ -241,6 +242,10 @@ class Store(Protocol):
     @property
     def catalog(self) -> Catalog:
         """Definitions, drafts and all."""
+
+    @property
+    def pruning(self) -> Pruning:
+        """Removing what is over."""
 
     def seen_by(self, tenant: str | None) -> Self:
         """The same store for reading on behalf of a tenant: the database itself shows no other tenant's rows.

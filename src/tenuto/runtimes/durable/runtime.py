@@ -54,6 +54,7 @@ from tenuto.runtime import (
     Notices,
     Observer,
     Page,
+    Pruned,
     Published,
     Reading,
     Submission,
@@ -122,6 +123,7 @@ from . import snapshots
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
 from .permits import Permits
+from .retention import keep_pruning, prune
 from .session import LEASE_MS, Session
 from .starting import new_execution, refusal_of, replayed
 from .watched import Watched
@@ -192,6 +194,7 @@ class DurableRuntime(Worker):
         poll_ms: int = POLL_MS,
         announced: Announced | None = None,
         publish: Publish | None = None,
+        keep_ms: int | None = None,
     ) -> None:
         super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
         self._store = store
@@ -201,6 +204,8 @@ class DurableRuntime(Worker):
         self._smallest_tail = snapshots.SMALLEST_TAIL
         self._fetching: dict[asyncio.Future[None], None] = {}
         self._announced = announced
+        self._keep_ms = keep_ms
+        self._pruning: asyncio.Task[None] | None = None
         self._relay = None if publish is None else Relay(store.outbox, publish, self._now, self._live_session)
         self._stored: dict[tuple[str, int], str] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
@@ -249,6 +254,9 @@ class DurableRuntime(Worker):
         self._polling = asyncio.create_task(self._keep_polling(), name="tenuto-poll")
         if self._relay is not None:
             self._relay.start()
+        if self._keep_ms is not None:
+            sweeps = keep_pruning(self._store.pruning, self._now, self._keep_ms)
+            self._pruning = asyncio.create_task(sweeps, name="tenuto-prune")
 
     async def _open_session(self) -> None:
         environment = self.environment
@@ -273,7 +281,7 @@ class DurableRuntime(Worker):
             return
         try:
             stopped = await self._stop_work(grace_ms)
-            for task in (self._polling, self._reopening):
+            for task in (self._polling, self._reopening, self._pruning):
                 if task is not None:
                     task.cancel()
                     await asyncio.wait([task])
@@ -468,6 +476,10 @@ class DurableRuntime(Worker):
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
         self._later(lambda: void(self.apply(record, fact, RESUME)))
+
+    async def prune(self, keep_ms: int) -> Pruned:
+        self._check_open()
+        return await prune(self._store.pruning, self._now(), keep_ms)
 
     @asynccontextmanager
     async def inbox(self, consumer: str, id: str, connection: object) -> AsyncIterator[bool]:
@@ -947,8 +959,8 @@ class DurableRuntime(Worker):
             if not record.unkept or await self._is_kept(execution_id):
                 return reading
         found = await self._store.seen_by(tenant).load([execution_id])
-        if not found or (tenant is not None and found[0].row.tenant != tenant):
-            raise NotFound(f"There is no execution {execution_id!r}.")
+        if not found or (tenant is not None and found[0].row.tenant != tenant) or not found[0].bodies:
+            raise NotFound(f"There is no execution {execution_id!r}.")  # or it is being pruned at this moment
         return await self._reading(found[0])
 
     async def _reading(self, loaded: Loaded) -> Reading:

@@ -72,7 +72,7 @@ CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
 CREATE INDEX executions_status ON executions (tenant, status, id);
 CREATE INDEX executions_correlation ON executions (correlation_id) WHERE correlation_id <> '';
 CREATE INDEX executions_target ON executions (target_type, target_id) WHERE target_id <> '';
-CREATE INDEX executions_ended ON executions (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX executions_ended ON executions (ended_at, id) WHERE ended_at IS NOT NULL;
 
 -- The truth: one row per decision, holding its entries. Append-only.
 CREATE TABLE events (
@@ -112,6 +112,7 @@ CREATE TABLE mailbox (
 );
 
 CREATE INDEX mailbox_unread ON mailbox (execution, received_at, id) WHERE verdict IS NULL;
+CREATE INDEX mailbox_read ON mailbox (execution) WHERE verdict IS NOT NULL;
 
 -- Attempts for the workers of a queue, each with its own lease.
 CREATE TABLE tasks (
@@ -225,4 +226,11 @@ CREATE TABLE inbox (
     id text NOT NULL,
     at bigint NOT NULL,
     PRIMARY KEY (consumer, id)
+);
+
+CREATE INDEX inbox_age ON inbox (at) WHERE substr(consumer, 1, 7) <> 'tenuto.';
+
+-- Executions that were removed, and whose long histories still have to be.
+CREATE TABLE leftovers (
+    execution text PRIMARY KEY
 );
