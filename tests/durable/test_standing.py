@@ -1,0 +1,80 @@
+"""How a database stands: what waits in it, whether its schema is ours, and which notifications were sent."""
+
+import pytest
+
+from tenuto.errors import StorageError
+from tenuto.projection import ReviewRow
+from tenuto.storage import Store
+from tenuto.storage.store import Notice
+from tests.contract.doubles import transaction
+from tests.durable.rows import started
+
+LEASE = 60_000
+
+
+def review(id: str, kind: str) -> ReviewRow:
+    return ReviewRow(
+        id=id,
+        execution="x1",
+        tenant="t",
+        definition="d",
+        kind=kind,
+        path="a",
+        reason="",
+        permission="",
+        error_class="",
+        error_summary="",
+        attempts=1,
+        opened_at=5,
+        due_at=None,
+    )
+
+
+async def test_what_waits_is_counted(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", LEASE, ("default",))
+    owned = started("x1")
+    owned.reviews += [review("r1", "dead_letter"), review("r2", "dead_letter"), review("r3", "approval")]
+    await store.commit(owned)
+    await store.commit(started("x2", release=True))
+    await store.post("m1", "x1", b"{}")
+
+    rows = {(row.what, row.label): row for row in await store.backlog()}
+    counts = {name: row.count for name, row in rows.items() if row.what != "now"}
+    assert counts == {
+        ("reviews", "dead_letter"): 2,
+        ("reviews", "approval"): 1,
+        ("due", ""): 1,
+        ("owned", ""): 1,
+        ("mail", ""): 1,
+        ("outbox", ""): 0,
+        ("sessions", ""): 1,
+    }
+    assert (rows["reviews", "approval"].oldest, rows["due", ""].oldest) == (5, 1)
+    now, mail = rows["now", ""].oldest, rows["mail", ""].oldest
+    assert now is not None
+    assert mail is not None
+    assert 0 < mail <= now
+    assert rows["outbox", ""].oldest is None
+
+
+async def test_a_schema_that_is_not_ours_is_told(store: Store, url: str) -> None:
+    await store.check()
+    async with transaction(url) as connection:
+        done = connection.execute("INSERT INTO tenuto_migrations VALUES (9999, 'later', 'x', 0)")
+        if not url.startswith("sqlite"):
+            await done
+    with pytest.raises(StorageError) as refused:
+        await store.check()
+    assert refused.value.code == "newer_schema"
+
+
+async def test_a_notification_is_begun_once_and_its_first_receipt_stays(store: Store) -> None:
+    notice = Notice(key="k", tenant="t", execution="x", path="work", channel="email")
+    begun = await store.begin_notice(notice)
+    assert (begun.receipt, begun.sent_at, begun.begun_at > 0) == (None, None, True)
+    await store.end_notice("k", b'"one"')
+    await store.end_notice("k", b'"two"')
+    again = await store.begin_notice(Notice(key="k", tenant="t", execution="y", path="other", channel="webhook"))
+    assert (again.execution, again.receipt, again.begun_at) == ("x", b'"one"', begun.begun_at)
+    assert await store.notice("k") == again
+    assert await store.notice("other") is None
