@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,7 +13,7 @@ from tenuto import Engine, ExpandEach, SagaBuilder, StepInputs
 from tenuto.runtimes.durable import DurableRuntime
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.child import LEASE, noted
-from tests.durable.limited import limited
+from tests.durable.limited import kill, limited, start_child, until_started
 
 MakeEngine = Callable[..., Any]
 
@@ -204,21 +201,6 @@ async def test_a_step_under_two_limits_holds_neither_while_it_waits_for_the_othe
 # -- Processes ---------------------------------------------------------------------------------------------------------
 
 
-def _child(url: str, log: Path, count: int, *more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.durable.limited", url, str(log), str(count), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def _until_started(child: "subprocess.Popen[str]") -> None:
-    assert child.stdout is not None
-    assert child.stdout.readline() == "started\n"
-
-
-def _kill(child: "subprocess.Popen[str]") -> None:
-    child.send_signal(signal.SIGKILL)
-    child.communicate()
-
-
 def _most_inside(lines: list[list[str]]) -> int:
     inside = most = 0
     for line in lines:
@@ -232,15 +214,15 @@ async def test_so_many_run_at_once_in_all_processes_together(url: str, tmp_path:
     log = tmp_path / "log"
     async with Engine(url, worker=False) as engine:
         await engine.limit("l", concurrency=3)
-    children = [_child(url, log, 40) for _ in range(2)]
+    children = [start_child(url, log, 40) for _ in range(2)]
     try:
         for child in children:
-            _until_started(child)
+            until_started(child)
         while sum(line[0] == "out" for line in noted(str(log))) < 80:
             await asyncio.to_thread(os.sched_yield)
     finally:
         for child in children:
-            _kill(child)
+            kill(child)
     lines = noted(str(log))
     assert _most_inside(lines) <= 3
     assert {line[1] for line in lines} == {str(child.pid) for child in children}
@@ -254,16 +236,16 @@ async def test_what_a_killed_process_held_comes_back(url: str, tmp_path: Path) -
     log = tmp_path / "log"
     async with Engine(url, lease=LEASE) as engine:
         await engine.limit("l", concurrency=2)
-        child = _child(url, log, 2, "hang")
+        child = start_child(url, log, 2, "hang")
         try:
-            _until_started(child)
+            until_started(child)
             while len(noted(str(log))) < 2:
                 await asyncio.to_thread(os.sched_yield)
             engine.register(limited(str(log), name="other"))
             waiting = await engine.start("other", 7)
             assert (await until_blocked(waiting, "limit"))["waiting_for"] == "l"
         finally:
-            _kill(child)
+            kill(child)
         assert (await waiting.result()).output == 7
         (use,) = await engine.limits()
         assert use["concurrency"] == 2

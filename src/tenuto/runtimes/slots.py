@@ -6,7 +6,7 @@ resume, high, normal); within a class tenants take turns, and within a tenant it
 """
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from typing import Final, Generic, TypeVar
 
@@ -58,6 +58,9 @@ class Turns(Generic[O, T]):
             self._tenants.append(tenant)
         else:
             owners.append(owner)
+
+    def lengths(self) -> Iterator[tuple[O, int]]:
+        return ((owner, len(line)) for owner, line in self._lines.items())
 
     def pop(self, number: int) -> T:
         """The first of the owner whose turn it is; the owner goes to the end of its tenant, the tenant to the end."""
@@ -174,3 +177,20 @@ class Lane(Generic[O, T]):
                     wanted[limits] = wanted.get(limits, 0) + number
                     free -= number
         return wanted
+
+    @property
+    def backlog(self) -> int:
+        """How many wait for a slot. What waits for a limit is not among them: slots do not help it."""
+        return sum(turns.waiting for limits, turns in self._kinds() if not self._is_held_up(limits))
+
+    def held_up(self) -> Iterator[tuple[O, int]]:
+        """Who waits for a limit, and with how many."""
+        for limits, turns in self._kinds():
+            if self._is_held_up(limits):
+                yield from turns.lengths()
+
+    def _kinds(self) -> Iterator[tuple[Names, Turns[O, T]]]:
+        return (pair for by_limits in self._waiting for pair in by_limits.items())
+
+    def _is_held_up(self, limits: Names) -> bool:
+        return bool(limits) and self._limits.spent(limits) is not None

@@ -23,6 +23,7 @@ from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
 from .postgres_admissions import admit, refused_starts
+from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
 from .pruning import Pruning
@@ -44,6 +45,7 @@ from .store import (
     Renewal,
     SessionRow,
     SnapshotRow,
+    Turn,
     Wanted,
 )
 
@@ -470,6 +472,11 @@ class PostgresStore:
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         async with translated():
             return [Claim(*row) for row in await self._pool.fetch(_CLAIM, session, list(plans), limit)]
+        raise AssertionError("translated() does not swallow")
+
+    async def claim_in_turn(self, session: str, plans: Sequence[str], turn: Turn) -> tuple[list[Claim], str]:
+        async with translated(), self._pool.acquire() as connection:
+            return await claim_in_turn(connection, session, plans, turn)
         raise AssertionError("translated() does not swallow")
 
     async def claim_one(self, session: str, execution: str) -> Claim | None:

@@ -27,6 +27,7 @@ from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
 from .rows import execution_values, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts
+from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
 from .sqlite_tasks import SqliteTasks
 from .store import (
@@ -45,6 +46,7 @@ from .store import (
     Renewal,
     SessionRow,
     SnapshotRow,
+    Turn,
     Wanted,
 )
 from .watch import Watch
@@ -358,6 +360,9 @@ class SqliteStore:
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         return await self._in_writer(lambda: self._claim(session, plans, limit, None))
+
+    async def claim_in_turn(self, session: str, plans: Sequence[str], turn: Turn) -> tuple[list[Claim], str]:
+        return await self._in_transaction(lambda db: claim_in_turn(db, session, plans, turn, self.now()))
 
     async def claim_one(self, session: str, execution: str) -> Claim | None:
         """Takes this execution if nobody holds it: to decide a fact for it, and let go of it again."""

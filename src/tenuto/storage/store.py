@@ -113,6 +113,28 @@ class Claim(Struct, frozen=True):
     version: int
 
 
+TENANTS_AT_ONCE = 100
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """Whose executions are to be taken: those of tenants that come after this one and are not full.
+
+    So many of each, and so many in all.
+    """
+
+    after: str
+    full: Sequence[str]
+    each: int
+    limit: int
+
+
+def next_after(turn: Turn, tenants: Sequence[str], claimed: int) -> str:
+    """Where the next one goes on. When there was no room for all, with the same tenants: those who came in are full."""
+    if claimed >= turn.limit:
+        return turn.after
+    return tenants[-1] if len(tenants) == TENANTS_AT_ONCE else ""
+
+
 class Loaded(Struct, frozen=True):
     """An execution as it is stored. `bodies` are its rows in order: all, or with a snapshot the first and the rest."""
 
@@ -284,6 +306,13 @@ class Store(Protocol):
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         """Takes due executions of these plans (`name/version`), the most urgent first."""
+
+    async def claim_in_turn(self, session: str, plans: Sequence[str], turn: Turn) -> tuple[list[Claim], str]:
+        """Takes due executions tenant by tenant. Also gives the tenant to go on after; none if all were looked at.
+
+        It costs a look for each tenant, and none for each execution that waits: one with ten thousand of them does not
+        hide the others. `TENANTS_AT_ONCE` are looked at in one call.
+        """
 
     async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
         """These executions as they are stored, in no particular order; those that are not there are left out.

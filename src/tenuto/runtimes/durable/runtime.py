@@ -7,6 +7,7 @@ Executions that wait leave memory, and are claimed again, by whoever is first, w
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -65,7 +66,7 @@ from tenuto.runtime import (
 )
 from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.limits import limit_row
-from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.perform import Performer, Role
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.slots import RESUME
 from tenuto.runtimes.worker import (
@@ -102,6 +103,7 @@ from tenuto.storage.store import (
     MailVerdict,
     SessionRow,
     Store,
+    Turn,
     Wanted,
     mail_for,
 )
@@ -214,6 +216,9 @@ class DurableRuntime(Worker):
         self._session: Session
         self._committer: Committer
         self._hints: Hints = frozenset()
+        self._held_up: frozenset[Performer] = frozenset()
+        self._turn = ""  # the tenant that was last in turn to be claimed for
+        self._next_turn = 0.0
         self._nudged = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
@@ -432,6 +437,8 @@ class DurableRuntime(Worker):
             kept.then(kept.answer)
         if record.state.finished is not None or record.state.reviews:
             self._store.ring(NEWS)
+            if record.state.concurrency_key is not None and record.state.finished is not None:
+                self._hint_at_work()  # whoever waited for its key
             if record.waiters:
                 self._tell_waiters(record)
         if self._relay is not None and kept.extra is not None and kept.extra.outbox:
@@ -606,6 +613,7 @@ class DurableRuntime(Worker):
         performer = self._performer(program.name, program.version)
         while True:
             owned = self._works and len(self._records) < IN_HAND and self._can_run(performer)
+            owned = owned and performer not in self._held_up
             record = Record(self, performer, submission.idempotency_key)
             id = self.environment.new_id()
             fate = await self._start_record(record, id, submission, owned=owned)
@@ -810,20 +818,47 @@ class DurableRuntime(Worker):
 
     async def _claim(self) -> None:
         await self._adopt_claimed()
-        room = min(IN_HAND - len(self._records), CLAIM_AT_ONCE)
-        backlog = max(self._tasks.waiting - self._tasks.size, self._in_threads.waiting - self._in_threads.size)
-        if not self._works or room <= 0 or backlog > 0 or not self._session.may_start or self._closing:
+        if not self._works or not self._session.may_start or self._closing:
             return
+        self._held_up = self._find_held_up()
         plans = [
-            f"{name}/{version}" for (name, version), performer in self._performers.items() if self._can_run(performer)
+            f"{name}/{version}"
+            for (name, version), performer in self._performers.items()
+            if self._can_run(performer) and performer not in self._held_up
         ]
         if not plans:
             return
-        claims = await self._store.claim(self._session.id, plans, room)
+        room = min(IN_HAND - len(self._records), CLAIM_AT_ONCE)
+        is_full = (
+            room <= 0 or self._tasks.backlog > self._tasks.size or self._in_threads.backlog > self._in_threads.size
+        )
+        claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(self._session.id, plans, room))
         self._claimed.update((claim.id, claim) for claim in claims)
         await self._adopt_claimed()
         if len(claims) == room:
             self._nudge(WORK)  # there may be more
+
+    async def _claim_in_turn(self, plans: list[str]) -> list[Claim]:
+        """There is more here than can run. Tenants that have less than their share of it come in all the same."""
+        slots = self._tasks.size + self._in_threads.size
+        room = min(IN_HAND + slots - len(self._records), CLAIM_AT_ONCE)
+        if room <= 0 or monotonic() < self._next_turn:
+            return []
+        tenants = Counter(record.state.tenant for record in self._records.values())
+        share = max(1, 2 * slots // (len(tenants) + 1))
+        full = [tenant for tenant, number in tenants.items() if number >= share]
+        turn = Turn(after=self._turn, full=full, each=share, limit=room)
+        claims, self._turn = await self._store.claim_in_turn(self._session.id, plans, turn)
+        self._next_turn = monotonic() + (0 if self._turn else self._poll_ms / 1_000)
+        return claims
+
+    def _find_held_up(self) -> frozenset[Performer]:
+        """Programs of which so much waits for a limit here that more of them would only be in the way of others."""
+        waiting: Counter[Performer] = Counter()
+        for lane in (self._tasks, self._in_threads):
+            for record, number in lane.held_up():
+                waiting[record.performer] += number
+        return frozenset(performer for performer, number in waiting.items() if number > self._tasks.size)
 
     async def _adopt_claimed(self) -> None:
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
@@ -969,8 +1004,25 @@ class DurableRuntime(Worker):
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
             evolve(state, entry)
-        activity = _unclaimed(performer, state, loaded.row) if loaded.row.owner is None else NOTHING_UNDER_WAY
+        activity = self._unclaimed(performer, state, loaded.row) if loaded.row.owner is None else NOTHING_UNDER_WAY
         return Reading(performer.program, state, entries, idempotency_key=loaded.row.key, activity=activity)
+
+    def _unclaimed(self, performer: Performer, state: Execution, row: ExecutionRow) -> Activity:
+        """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
+        if row.parked:
+            return Activity(set_aside=row.parked)
+        waiting: dict[Ref, Waiting] = {}
+        for effect in state.agenda.values():
+            holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None
+            if isinstance(effect, RunAttempt) and holder is not None:
+                waiting[effect.ref] = self._why_unclaimed(performer, performer.role(holder.node, effect.ref.phase))
+        return Activity(waiting=waiting)
+
+    def _why_unclaimed(self, performer: Performer, role: Role) -> Waiting:
+        if not self._works or not self._can_run(performer):
+            return Waiting("no_worker", role.handler_name or "")
+        spent = self.bounds.spent(role.limits)
+        return Waiting("slot") if spent is None else Waiting("limit", spent)
 
     async def _state(self, execution_id: str) -> Execution:
         """Where an execution stands, for those who do not ask how it came there."""
@@ -1087,19 +1139,6 @@ class DurableRuntime(Worker):
 
 def void(_: object) -> None:
     """For callbacks whose caller wants no answer."""
-
-
-def _unclaimed(performer: Performer, state: Execution, row: ExecutionRow) -> Activity:
-    """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers."""
-    if row.parked:
-        return Activity(set_aside=row.parked)
-    waiting: dict[Ref, Waiting] = {}
-    for effect in state.agenda.values():
-        holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None
-        if isinstance(effect, RunAttempt) and holder is not None:
-            handler = performer.role(holder.node, effect.ref.phase).handler_name
-            waiting[effect.ref] = Waiting("no_worker", handler or "")
-    return Activity(waiting=waiting)
 
 
 class _Moved(Exception):

@@ -53,6 +53,7 @@ CREATE TABLE executions (
 
 CREATE UNIQUE INDEX executions_key ON executions (tenant, key) WHERE key IS NOT NULL;
 CREATE INDEX executions_due ON executions (priority, wake_at) WHERE owner IS NULL AND wake_at IS NOT NULL;
+CREATE INDEX executions_turn ON executions (tenant, priority, wake_at) WHERE owner IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
 CREATE INDEX executions_status ON executions (tenant, status, id);
 CREATE INDEX executions_correlation ON executions (correlation_id) WHERE correlation_id <> '';

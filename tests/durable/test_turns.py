@@ -1,0 +1,113 @@
+"""Whose executions a worker takes: a tenant with many does not keep the others out."""
+
+import asyncio
+import os
+from collections import Counter
+
+from msgspec.structs import replace
+
+from tenuto import Engine, SagaBuilder
+from tenuto.runtimes.durable import DurableRuntime
+from tenuto.storage import Store
+from tenuto.storage.store import TENANTS_AT_ONCE, Batch, Turn
+from tests.contract.doubles import Stage, until_blocked
+from tests.durable.rows import append, standing, start
+
+
+async def _waiting(store: Store, *tenants: str, wake_at: int = 1, priority: int = 0) -> None:
+    """One execution for each, which nobody owns and which is due."""
+    batch = Batch(session="s1")
+    for number, tenant in enumerate(tenants):
+        id = f"{tenant}-{number}-{priority}-{wake_at}"
+        batch.starts.append(replace(start(id, owner=None, tenant=tenant), priority=priority))
+        batch.standings[id] = standing(id, release=True, wake_at=wake_at)
+        batch.appends.append(append(id))
+    assert not (await store.commit(batch)).refused
+
+
+async def _claim(store: Store, *, after: str = "", full: tuple[str, ...] = (), each: int = 2, limit: int = 100) -> str:
+    turn = Turn(after=after, full=full, each=each, limit=limit)
+    claims, next_after = await store.claim_in_turn("s1", ["d/1"], turn)
+    tenants = Counter(claim.id.partition("-")[0] for claim in claims)
+    return " ".join([*(f"{tenant}{number}" for tenant, number in sorted(tenants.items())), f"/{next_after}"])
+
+
+async def test_tenants_are_claimed_for_in_turn(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    await _waiting(store, *["a"] * 50, "b", *["c"] * 3)
+    assert await _claim(store) == "a2 b1 c2 /"
+    assert await _claim(store, full=("a",)) == "c1 /"
+    assert await _claim(store, full=("a",)) == "/"
+    assert await _claim(store, after="a") == "/"
+    assert await _claim(store, each=60, limit=7) == "a7 /"
+
+
+async def test_only_what_is_due_and_can_be_run_is_claimed_in_turn(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    await _waiting(store, "a", wake_at=10**14)
+    await _waiting(store, "b")
+    assert await _claim(store) == "b1 /"
+    await _waiting(store, "c")
+    claims, _ = await store.claim_in_turn("s1", ["other/1"], Turn(after="", full=(), each=9, limit=9))
+    assert claims == []
+    await store.end_session("s1")
+    assert await _claim(store) == "/"
+
+
+async def test_what_is_urgent_is_claimed_first_of_its_tenant(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    await _waiting(store, "a", "a")
+    await _waiting(store, "a", priority=1, wake_at=2)
+    claims, _ = await store.claim_in_turn("s1", ["d/1"], Turn(after="", full=(), each=1, limit=9))
+    assert [claim.id for claim in claims] == ["a-0-1-2"]
+
+
+async def test_many_tenants_are_looked_at_a_part_at_a_time(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    names = [f"t{number:04}" for number in range(TENANTS_AT_ONCE + 10)]
+    await _waiting(store, *names)
+    await _waiting(store, *names, wake_at=10**14)
+    turn = Turn(after="", full=(), each=1, limit=1_000)
+    first, after = await store.claim_in_turn("s1", ["d/1"], turn)
+    rest, end = await store.claim_in_turn("s1", ["d/1"], replace(turn, after=after))
+    assert (len(first), after, len(rest), end) == (TENANTS_AT_ONCE, names[TENANTS_AT_ONCE - 1], 10, "")
+
+
+async def test_g6_a_tenant_with_many_executions_does_not_keep_others_out(url: str) -> None:
+    """They were there first, hold all slots, and more of them wait than the worker has slots for."""
+    gate = Stage().gate("held")
+    saga = SagaBuilder("s").step("work", gate.pass_through).build()
+    async with Engine(url, worker=False) as client:
+        client.register(saga)
+        await client.start_many("s", [None] * 300, tenant="large")
+        async with Engine(url, slots=4, threads=1) as worker:
+            worker.register(saga)
+            await gate.reached.wait()
+            small = await client.start("s", tenant="small")
+            runtime = worker._runtime
+            assert isinstance(runtime, DurableRuntime)
+            while small.id not in runtime._records:
+                await asyncio.to_thread(os.sched_yield)
+            gate.open()
+            assert (await small.result()).succeeded
+
+
+async def test_what_waits_for_a_limit_keeps_nothing_else_out(url: str) -> None:
+    async def work() -> None: ...
+
+    limited = SagaBuilder("limited").step("work", work, limits=["l"]).build()
+    free = SagaBuilder("free").step("work", work).build()
+    async with Engine(url, worker=False) as client:
+        client.register(limited, free)
+        await client.limit("l", rate="1/d")
+        batch = await client.start_many("limited", [None] * 60)
+        handle = await client.start("free")
+        async with Engine(url, slots=4, threads=1, shutdown_grace="0s") as worker:
+            worker.register(limited, free)
+            assert (await handle.result()).succeeded
+            waiting = [
+                id
+                for id, status in (await worker._runtime.statuses(batch.execution_ids)).items()
+                if status != "succeeded"
+            ]
+            await until_blocked(worker.get(waiting[0]), "limit")
