@@ -121,6 +121,12 @@ class Batch(Generic[O_co]):
         link = self._link
         until = link.now + interval_ms
         while waiting and (left := until - link.now) > 0:
+            last = waiting[-PAGE:]
+            statuses = await link.runtime.statuses(last)
+            active = [id for id in last if statuses.get(id) not in TERMINAL]
+            waiting[-PAGE:] = active
+            if len(active) < len(last):
+                continue  # there may be more that need no waiting
             try:
                 await link.runtime.wait(link.scope.tenant, waiting[-1], "settled", left)
             except ResultTimeout:
