@@ -561,8 +561,8 @@ class Engine:
             link.scope.require("approvals:write")
         reading = await link.read(execution_id)
         review = reading.state.reviews.get(review_id)
-        if review is not None:
-            link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
+        if review is not None and review.kind != "dead_letter":
+            link.scope.require("approvals:write")
         if review is not None and review.kind == "dead_letter" and resolution == "retry":
             await link.check_repetition(reading, review.path, again=again)
             fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason, again=again)

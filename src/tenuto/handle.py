@@ -1,5 +1,7 @@
 """A hold on one execution: `Handle`."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -15,7 +17,7 @@ from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, Pay
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
 from .kernel.definition import CancelMode, ErrorClass, Step
-from .kernel.events import NULL, Resolution
+from .kernel.events import NULL, ExecutionFinished, Resolution, RunOpened
 from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
 from .program import Program
@@ -25,7 +27,15 @@ from .runtime import Environment, Reading, Runtime, Until
 from .runtimes.perform import Parked, answered, failed
 from .settings import FourEyes
 from .values import encode
-from .view import AttemptRow, ExecutionDocument, attempt_rows, execution_document, find_path
+from .view import (
+    AttemptRow,
+    EventDocument,
+    ExecutionDocument,
+    attempt_rows,
+    event_document,
+    execution_document,
+    find_path,
+)
 
 O_co = TypeVar("O_co", covariant=True)
 
@@ -71,6 +81,9 @@ class Link(NamedTuple):
         scope.require_for_review(review.permission)
         if "approvals" in scope.four_eyes and reading.history[0].actor == scope.actor:
             raise NotPermitted("Whoever started an execution does not decide about it.", code="four_eyes")
+
+
+_ENDS: dict[type, bool] = {ExecutionFinished: True, RunOpened: False}
 
 
 def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
@@ -133,6 +146,22 @@ class Handle(Generic[O_co]):
         self._link.scope.require("executions:read")
         reading = await self._link.read(self.id)
         return attempt_rows(reading.state, reading.history)
+
+    async def events(self, *, after: int = 0, every: Duration = "200ms") -> AsyncIterator[EventDocument]:
+        """What is recorded, as it happens, from that number on; ends with the execution. Looks every so often."""
+        link = self._link
+        link.scope.require("executions:read")
+        state = (await link.read(self.id)).state
+        over = state.finished is not None
+        while True:
+            entries = await link.runtime.entries(link.scope.tenant, self.id, after)
+            for entry in entries:
+                after = entry.seq
+                over = _ENDS.get(type(entry.event), over)
+                yield event_document(entry)
+            if over:
+                return
+            await asyncio.sleep(milliseconds(every) / 1_000)
 
     # Telling
 

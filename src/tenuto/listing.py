@@ -1,11 +1,28 @@
 """Pages of executions, reviews and dead letters, for those who show them a page at a time."""
 
 from datetime import datetime
+from typing import TypeVar, get_args
 
+from .errors import NotFound
 from .handle import Link
+from .kernel.definition import ErrorClass
+from .kernel.events import ReviewKind
 from .kernel.state import ExecutionStatus
-from .runtime import Filter, Page, execution_summary
-from .view import ExecutionSummary
+from .runtime import Filter, Page, dead_letter_document, execution_summary, review_document
+from .storage.reviews import ReviewsWanted
+from .view import (
+    AttemptRow,
+    CloneDocument,
+    DeadLetterRow,
+    EventDocument,
+    ExecutionSummary,
+    ReviewRow,
+    attempt_rows,
+    clone_documents,
+    event_document,
+)
+
+T = TypeVar("T")
 
 
 class Listing:
@@ -39,3 +56,85 @@ class Listing:
         )
         found = await link.runtime.executions(wanted, cursor, limit)
         return Page([execution_summary(summary) for summary in found.items], found.next_cursor)
+
+    async def reviews(
+        self,
+        *,
+        kind: ReviewKind | None = None,
+        definition: str | None = None,
+        resolved: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[ReviewRow]:
+        """All that waits for a person in one list, dead letters too; oldest first."""
+        link = self._link
+        link.scope.require("reviews:read")
+        kinds = get_args(ReviewKind) if kind is None else (kind,)
+        wanted = ReviewsWanted(tenant=link.scope.tenant, kinds=kinds, definition=definition, resolved=resolved)
+        found = await link.runtime.review_page(wanted, cursor, limit)
+        return Page([review_document(row) for row in found.items], found.next_cursor)
+
+    async def dlq(
+        self,
+        *,
+        definition: str | None = None,
+        error_class: ErrorClass | None = None,
+        before: datetime | None = None,
+        resolved: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[DeadLetterRow]:
+        """Oldest first."""
+        link = self._link
+        link.scope.require("dlq:read")
+        wanted = ReviewsWanted(
+            tenant=link.scope.tenant,
+            kinds=("dead_letter",),
+            definition=definition,
+            error_class=error_class,
+            before=None if before is None else round(before.timestamp() * 1_000),
+            resolved=resolved,
+        )
+        found = await link.runtime.review_page(wanted, cursor, limit)
+        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
+
+    async def review(self, id: str) -> ReviewRow:
+        """One review, open or resolved."""
+        self._link.scope.require("reviews:read")
+        return review_document(await self._link.runtime.review(self._link.scope.tenant, id))
+
+    async def dead_letter(self, id: str) -> DeadLetterRow:
+        """One dead letter, open or resolved."""
+        self._link.scope.require("dlq:read")
+        row = await self._link.runtime.review(self._link.scope.tenant, id)
+        if row.kind != "dead_letter":
+            raise NotFound(f"There is no dead letter {id!r}.")
+        return dead_letter_document(row)
+
+    # Of one execution, in their own order; a cursor is how many came before.
+
+    async def attempts(self, id: str, *, cursor: int = 0, limit: int = 100) -> Page[AttemptRow]:
+        """In the order in which they ended, open ones last."""
+        self._link.scope.require("executions:read")
+        reading = await self._link.read(id)
+        return _slice(attempt_rows(reading.state, reading.history), cursor, limit)
+
+    async def events(self, id: str, *, cursor: int = 0, limit: int = 100) -> Page[EventDocument]:
+        """What was recorded, as it was."""
+        self._link.scope.require("executions:read")
+        reading = await self._link.read(id)
+        found = [event_document(entry) for entry in reading.history[cursor : cursor + limit]]
+        return Page(found, str(cursor + limit) if cursor + limit < reading.length else None)
+
+    async def clones(self, id: str, step: str, *, cursor: int = 0, limit: int = 100) -> Page[CloneDocument]:
+        """Of a fan-out, in the order of its items."""
+        self._link.scope.require("executions:read")
+        reading = await self._link.read(id)
+        found = clone_documents(reading.state, reading.history, step, cursor, limit + 1)
+        if found is None:
+            raise NotFound(f"Execution {id} has no fan-out {step!r}.")
+        return Page(found[:limit], str(cursor + limit) if len(found) > limit else None)
+
+
+def _slice(rows: list[T], cursor: int, limit: int) -> Page[T]:
+    return Page(rows[cursor : cursor + limit], str(cursor + limit) if cursor + limit < len(rows) else None)

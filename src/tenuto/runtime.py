@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import count
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -30,6 +30,7 @@ from .program import Handler, Program
 from .storage.catalog import Catalog
 from .storage.outbox import OutboxStore
 from .storage.registry import Registry
+from .storage.reviews import ReviewsWanted, StoredReview
 from .storage.store import BacklogRow as BacklogRow
 from .storage.store import Notice as Notice
 from .view import (
@@ -42,6 +43,7 @@ from .view import (
     TenantLimitRow,
     WorkerRow,
     rfc3339,
+    shown_path,
     time_text,
 )
 
@@ -238,6 +240,34 @@ def execution_summary(summary: Summary) -> ExecutionSummary:
     }
 
 
+def review_document(row: StoredReview) -> ReviewRow:
+    kind: Any = row.kind
+    return {
+        "id": row.id,
+        "kind": kind,
+        "execution_id": row.execution,
+        "step_id": shown_path(row.path),
+        "reason": row.reason,
+        "permission": row.permission,
+        "opened_at": rfc3339(row.opened_at),
+        "due_at": time_text(row.due_at),
+        "state": "open" if row.resolution is None else "resolved",
+    }
+
+
+def dead_letter_document(row: StoredReview) -> DeadLetterRow:
+    return {
+        "id": row.id,
+        "execution_id": row.execution,
+        "step_id": shown_path(row.path),
+        "error_class": row.error_class,
+        "error_summary": row.error_summary,
+        "attempts": row.attempts,
+        "created_at": rfc3339(row.opened_at),
+        "state": "open" if row.resolution is None else "resolved",
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     items: list[T]
@@ -357,6 +387,9 @@ class Runtime(Protocol):
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
 
+    async def entries(self, tenant: str | None, execution_id: str, after: int) -> list[Entry]:
+        """What was recorded after this number, as far as it is kept."""
+
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         """Waits until the execution is terminal, or (`settled`) waits for a person; `ResultTimeout` after that time."""
 
@@ -367,6 +400,11 @@ class Runtime(Protocol):
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]: ...
+
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]: ...
+
+    async def review(self, tenant: str | None, id: str) -> StoredReview:
+        """One of them, open or resolved."""
 
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, of those that share these executions."""

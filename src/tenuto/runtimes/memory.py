@@ -7,7 +7,7 @@ execution is never seen halfway. Handlers report from their own tasks; what that
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from typing import Literal, TypeVar
 
@@ -22,7 +22,8 @@ from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.messages import Announced, Publish
 from tenuto.program import Program
-from tenuto.projection import audit
+from tenuto.projection import ReviewRow as StoredRow
+from tenuto.projection import audit, reviews
 from tenuto.runtime import (
     BacklogRow,
     DefinitionStatus,
@@ -45,6 +46,7 @@ from tenuto.storage.memory import MemoryRegistry, memory_catalog
 from tenuto.storage.memory_outbox import MemoryOutbox
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import Registry
+from tenuto.storage.reviews import ReviewsWanted, StoredReview, fits
 from tenuto.view import (
     DeadLetterRow,
     LimitRow,
@@ -365,6 +367,9 @@ class MemoryRuntime(Worker):
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         return self._find(tenant, execution_id).reading()
 
+    async def entries(self, tenant: str | None, execution_id: str, after: int) -> list[Entry]:
+        return self._find(tenant, execution_id).history[after:]
+
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         record = self._find(tenant, execution_id)
         if has_come(record.state, until):
@@ -404,6 +409,18 @@ class MemoryRuntime(Worker):
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
         rows = (row for r in self._with_reviews(wanted) for row in dead_letter_rows(r.state, r.history))
         return _page([row for row in rows if wanted.error_class in (None, row["error_class"])], cursor, limit)
+
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
+        rows = [row for record in self._in_order for row in _stored_reviews(record) if fits(row, wanted)]
+        rows = sorted((row for row in rows if cursor is None or row.id > cursor), key=lambda row: row.id)
+        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+
+    async def review(self, tenant: str | None, id: str) -> StoredReview:
+        with suppress(NotFound):
+            for row in _stored_reviews(self._find(tenant, id.rpartition(".")[0])):
+                if row.id == id:
+                    return row
+        raise NotFound(f"There is no review {id!r}.")
 
     def _with_reviews(self, wanted: Filter) -> Iterator[Record]:
         return (record for record in self._in_order if record.state.reviews and _fits(record, wanted))
@@ -504,6 +521,18 @@ class _Notices:
 
     async def notice(self, key: str) -> Notice | None:
         return self._kept.get(key)
+
+
+def _stored_reviews(record: Record) -> list[StoredReview]:
+    """As a database would have them."""
+    found: dict[str, StoredReview] = {}
+    for row in reviews(record.state, record.history):
+        if isinstance(row, StoredRow):
+            found[row.id] = StoredReview(**msgspec.structs.asdict(row))
+        else:
+            closed = {"resolution": row.resolution, "resolved_by": row.actor, "resolved_at": row.closed_at}
+            found[row.id] = msgspec.structs.replace(found[row.id], **closed)
+    return list(found.values())
 
 
 def names_of(wanted: Filter) -> tuple[str, ...]:

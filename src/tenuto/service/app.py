@@ -41,6 +41,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         by_credential=Buckets(settings.rate_per_second, settings.rate_burst),
         by_stranger=Buckets(STRANGERS_PER_SECOND, STRANGERS_BURST),
         under_way=set(),
+        streams=set(),
     )
     add_problems(app)
     app.include_router(probes.router(engine, dependencies=[Depends(unless_closed)]))

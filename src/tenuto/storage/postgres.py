@@ -28,6 +28,7 @@ from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
 from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
+from .reviews import SqlReviews
 from .rows import execution_values, values_of
 from .store import (
     Append,
@@ -214,6 +215,10 @@ class PostgresStore:
     @property
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=True)
+
+    @property
+    def review_book(self) -> SqlReviews:
+        return SqlReviews(self)
 
     @property
     def catalog(self) -> Catalog:

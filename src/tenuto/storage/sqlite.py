@@ -25,6 +25,7 @@ from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
 from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
+from .reviews import SqlReviews
 from .rows import execution_values, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts
 from .sqlite_claims import claim_in_turn
@@ -118,6 +119,10 @@ class SqliteStore:
     @property
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=False)
+
+    @property
+    def review_book(self) -> SqlReviews:
+        return SqlReviews(self)
 
     @property
     def catalog(self) -> Catalog:

@@ -36,6 +36,7 @@ from .outbox import OutboxStore
 from .permits import LimitStore
 from .pruning import Pruning
 from .registry import Registry
+from .reviews import SqlReviews
 from .tasks import TaskStore
 
 
@@ -260,6 +261,10 @@ class Store(Protocol):
     @property
     def outbox(self) -> OutboxStore:
         """What relays ask for."""
+
+    @property
+    def review_book(self) -> SqlReviews:
+        """What waits for a person, and what was decided."""
 
     @property
     def catalog(self) -> Catalog:

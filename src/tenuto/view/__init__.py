@@ -6,6 +6,7 @@ granted attempts run, and what the others wait for) comes as an `Activity`.
 
 from .attempts import attempt_rows
 from .blocking import blocked
+from .events import EventDocument, entry_of, event_document
 from .execution import execution_document, finished_at, is_settled, phase, stored_output
 from .finding import find_path, labels_of, leaf_nodes, path_of, result_of, result_seqs, shown_path
 from .reviews import dead_letter_rows, review_rows
@@ -14,6 +15,7 @@ from .shapes import (
     Activity,
     AttemptRow,
     Blocked,
+    CloneDocument,
     DeadLetterRow,
     ErrorDocument,
     ExecutionDocument,
@@ -28,15 +30,17 @@ from .shapes import (
     rfc3339,
     time_text,
 )
-from .steps import clone_status, step_documents, step_status
+from .steps import clone_documents, clone_status, step_documents, step_status
 
 __all__ = [
     "NOTHING_UNDER_WAY",
     "Activity",
     "AttemptRow",
     "Blocked",
+    "CloneDocument",
     "DeadLetterRow",
     "ErrorDocument",
+    "EventDocument",
     "ExecutionDocument",
     "ExecutionSummary",
     "LimitRow",
@@ -47,9 +51,12 @@ __all__ = [
     "WorkerRow",
     "attempt_rows",
     "blocked",
+    "clone_documents",
     "clone_status",
     "dead_letter_rows",
+    "entry_of",
     "error_document",
+    "event_document",
     "execution_document",
     "find_path",
     "finished_at",

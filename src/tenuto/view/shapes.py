@@ -102,6 +102,19 @@ class StepDocument(TypedDict):
     clones: CloneCounts | None
 
 
+class CloneDocument(TypedDict):
+    """One clone of a fan-out."""
+
+    step_id: str
+    path: str
+    index: int
+    status: StepStatus
+    attempts: int
+    error: ErrorDocument | None
+    retry_at: str | None
+    compensated: bool
+
+
 class ExecutionDocument(TypedDict):
     execution_id: str
     definition_id: str

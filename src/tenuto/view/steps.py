@@ -1,7 +1,9 @@
 """The current state of each step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from tenuto.kernel.address import clone_path, step_id
+from tenuto.kernel.events import Entry
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
@@ -18,8 +20,17 @@ from tenuto.kernel.state import (
     StepStatus,
 )
 
-from .finding import all_nodes, earliest, path_of
-from .shapes import NOTHING_UNDER_WAY, Activity, CloneCounts, StepDocument, decoded, error_document, time_text
+from .finding import all_nodes, earliest, find_path, labels_of, path_of
+from .shapes import (
+    NOTHING_UNDER_WAY,
+    Activity,
+    CloneCounts,
+    CloneDocument,
+    StepDocument,
+    decoded,
+    error_document,
+    time_text,
+)
 
 
 def step_documents(state: Execution, activity: Activity = NOTHING_UNDER_WAY) -> Iterator[StepDocument]:
@@ -46,6 +57,34 @@ def _step_document(
         "compensation": step.undo if step is not None else "none",
         "progress": decoded(activity.progress.get(path)),
         "clones": clone_counts(found) if isinstance(found, FanState) else None,
+    }
+
+
+def clone_documents(
+    state: Execution, history: Sequence[Entry], name: str, first: int, count: int
+) -> list[CloneDocument] | None:
+    """Clones of a fan-out, from the first on; None if there is no fan-out of that name."""
+    path = find_path(state, name)
+    fan = state.nodes.get(path) if path is not None else None
+    if not isinstance(fan, FanState):
+        return None
+    labels = labels_of(history, state, fan.path)
+    return [_clone_document(state, fan, index, labels) for index in range(first, min(first + count, fan.count))]
+
+
+def _clone_document(state: Execution, fan: FanState, index: int, labels: Sequence[str]) -> CloneDocument:
+    live = fan.live.get(index)
+    label = labels[index] if index < len(labels) else str(index)
+    path = clone_path(fan.path, index)
+    return {
+        "step_id": f"{step_id(fan.path)}#{label}",
+        "path": path,
+        "index": index,
+        "status": clone_status(state, fan, index),
+        "attempts": live.number if live is not None else fan.numbers.get(index, 0) or int(fan.done_seq[index] > 0),
+        "error": error_document(live.failure) if live is not None else None,
+        "retry_at": time_text(earliest(state, ("retry", "probe"), path)),
+        "compensated": fan.marks[index] == CLONE_UNDONE or (live is not None and live.undo == "done"),
     }
 
 

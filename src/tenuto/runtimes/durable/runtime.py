@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -30,7 +30,7 @@ from tenuto.kernel.decide import decide
 from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import Definition, from_document
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
-from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
+from tenuto.kernel.events import Entry, ReviewKind, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.messages import Announced, Publish
@@ -63,6 +63,8 @@ from tenuto.runtime import (
     Summary,
     Until,
     Vitals,
+    dead_letter_document,
+    review_document,
 )
 from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.limits import limit_row
@@ -88,6 +90,7 @@ from tenuto.storage.joining import find_existing, save_definition, start_within
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.permits import Ask, Dealt, LimitUse, TenantUse
 from tenuto.storage.registry import Registry
+from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.storage.store import (
     EVERYTHING,
     NEWS,
@@ -115,8 +118,6 @@ from tenuto.view import (
     TenantLimitRow,
     Waiting,
     WorkerRow,
-    dead_letter_rows,
-    review_rows,
     rfc3339,
 )
 from tenuto.view import ReviewRow as ReviewDocument
@@ -135,6 +136,7 @@ CATALOG_MS = 1_000  # how long others may not know of a definition that was publ
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
 REAP_SECONDS = 1.0  # between looks for sessions that are over
+LAST_SEQ = 2**62
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 VERDICT_SECONDS = 30
 LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when the engine is closed
@@ -1046,6 +1048,10 @@ class DurableRuntime(Worker):
         self._committer.add(Told(execution=execution_id, tell=settle))
         return await kept
 
+    async def entries(self, tenant: str | None, execution_id: str, after: int) -> list[Entry]:
+        bodies = await self._store.seen_by(tenant).bodies(execution_id, after + 1, LAST_SEQ)
+        return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
+
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
@@ -1079,22 +1085,23 @@ class DurableRuntime(Worker):
         return await self._store.seen_by(wanted.tenant).count(_wanted(wanted), by)
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewDocument]:
-        rows = await self._store.seen_by(wanted.tenant).reviews(_wanted(wanted), cursor, limit + 1)
-        items: list[ReviewDocument] = []
-        for row in rows[:limit]:
-            state = await self._state(row.execution)
-            items.extend(found for found in review_rows(state) if found["id"] == row.id)
-        return Page(items, rows[limit - 1].id if len(rows) > limit else None)
+        kinds = PEOPLES if wanted.kind is None else (wanted.kind,)
+        found = await self.review_page(_reviews_wanted(wanted, kinds), cursor, limit)
+        return Page([review_document(row) for row in found.items], found.next_cursor)
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
-        letters = msgspec.structs.replace(_wanted(wanted), kind="dead_letter")
-        rows = await self._store.seen_by(wanted.tenant).reviews(letters, cursor, limit + 1)
-        items: list[DeadLetterRow] = []
-        for row in rows[:limit]:
-            reading = await self.read(None, row.execution)
-            found = dead_letter_rows(reading.state, reading.history)
-            items.extend(letter for letter in found if letter["id"] == row.id)
-        return Page(items, rows[limit - 1].id if len(rows) > limit else None)
+        found = await self.review_page(_reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
+        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
+
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
+        rows = await self._store.seen_by(wanted.tenant).review_book.page(wanted, cursor, limit + 1)
+        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+
+    async def review(self, tenant: str | None, id: str) -> StoredReview:
+        row = await self._store.seen_by(tenant).review_book.find(id)
+        if row is None or tenant not in (None, row.tenant):
+            raise NotFound(f"There is no review {id!r}.")
+        return row
 
     async def workers(self) -> list[WorkerRow]:
         return [_worker(row) for row in await self._store.sessions() if row.queues != "[]"]
@@ -1160,6 +1167,15 @@ def _not_kept(execution_id: str, fate: Fate) -> Exception:
             hint="ask again when the database is back; with an idempotency key a start can be repeated",
         )
     return _Moved()
+
+
+PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
+
+
+def _reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:
+    return ReviewsWanted(
+        tenant=wanted.tenant, kinds=kinds, definition=wanted.definition, error_class=wanted.error_class
+    )
 
 
 def _wanted(wanted: Filter) -> Wanted:

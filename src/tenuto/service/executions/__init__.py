@@ -3,11 +3,14 @@
 from fastapi import APIRouter
 
 from .definitions import face as definitions
+from .dlq import face as dlq
 from .executions import face as executions
+from .history import face as history
+from .people import face as people
 
 
 def router() -> APIRouter:
     found = APIRouter()
-    for face in (definitions, executions):
+    for face in (definitions, executions, history, people, dlq):
         found.include_router(face)
     return found

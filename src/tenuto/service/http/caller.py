@@ -29,6 +29,7 @@ class Service:
     by_credential: Buckets
     by_stranger: Buckets
     under_way: set[asyncio.Task[Any]]
+    streams: set[object]
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,19 @@ PROBLEM_SCHEMA: dict[str, Any] = {
 }
 
 
+REPROCESSED: dict[str, Any] = {
+    "type": "object",
+    "required": ["reprocessed", "refused"],
+    "properties": {
+        "reprocessed": {"type": "array", "items": {"type": "string"}},
+        "refused": {
+            "type": "array",
+            "items": {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "code", "detail")}},
+        },
+    },
+}
+
+
 def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[str, Any]]:
     """The `responses` of an operation. `[Shape]` is a page of that shape."""
     found: dict[int | str, dict[str, Any]] = {}
@@ -64,6 +77,12 @@ def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[
     for status in sorted({401, 403, 429, 503, *problems}):
         found[status] = _problem(status)
     return found
+
+
+def streamed(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """With a stream of events as the answer."""
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {200: {"description": "Events, and `end` as the last of them", "content": content}, **responses}
 
 
 def _said(status: int) -> str:
@@ -109,7 +128,9 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     )
     _, shapes = msgspec.json.schema_components(_SHAPES, ref_template=_REF)
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update({**shapes, "Problem": PROBLEM_SCHEMA, "Schema": {"type": "object"}})
+    components.setdefault("schemas", {}).update(
+        {**shapes, "Problem": PROBLEM_SCHEMA, "Schema": {"type": "object"}, "Reprocessed": REPROCESSED}
+    )
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "an API key `tnt_…`, or a JWT of a known issuer"}
     }

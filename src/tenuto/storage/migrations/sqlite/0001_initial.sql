@@ -138,7 +138,7 @@ CREATE TABLE reviews (
     resolved_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX reviews_open ON reviews (tenant, kind, opened_at, id) WHERE resolution IS NULL;
+CREATE INDEX reviews_open ON reviews (tenant, kind, id) WHERE resolution IS NULL;
 CREATE INDEX reviews_execution ON reviews (execution);
 
 -- One active execution per concurrency key; the others wait in the order in which they asked.

@@ -1,0 +1,121 @@
+"""Dead letters: what failed for good, tried again or let go."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto.errors import TenutoError
+from tenuto.kernel.definition import ErrorClass
+from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.bodies import DiscardBody, ReprocessBody, ReprocessManyBody
+from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.openapi import documented
+from tenuto.service.http.replay import IdempotencyKey, once
+
+face = Face(tags=["dlq"])
+
+PAGE = 100
+
+
+@face.operation(
+    "GET",
+    "/v1/dlq",
+    "dlq:read",
+    summary="What failed for good, oldest first",
+    responses=documented({200: "[DeadLetterRow]"}, 422),
+)
+async def list_dead_letters(
+    caller: Called,
+    definition: Annotated[str | None, Query(max_length=256)] = None,
+    error_class: ErrorClass | None = None,
+    before: datetime | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    found = await caller.engine.listing.dlq(
+        definition=definition, error_class=error_class, before=before, cursor=opened(cursor), limit=limit
+    )
+    return page(found.items, found.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/dlq/{id}",
+    "dlq:read",
+    summary="One dead letter, open or resolved",
+    responses=documented({200: "DeadLetterRow"}, 404),
+)
+async def get_dead_letter(id: str, caller: Called) -> Response:
+    return answer(await caller.engine.listing.dead_letter(id))
+
+
+_DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409)
+
+
+@face.operation(
+    "POST",
+    "/v1/dlq/{id}:reprocess",
+    "dlq:write",
+    summary="Open the next run of what failed",
+    responses=_DECIDED,
+)
+async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody | None = None) -> Response:
+    given = body or ReprocessBody()
+    await caller.engine.listing.dead_letter(id)
+    heard = await caller.heard(caller.engine.resolve(id, "retry", reason=given.reason, again=given.again))
+    return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
+
+
+@face.operation(
+    "POST", "/v1/dlq/{id}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
+)
+async def discard_dead_letter(id: str, caller: Called, body: DiscardBody | None = None) -> Response:
+    await caller.engine.listing.dead_letter(id)
+    reason = "" if body is None else body.reason
+    heard = await caller.heard(caller.engine.resolve(id, "dismiss", reason=reason))
+    return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
+
+
+@face.operation(
+    "POST",
+    "/v1/dlq:reprocess",
+    "dlq:write",
+    summary="Open the next run of all that fit, oldest first",
+    responses=documented({200: "Reprocessed"}, 422),
+)
+async def reprocess_dead_letters(
+    body: ReprocessManyBody, request: Request, caller: Called, key: IdempotencyKey = None
+) -> Response:
+    """Says of each whether it was taken; what was refused stays where it is, with the reason."""
+
+    async def work() -> Response:
+        return answer(await _reprocess(caller, body))
+
+    return await once(caller, "POST /v1/dlq:reprocess", key, await request.body(), work)
+
+
+async def _reprocess(caller: Caller, body: ReprocessManyBody) -> dict[str, Any]:
+    done: list[str] = []
+    refused: list[dict[str, str]] = []
+    cursor: str | None = None
+    while (left := body.limit - len(done) - len(refused)) > 0:
+        found = await caller.engine.listing.dlq(
+            definition=body.definition,
+            error_class=body.error_class,
+            before=body.before,
+            cursor=cursor,
+            limit=min(left, PAGE),
+        )
+        for letter in found.items:
+            try:
+                await caller.engine.resolve(letter["id"], "retry", reason=body.reason)
+                done.append(letter["id"])
+            except TenutoError as error:
+                refused.append({"id": letter["id"], "code": error.code, "detail": error.message})
+        cursor = found.next_cursor
+        if cursor is None:
+            break
+    return {"reprocessed": done, "refused": refused}

@@ -1,0 +1,114 @@
+"""What happened in an execution: its attempts, its events, the clones of its fan-outs; and what happens, live."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Literal
+
+import msgspec
+from fastapi import Header, Query
+from starlette.responses import Response, StreamingResponse
+
+from tenuto.errors import EngineClosed, RateExceeded
+from tenuto.service.http.answers import Cursor, Limit, numbered, page
+from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.openapi import documented, streamed
+from tenuto.view import EventDocument
+
+face = Face(tags=["executions"])
+
+KEEP_ALIVE_SECONDS = 15
+MAX_STREAMS = 1_000
+
+
+@face.operation(
+    "GET",
+    "/v1/executions/{id}/history",
+    "executions:read",
+    summary="All attempts, or with `view=events` what was recorded",
+    responses=documented({200: "[AttemptRow]"}, 404, 422),
+)
+async def get_history(
+    id: str,
+    caller: Called,
+    view: Literal["attempts", "events"] = "attempts",
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Response:
+    first = numbered(cursor) or 0
+    if view == "events":
+        events = await caller.engine.listing.events(id, cursor=first, limit=limit)
+        return page(events.items, events.next_cursor)
+    attempts = await caller.engine.listing.attempts(id, cursor=first, limit=limit)
+    return page(attempts.items, attempts.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/executions/{id}/steps",
+    "executions:read",
+    summary="The current state of each step, or with `of=` the clones of a fan-out",
+    responses=documented({200: "[StepDocument]"}, 404, 422),
+)
+async def list_steps(
+    id: str,
+    caller: Called,
+    of: Annotated[str | None, Query(max_length=256, description="the fan-out whose clones are wanted")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Response:
+    first = numbered(cursor) or 0
+    if of is not None:
+        clones = await caller.engine.listing.clones(id, of, cursor=first, limit=limit)
+        return page(clones.items, clones.next_cursor)
+    steps = (await caller.engine.get(id).status())["steps"]
+    return page(steps[first : first + limit], str(first + limit) if first + limit < len(steps) else None)
+
+
+@face.operation(
+    "GET",
+    "/v1/executions/{id}/events",
+    "executions:read",
+    summary="What is recorded, as it happens",
+    responses=streamed(documented({}, 404)),
+)
+async def stream_events(
+    id: str,
+    caller: Called,
+    last_event_id: Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=2**53)] = None,
+) -> Response:
+    """Server-sent events: each has the number of its event as `id`, and its type as `event`. The last is `end`."""
+    await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
+    if len(caller.service.streams) >= MAX_STREAMS:
+        raise RateExceeded("There are too many streams open here.", retry_after=5)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(caller, id, last_event_id or 0), 200, headers, "text/event-stream")
+
+
+async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
+    stream = object()
+    caller.service.streams.add(stream)
+    events = caller.engine.get(id).events(after=after)
+    coming: asyncio.Future[EventDocument | None] | None = None
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events, None))
+            await asyncio.wait([coming], timeout=KEEP_ALIVE_SECONDS)
+            if not coming.done():
+                yield b": still here\n\n"
+                continue
+            event, coming = coming.result(), None
+            if event is None:
+                break
+            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (
+                event["seq"],
+                event["type"].encode(),
+                msgspec.json.encode(event),
+            )
+        status = (await caller.engine.get(id).status())["status"]
+        yield b"event: end\ndata: %s\n\n" % msgspec.json.encode({"execution_id": id, "status": status})
+    except EngineClosed:
+        return  # the connection ends without `end`: a client comes back, to whoever is there then
+    finally:
+        caller.service.streams.discard(stream)
+        if coming is not None:
+            coming.cancel()

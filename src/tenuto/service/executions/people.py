@@ -1,0 +1,137 @@
+"""What people say: approvals, rejections, signals, and their word on whatever else waits for one."""
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto.kernel.events import ReviewKind
+from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryBody, SignalBody
+from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.openapi import documented
+from tenuto.service.http.replay import IdempotencyKey, once, unquoted
+
+from .executions import commanded
+
+face = Face(tags=["people"])
+
+StepId = Annotated[str, Path(max_length=512, description="the step's id; of a clone with its suffix, `notify#3`")]
+_COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 404, 409, 422)
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}/steps/{step_id}:approve",
+    "approvals:write",
+    summary="Say yes where a step waits for a person",
+    responses=_COMMANDED,
+)
+async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionBody | None = None) -> Response:
+    """`data` becomes the result of an approval."""
+    given = body or DecisionBody()
+    command = caller.engine.get(id).approve(step_id, comment=given.comment, data=given.data)
+    return await commanded(caller, id, command)
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}/steps/{step_id}:reject",
+    "approvals:write",
+    summary="Say no where a step waits for a person",
+    responses=_COMMANDED,
+)
+async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBody | None = None) -> Response:
+    given = body or DecisionBody()
+    command = caller.engine.get(id).reject(step_id, comment=given.comment, data=given.data)
+    return await commanded(caller, id, command)
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}/steps/{step_id}:retry",
+    "executions:write",
+    summary="Try a step again, in the next run of a failed execution",
+    responses=_COMMANDED,
+)
+async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryBody | None = None) -> Response:
+    given = body or RetryBody()
+    command = caller.engine.get(id).retry(from_step=step_id, again=given.again, reason=given.reason)
+    return await commanded(caller, id, command)
+
+
+@face.operation(
+    "POST",
+    "/v1/executions/{id}/signals/{name}",
+    "executions:write",
+    summary="Send a signal, for a step that waits for it now or later",
+    responses=_COMMANDED,
+)
+async def send_signal(
+    id: str,
+    name: Annotated[str, Path(max_length=256)],
+    request: Request,
+    caller: Called,
+    body: SignalBody | None = None,
+    key: IdempotencyKey = None,
+) -> Response:
+    """The same `id` (or `Idempotency-Key`) twice is one signal."""
+    given = body or SignalBody()
+
+    async def work() -> Response:
+        signal = caller.engine.get(id).signal(name, given.payload, id=given.id or unquoted(key))
+        return await commanded(caller, id, signal)
+
+    return await once(caller, f"POST {request.url.path}", key, await request.body(), work)
+
+
+# -- Reviews -----------------------------------------------------------------------------------------------------------
+
+
+@face.operation(
+    "GET",
+    "/v1/reviews",
+    "reviews:read",
+    summary="All that waits for a person, oldest first",
+    responses=documented({200: "[ReviewRow]"}, 422),
+)
+async def list_reviews(
+    caller: Called,
+    kind: ReviewKind | None = None,
+    definition: Annotated[str | None, Query(max_length=256)] = None,
+    state: Literal["open", "resolved"] = "open",
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    found = await caller.engine.listing.reviews(
+        kind=kind, definition=definition, resolved=state == "resolved", cursor=opened(cursor), limit=limit
+    )
+    return page(found.items, found.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/reviews/{id}",
+    "reviews:read",
+    summary="One review, open or resolved",
+    responses=documented({200: "ReviewRow"}, 404),
+)
+async def get_review(id: str, caller: Called) -> Response:
+    return answer(await caller.engine.listing.review(id))
+
+
+@face.operation(
+    "POST",
+    "/v1/reviews/{id}:resolve",
+    "approvals:write",
+    summary="Say what a review comes to",
+    responses=documented({200: "ReviewRow", 202: "ReviewRow"}, 404, 409, 422),
+)
+async def resolve_review(id: str, body: ResolveBody, caller: Called) -> Response:
+    """Which resolutions a review takes depends on its kind; a wrong one is told which there are."""
+    await caller.engine.listing.review(id)
+    heard = await caller.heard(
+        caller.engine.resolve(id, body.resolution, reason=body.reason, result=body.result, again=body.again)
+    )
+    return answer(await caller.engine.listing.review(id), 200 if heard else 202)

@@ -1,0 +1,91 @@
+"""What waits for a person, and what was decided, as it is kept: for lists, and for looking one up."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tenuto.kernel.definition import owned_name
+from tenuto.projection import ReviewRow
+
+from .registry import Statements
+
+
+class StoredReview(ReviewRow, frozen=True, kw_only=True):
+    resolution: str | None = None
+    resolved_by: str | None = None
+    resolved_at: int | None = None
+
+
+class ReviewsWanted(Struct, frozen=True, kw_only=True):
+    """A filter. What is None does not matter; `kinds` are those that are wanted."""
+
+    tenant: str | None = None
+    kinds: tuple[str, ...]
+    resolved: bool = False
+    definition: str | None = None
+    error_class: str | None = None
+    before: int | None = None
+
+
+_COLUMNS = ", ".join(StoredReview.__struct_fields__)
+
+
+class SqlReviews:
+    def __init__(self, statements: Statements) -> None:
+        self._sql = statements
+
+    async def find(self, id: str) -> StoredReview | None:
+        rows = await self._sql.fetch(f"SELECT {_COLUMNS} FROM reviews WHERE id = $1", (id,))
+        return _row(rows[0]) if rows else None
+
+    async def page(self, wanted: ReviewsWanted, after: str | None, limit: int) -> list[StoredReview]:
+        """Oldest first. Each kind is read from the index in its order, so that few are found among many others."""
+        conditions, values = _conditions(wanted, after)
+        values.append(limit)
+        part = (
+            f"SELECT * FROM (SELECT {_COLUMNS} FROM reviews WHERE {' AND '.join(conditions)} AND kind = '{{}}' "
+            f"ORDER BY id LIMIT ${len(values)}) AS some_{{}}"
+        )
+        parts = [part.format(kind, kind) for kind in wanted.kinds]
+        query = f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT ${len(values)}"
+        return [_row(row) for row in await self._sql.fetch(query, values)]
+
+
+def _conditions(wanted: ReviewsWanted, after: str | None) -> tuple[list[str], list[object]]:
+    conditions = [f"resolution IS {'NOT ' if wanted.resolved else ''}NULL"]
+    values: list[object] = []
+
+    def add(condition: str, *given: object) -> None:
+        first = len(values) + 1
+        values.extend(given)
+        conditions.append(condition.format(*(f"${number}" for number in range(first, len(values) + 1))))
+
+    if wanted.tenant is not None:
+        add("tenant = {}", wanted.tenant)
+    if wanted.definition is not None:
+        add("definition IN ({}, {})", wanted.definition, owned_name(wanted.tenant or "", wanted.definition))
+    if wanted.error_class is not None:
+        add("error_class = {}", wanted.error_class)
+    if wanted.before is not None:
+        add("opened_at < {}", wanted.before)
+    if after is not None:
+        add("id > {}", after)
+    return conditions, values
+
+
+def _row(row: Sequence[Any]) -> StoredReview:
+    return StoredReview(**dict(zip(StoredReview.__struct_fields__, row, strict=True)))
+
+
+def fits(row: StoredReview, wanted: ReviewsWanted) -> bool:
+    """The same filter, for rows that are not in a database."""
+    names = (None, row.definition, row.definition.rpartition("/")[2])
+    return (
+        row.kind in wanted.kinds
+        and (row.resolution is not None) == wanted.resolved
+        and wanted.tenant in (None, row.tenant)
+        and wanted.definition in names
+        and wanted.error_class in (None, row.error_class)
+        and (wanted.before is None or row.opened_at < wanted.before)
+    )

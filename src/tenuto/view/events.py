@@ -1,0 +1,56 @@
+"""What was recorded, as documents: each event with its place, its cause, and what it holds."""
+
+from datetime import datetime
+from typing import Any, TypedDict, get_args
+
+import msgspec
+
+from tenuto.kernel import events as e
+
+from .shapes import rfc3339
+
+
+class EventDocument(TypedDict):
+    """An event. `data` are its own fields; `grants` the attempts that it started."""
+
+    seq: int
+    at: str
+    type: str
+    actor: str | None
+    cause: str | None
+    epoch: int
+    data: dict[str, Any]
+    grants: list[dict[str, Any]]
+
+
+def event_document(entry: e.Entry) -> EventDocument:
+    event = entry.event
+    return {
+        "seq": entry.seq,
+        "at": rfc3339(entry.at),
+        "type": str(event.__struct_config__.tag),
+        "actor": entry.actor,
+        "cause": entry.cause,
+        "epoch": entry.epoch,
+        "data": {name: getattr(event, name) for name in event.__struct_fields__},
+        "grants": [{name: getattr(grant, name) for name in grant.__struct_fields__} for grant in entry.grants],
+    }
+
+
+def entry_of(document: EventDocument) -> e.Entry:
+    """Back again, for whoever reads events from elsewhere."""
+    event = _EVENTS[document["type"]]
+    row = [
+        document["seq"],
+        round(datetime.fromisoformat(document["at"]).timestamp() * 1_000),
+        document["epoch"],
+        [document["type"], *(document["data"][name] for name in event.__struct_fields__)],
+        [list(grant.values()) for grant in document["grants"]],
+        document["cause"],
+        document["actor"],
+    ]
+    return _decode(msgspec.json.encode(row))
+
+
+_decode = msgspec.json.Decoder(e.Entry).decode
+_EVENTS: dict[str, type[e.Recorded]] = {str(kind.__struct_config__.tag): kind for kind in get_args(e.Event)}

@@ -1,0 +1,195 @@
+"""What people do over HTTP: approvals, rejections, signals, reviews and dead letters."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from tenuto import Retry, SagaBuilder
+from tenuto.errors import NonRetryableError
+from tests.service.conftest import MakeSite, Site, until
+
+
+class Bank:
+    """Refuses until somebody mends it."""
+
+    def __init__(self) -> None:
+        self.broken = True
+        self.calls = 0
+
+    async def pay(self, amount: int) -> int:
+        self.calls += 1
+        if self.broken:
+            raise NonRetryableError("the account is closed")
+        return amount
+
+
+@pytest.fixture
+def bank() -> Bank:
+    return Bank()
+
+
+@pytest.fixture
+async def site(make_site: MakeSite, bank: Bank) -> Site:
+    return await make_site(
+        SagaBuilder("asks", output="ok").approval("ok", permission="invoices:approve"),
+        SagaBuilder("pays", output="pay").step("pay", bank.pay, retry=Retry(max_attempts=1)),
+        SagaBuilder("unsafe").step(
+            "pay", bank.pay, safety="not_safe_to_retry", compensation_policy="manual", retry=Retry(max_attempts=1)
+        ),
+        SagaBuilder("waits", output="paid").signal("paid", "paid"),
+    )
+
+
+async def start(client: httpx2.AsyncClient, definition: str, input: Any = None) -> str:
+    answer = await client.post("/v1/executions", json={"definition": definition, "input": input})
+    assert answer.status_code == 201, answer.text
+    id: str = answer.json()["execution_id"]
+    return id
+
+
+async def stands(client: httpx2.AsyncClient, id: str, status: str) -> dict[str, Any]:
+    found = await until(lambda: client.get(f"/v1/executions/{id}"), lambda answer: answer.json()["status"] == status)
+    document: dict[str, Any] = found.json()
+    return document
+
+
+async def test_an_approver_with_the_permission_approves(site: Site) -> None:
+    operator = await site.client("acme", "operator")
+    id = await start(operator, "asks")
+    await stands(operator, id, "waiting_approval")
+    at = f"/v1/executions/{id}/steps/ok:approve"
+
+    assert (await operator.post(at)).status_code == 403
+    plain = await (await site.client("acme", "approver")).post(at)
+    assert (plain.status_code, plain.json()["code"]) == (403, "forbidden")
+    assert "invoices:approve" in plain.json()["detail"]
+
+    approver = await site.client("acme", "approver", "invoices:approve")
+    approved = await approver.post(at, json={"comment": "fine", "data": {"limit": 5}})
+    assert approved.status_code == 200, approved.text
+    assert (await stands(operator, id, "succeeded"))["output"] == {"limit": 5}
+    again = await approver.post(at)
+    assert (again.status_code, again.json()["code"]) == (409, "not_waiting")
+
+
+async def test_a_rejection_fails(site: Site) -> None:
+    admin = await site.client()
+    id = await start(admin, "asks")
+    await stands(admin, id, "waiting_approval")
+    assert (await admin.post(f"/v1/executions/{id}/steps/ok:reject", json={"comment": "no"})).status_code == 200
+    assert (await stands(admin, id, "failed"))["error"]["summary"] == "no"
+
+
+async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
+    admin = await site.client()
+    id = await start(admin, "asks")
+    await stands(admin, id, "waiting_approval")
+    (review,) = (await admin.get("/v1/reviews", params={"kind": "approval"})).json()["items"]
+    assert review.keys() == {
+        "id", "kind", "execution_id", "step_id", "reason", "permission", "opened_at", "due_at", "state"
+    }  # fmt: skip
+    assert (review["execution_id"], review["state"]) == (id, "open")
+
+    wrong = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate"})
+    assert (wrong.status_code, wrong.json()["code"]) == (409, "bad_resolution")
+    resolved = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "completed", "reason": "ok"})
+    assert (resolved.status_code, resolved.json()["state"]) == (200, "resolved")
+    assert (await admin.get("/v1/reviews")).json()["items"] == []
+    closed = (await admin.get("/v1/reviews", params={"state": "resolved"})).json()["items"]
+    assert [each["id"] for each in closed] == [review["id"]]
+    assert (await admin.post("/v1/reviews/nothing.1:resolve", json={"resolution": "dismiss"})).status_code == 404
+
+
+async def test_a_signal_is_sent_once_under_its_key(site: Site) -> None:
+    client = await site.client("acme", "operator")
+    id = await start(client, "waits")
+    at = f"/v1/executions/{id}/signals/paid"
+    first = await client.post(at, json={"payload": {"amount": 5}}, headers={"Idempotency-Key": "s-1"})
+    assert first.status_code == 200, first.text
+    assert (await stands(client, id, "succeeded"))["output"] == {"amount": 5}
+    second = await client.post(at, json={"payload": {"amount": 5}}, headers={"Idempotency-Key": "s-1"})
+    assert (second.status_code, second.headers["idempotency-replayed"]) == (200, "true")
+    other = await client.post(at, json={"payload": {"amount": 6}}, headers={"Idempotency-Key": "s-1"})
+    assert other.status_code == 422
+    late = await client.post(at)
+    assert (late.status_code, late.json()["code"]) == (409, "terminal")
+
+
+# -- Dead letters ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_letter_is_reprocessed(site: Site, bank: Bank) -> None:
+    client = await site.client("acme", "operator")
+    id = await start(client, "pays", 7)
+    await stands(client, id, "failed")
+    (letter,) = (await client.get("/v1/dlq")).json()["items"]
+    assert letter.keys() == {
+        "id", "execution_id", "step_id", "error_class", "error_summary", "attempts", "created_at", "state"
+    }  # fmt: skip
+    assert (letter["execution_id"], letter["step_id"], letter["error_class"]) == (id, "pay", "NON_RETRYABLE")
+    assert (await client.get(f"/v1/dlq/{letter['id']}")).json() == letter
+
+    bank.broken = False
+    done = await client.post(f"/v1/dlq/{letter['id']}:reprocess", json={"reason": "the account is open again"})
+    assert (done.status_code, done.json()["state"]) == (200, "resolved"), done.text
+    found = await stands(client, id, "succeeded")
+    assert (found["output"], found["attempt_count"]) == (7, 2)
+    again = await client.post(f"/v1/dlq/{letter['id']}:reprocess")
+    assert again.status_code == 409
+
+
+async def test_a_dead_letter_is_discarded(site: Site) -> None:
+    client = await site.client("acme", "operator")
+    id = await start(client, "pays", 7)
+    await stands(client, id, "failed")
+    (letter,) = (await client.get("/v1/dlq")).json()["items"]
+    done = await client.post(f"/v1/dlq/{letter['id']}:discard", json={"reason": "a test"})
+    assert (done.status_code, done.json()["state"]) == (200, "resolved")
+    assert (await client.get("/v1/dlq")).json()["items"] == []
+
+
+async def test_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank) -> None:
+    client = await site.client("acme", "operator")
+    ids = [await start(client, "pays", number) for number in range(3)]
+    for id in ids:
+        await stands(client, id, "failed")
+    none = await client.post("/v1/dlq:reprocess", json={"error_class": "TRANSIENT", "limit": 10, "reason": "x"})
+    assert none.json() == {"reprocessed": [], "refused": []}
+
+    bank.broken = False
+    body = {"definition": "pays", "error_class": "NON_RETRYABLE", "limit": 2, "reason": "the bank is back"}
+    done = (await client.post("/v1/dlq:reprocess", json=body)).json()
+    assert (len(done["reprocessed"]), done["refused"]) == (2, [])
+    for id in ids[:2]:
+        await stands(client, id, "succeeded")
+    assert len((await client.get("/v1/dlq")).json()["items"]) == 1
+
+
+async def test_a_failed_execution_is_retried(site: Site, bank: Bank) -> None:
+    client = await site.client("acme", "operator")
+    id = await start(client, "pays", 7)
+    await stands(client, id, "failed")
+    bank.broken = False
+    retried = await client.post(f"/v1/executions/{id}:retry", json={"from": "pay", "reason": "mended"})
+    assert retried.status_code == 200, retried.text
+    await stands(client, id, "succeeded")
+    assert (await client.post(f"/v1/executions/{id}:retry", json={"reason": "more"})).status_code == 409
+    history = (await client.get(f"/v1/executions/{id}/history")).json()["items"]
+    assert [(row["status"], row["run"], row["attempt_number"]) for row in history] == [
+        ("failed", 1, 1),
+        ("succeeded", 2, 2),
+    ]
+
+
+async def test_what_is_not_safe_to_retry_is_retried_by_an_admin_alone(site: Site, bank: Bank) -> None:
+    operator, admin = await site.client("acme", "operator"), await site.client()
+    id = await start(operator, "unsafe", 7)
+    await stands(operator, id, "failed")
+    at = f"/v1/executions/{id}/steps/pay:retry"
+    refused = await operator.post(at, json={"reason": "please"})
+    assert (refused.status_code, "effects:again" in refused.json()["detail"]) == (403, True)
+    assert (await operator.post(f"/v1/executions/{id}:retry", json={"reason": "please"})).status_code == 403
+    bank.broken = False
+    assert (await admin.post(at, json={"reason": "looked at it"})).status_code == 200
+    await stands(operator, id, "succeeded")
