@@ -70,8 +70,8 @@ class Settings:
     max_body_bytes: int = _setting("size of a request's body at most", 1024 * 1024)
     max_json_depth: int = _setting("how deep a request's JSON may be nested", 32)
     max_json_nodes: int = _setting("how many values a request's JSON may hold", 10_000)
-    rate_per_second: float = _setting("requests a second of one credential, on the average; 0 is no limit", 200.0)
-    rate_burst: int = _setting("requests of one credential at once, before the rate counts", 400)
+    rate_per_second: float = _setting("requests a second of one credential, on the average; 0 is no limit", 1_000.0)
+    rate_burst: int = _setting("requests of one credential at once, before the rate counts", 2_000)
     verdict_seconds: float = _setting("how long a command waits for its verdict before it answers 202", 5.0)
 
     server: str = _setting("the service that client commands talk to; without it they work on the url", "")

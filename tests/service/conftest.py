@@ -81,7 +81,7 @@ async def make_site(url: str) -> AsyncIterator[MakeSite]:
             engine = Engine(url, **{"shutdown_grace": "1s", **options})
             engine.register(*sagas)
             await stack.enter_async_context(engine)
-            app = create_app(engine, settings or Settings())
+            app = create_app(engine, settings or Settings(rate_per_second=0))
             await stack.enter_async_context(app.router.lifespan_context(app))
             return Site(engine, app, stack)
 
