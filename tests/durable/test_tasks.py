@@ -121,7 +121,7 @@ async def test_a_session_that_is_over_takes_and_begins_nothing(store: Store, how
     else:
         assert await store.reap() == 1
     assert await take(store) == []
-    assert await store.tasks.begin("s2", [Beginning(key("x1"), marks=True, letter=letter("b"))]) == set()
+    assert await store.tasks.begin("s2", [Beginning(key("x1"), marks=True, letter=letter("b"))]) == (set(), set())
     assert await letters(store) == []
 
 
@@ -136,8 +136,8 @@ async def test_what_begins_is_checked_and_told_in_one_transaction(store: Store) 
     (others,) = await take(store, "s3")
     wanted = [Beginning(each, marks=True) for each in (mine[0], others)]
     wanted.append(Beginning(mine[1], marks=True, letter=letter("begun", mine[1].execution)))
-    assert await store.tasks.begin("s2", wanted) == set(mine)
-    assert await store.tasks.begin("s2", wanted) == set(mine)  # asked twice after a broken connection
+    assert await store.tasks.begin("s2", wanted) == (set(mine), {"s1"})
+    assert await store.tasks.begin("s2", wanted) == (set(mine), {"s1"})  # asked twice after a broken connection
     assert await letters(store) == ["begun"]
     assert {held.key: held.begun for held in await store.tasks.held("s2")} == dict.fromkeys(mine, True)
 
@@ -215,7 +215,7 @@ async def test_the_owner_takes_a_task_from_its_worker(store: Store) -> None:
     await take(store)
     await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks_ended=[TaskEnded(*key())]))
     assert await store.tasks.held("s2") == []
-    assert await store.tasks.begin("s2", [Beginning(key(), marks=True)]) == set()
+    assert await store.tasks.begin("s2", [Beginning(key(), marks=True)]) == (set(), set())
 
 
 async def test_how_tasks_stand(store: Store) -> None:
@@ -223,10 +223,22 @@ async def test_how_tasks_stand(store: Store) -> None:
     await grant(store, row(key(path="a")), row(key(path="b"), created_at=2))
     await take(store, limit=1)
     await store.tasks.begin("s2", [Beginning(key(path="a"), marks=True)])
-    await store.tasks.beat("s2", {key(path="a"): b"7", key(path="b"): b"8"})
+    await store.tasks.beat("s2", {key(path="a"): b"7"})
     a, b = await store.tasks.of("x1")
     assert (a.key, a.worker, a.begun, a.progress) == (key(path="a"), "worker of s2", True, b"7")
     assert (b.key, b.worker, b.begun, b.progress) == (key(path="b"), None, False, None)
+
+
+@pytest.mark.parametrize(("is_last", "left"), [(False, b"9"), (True, None)])
+async def test_progress_is_kept_for_the_next_attempt(store: Store, is_last: bool, left: bytes | None) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    await take(store)
+    await store.tasks.beat("s2", {key(): b"8"})
+    await store.tasks.answer("s2", [Answered(key(), letter("r1"), b"9", is_last)])
+    await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks=[row(key(number=2))]))
+    (again,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
+    assert (again.key.number, again.progress) == (2, left)
 
 
 async def test_what_live_sessions_serve(store: Store) -> None:

@@ -249,7 +249,8 @@ class MemoryRuntime(Worker):
         """A queue that this process serves is served here and now."""
         if not super()._dispatch_to_queue(record, ref, role):
             return False
-        self._dispatched(record, ref)
+        if not role.dispatches:
+            self._dispatched(record, ref)
         return ref in record.state.agenda
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:

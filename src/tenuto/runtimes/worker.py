@@ -54,6 +54,8 @@ class Ticket(NamedTuple):
 class Record:
     """One execution, and what this process has under way for it. To its attempts it is the `Host`."""
 
+    is_guest = False  # attempts run here, but others decide what comes of them
+
     __slots__ = (
         "epoch",
         "expanded",
@@ -391,10 +393,12 @@ class Worker(ABC):
         node = holder.node
         role = record.performer.role(node, ref.phase)
         if type(effect) is DispatchAttempt:
+            if role.dispatches and holder.open is not None and holder.open.dispatched_at:
+                return  # it was sent by an earlier owner: what is left is to wait
             if role.dispatches and role.handler_name is None:  # whoever answers finds the work by himself
                 self._later(partial(self._dispatched, record, ref))
                 return
-            if not role.dispatches and not self._dispatch_to_queue(record, ref, role):
+            if node.queue is not None and not self._dispatch_to_queue(record, ref, role):
                 return
         if role.handler is None or not self._works:
             self._park(record, ref, Waiting("no_worker", role.handler_name or ""))
@@ -435,10 +439,8 @@ class Worker(ABC):
             return False
         if record.unread and self._has_to_read(ticket):
             return False
-        if role.begins:
-            environment = self.environment
-            fact = f.Begun(at=self._now(), ref=ref, worker=environment.worker, build=environment.build)
-            self.apply(record, fact, then=lambda _: self._begin(ticket))
+        if role.begins or record.is_guest:
+            self._ask_to_begin(ticket)
             return True
         del record.tickets[ref]
         self._run(record, ref, role)
@@ -448,16 +450,24 @@ class Worker(ABC):
         """Whether something that the attempt reads is not in memory. It is fetched, and the ticket enters again."""
         return False
 
+    def _ask_to_begin(self, ticket: Ticket) -> None:
+        """Has it recorded that the handler is about to be called. When it is, `_begin` follows."""
+        self.apply(ticket.record, self._begun(ticket.ref), then=lambda _: self._begin(ticket))
+
+    def _begun(self, ref: Ref) -> f.Begun:
+        return f.Begun(at=self._now(), ref=ref, worker=self.environment.worker, build=self.environment.build)
+
     def _begin(self, ticket: Ticket) -> None:
         """That it begins is on record. It may have been settled meanwhile: then it gives its slot back."""
         record, ref, role = ticket
-        wanted = record.tickets.get(ref) is ticket and ref in record.state.agenda
-        if wanted and not self._closing:
+        known = record.tickets.get(ref) is ticket
+        wanted = ref in record.state.agenda
+        if known and wanted and not self._closing:
             del record.tickets[ref]
             self._run(record, ref, role)
             return
-        if not wanted:
-            record.tickets.pop(ref, None)
+        if known and not wanted:
+            del record.tickets[ref]
         self._lane(role).leave(role.limits)
         self._later(self._pump)
 
@@ -522,9 +532,10 @@ class Worker(ABC):
             build=environment.build,
             lease=None if role.node.queue is None else lease_id(record.state.id, ref),
         )
-        self._answer(record, fact)
+        self._answer(record, ref, fact)
 
-    def _answer(self, record: Record, fact: f.Reported) -> None:
+    def _answer(self, record: Record, ref: Ref, fact: f.Fact) -> None:
+        """What came of an attempt."""
         self.apply(record, fact)
 
     def _apply_dispatch(self, record: Record, ref: Ref, outcome: f.Outcome) -> None:
@@ -532,13 +543,13 @@ class Worker(ABC):
             case f.Succeeded():
                 self._dispatched(record, ref)
             case f.Failed():
-                self.apply(record, f.DispatchRefused(at=self._now(), ref=ref, failure=outcome))
+                self._answer(record, ref, f.DispatchRefused(at=self._now(), ref=ref, failure=outcome))
             case _:
                 failure = f.Failed(error_class="TRANSIENT", code="dispatch_timeout", summary="it was not sent in time")
-                self.apply(record, f.DispatchRefused(at=self._now(), ref=ref, failure=failure))
+                self._answer(record, ref, f.DispatchRefused(at=self._now(), ref=ref, failure=failure))
 
     def _dispatched(self, record: Record, ref: Ref) -> None:
-        self.apply(record, f.Dispatched(at=self._now(), ref=ref))
+        self._answer(record, ref, f.Dispatched(at=self._now(), ref=ref))
 
     def _drop(self, record: Record, ref: Ref) -> None:
         """The attempt is settled: by its own report, or without it."""

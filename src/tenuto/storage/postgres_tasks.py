@@ -52,7 +52,8 @@ mine AS (
     ORDER BY c.priority DESC, share, dice, turn, c.created_at LIMIT $4::int FOR UPDATE OF t SKIP LOCKED
 )
 UPDATE tasks t SET session = $1, beat_at = {_NOW} FROM mine WHERE {_IS_MINE}
-RETURNING {_T_KEY}, t.plan, t.queue, t.handler"""
+RETURNING {_T_KEY}, t.plan, t.queue, t.handler,
+    (SELECT body FROM progress p WHERE p.execution = t.execution AND p.path = t.path) AS progress"""
 _MARK = f"""
 WITH lease AS ({_LIVE}),
 mine AS (
@@ -71,8 +72,13 @@ UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = $6, p
 WHERE session = $1 AND {_IS_KEY}"""
 _ORPHANS = "FROM tasks t JOIN sessions s ON s.id = t.session WHERE t.session IS NOT NULL AND s.ended_at IS NOT NULL"
 _OF = f"""
-SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL AS begun, progress, parked
-FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session WHERE execution = $1 ORDER BY created_at, path, number"""
+SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL AS begun, body AS progress, parked
+FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session LEFT JOIN progress USING (execution, path)
+WHERE execution = $1 ORDER BY created_at, path, number"""
+_PROGRESS = """
+INSERT INTO progress (execution, path, body) VALUES ($1, $2, $3)
+ON CONFLICT (execution, path) DO UPDATE SET body = excluded.body"""
+_NO_PROGRESS = "DELETE FROM progress WHERE execution = $1 AND path = $2"
 
 Connect = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -95,26 +101,29 @@ class PostgresTasks:
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         async with self._connect() as db:
             rows = await db.fetch(_TAKE, session, queue, list(handlers), limit)
-        return [Task(_key(row), row["plan"], row["queue"], row["handler"]) for row in rows]
+        return [Task(_key(row), row["plan"], row["queue"], row["handler"], row["progress"]) for row in rows]
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
         plain = [each for each in beginnings if each.letter is None]
+        owners: set[str | None] = set()
         async with self._connect() as db:
             begun = await _mark(db, session, plain) if plain else set()
             for each in beginnings:
-                if each.letter is not None:
-                    begun |= await self._begin_with_letter(db, session, each, each.letter)
-        return begun
+                if each.letter is not None and await self._begin_with_letter(db, session, each, each.letter, owners):
+                    begun.add(each.key)
+        return begun, owners
 
-    async def _begin_with_letter(self, db: Any, session: str, each: Beginning, letter: Letter) -> set[TaskKey]:
+    async def _begin_with_letter(
+        self, db: Any, session: str, each: Beginning, letter: Letter, owners: set[str | None]
+    ) -> bool:
         async with db.transaction():
             if await db.fetchval(_LIVE, session) is None:
-                return set()
+                return False
             await _lock_execution(db, letter.execution)
             begun = await _mark(db, session, [each])
             if begun:
-                await _post(db, letter)
-            return begun
+                owners.update(await _post(db, letter))
+            return bool(begun)
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
         owners: set[str | None] = set()
@@ -123,6 +132,10 @@ class PostgresTasks:
                 async with db.transaction():
                     owners.update(await _post(db, answered.letter))
                     await db.execute(f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY}", session, *answered.key)
+                    if answered.is_last:
+                        await db.execute(_NO_PROGRESS, *answered.key[:2])
+                    elif answered.progress is not None:
+                        await db.execute(_PROGRESS, *answered.key[:2], answered.progress)
         return owners
 
     async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
@@ -145,11 +158,10 @@ class PostgresTasks:
         return [Held(_key(row), row["begun"], row["status"], row["cancel_requested"]) for row in rows]
 
     async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
-        query = f"UPDATE tasks SET progress = $6 WHERE session = $1 AND {_IS_KEY}"
         async with self._connect() as db:
             await db.execute(_BEAT, session)
             if progress:
-                await db.executemany(query, [(session, *key, body) for key, body in sorted(progress.items())])
+                await db.executemany(_PROGRESS, [(*key[:2], body) for key, body in sorted(progress.items())])
 
     async def sweep(self, lease_ms: int) -> int:
         async with self._connect() as db:

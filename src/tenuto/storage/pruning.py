@@ -30,6 +30,7 @@ _CHILDREN = (
     "DELETE FROM mailbox WHERE verdict IS NOT NULL AND execution",
     "DELETE FROM mailbox WHERE verdict IS NULL AND execution",
     "DELETE FROM tasks WHERE execution",
+    "DELETE FROM progress WHERE execution",
     "DELETE FROM outbox WHERE execution",
     "DELETE FROM sent_notifications WHERE execution",
 )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 import apsw
@@ -41,12 +42,16 @@ shares AS (
 )
 UPDATE tasks SET session = ?1, beat_at = ?5
 WHERE ({_KEY}) IN (SELECT {_KEY} FROM shares ORDER BY priority DESC, share, dice, turn, created_at LIMIT ?4)
-RETURNING {_KEY}, plan, queue, handler"""
+RETURNING {_KEY}, plan, queue, handler,
+    (SELECT body FROM progress p WHERE p.execution = tasks.execution AND p.path = tasks.path)"""
 _LIVE = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
 _ORPHANS = "FROM tasks JOIN sessions ON sessions.id = tasks.session WHERE tasks.session IS NOT NULL AND ended_at > 0"
 _OF = f"""
-SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL, progress, parked
-FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session WHERE execution = ? ORDER BY created_at, path, number"""
+SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL, body, parked
+FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session LEFT JOIN progress USING (execution, path)
+WHERE execution = ? ORDER BY created_at, path, number"""
+_PROGRESS = "INSERT OR REPLACE INTO progress (execution, path, body) VALUES (?, ?, ?)"
+_NO_PROGRESS = "DELETE FROM progress WHERE execution = ? AND path = ?"
 
 
 class Write(Protocol):
@@ -88,11 +93,13 @@ class SqliteTasks:
 
         return await self._write(work)
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
-        def work(db: apsw.Connection) -> set[TaskKey]:
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
+        def work(db: apsw.Connection) -> tuple[set[TaskKey], set[str | None]]:
             if db.execute(_LIVE, (session,)).fetchone() is None:
-                return set()
-            return {each.key for each in beginnings if self._begin(db, session, each)}
+                return set(), set()
+            begun = [each for each in beginnings if self._begin(db, session, each)]
+            owners = (self._post(db, each.letter) for each in begun if each.letter is not None)
+            return {each.key for each in begun}, set(chain.from_iterable(owners))
 
         return await self._write(work)
 
@@ -100,11 +107,7 @@ class SqliteTasks:
         now = self._now()
         query = f"UPDATE tasks SET begun_at = coalesce(begun_at, ?), beat_at = ? WHERE {_IS_KEY} AND session = ?"
         db.execute(query, (now if beginning.marks else None, now, *beginning.key, session))
-        if not db.changes():
-            return False
-        if beginning.letter is not None:
-            self._post(db, beginning.letter)
-        return True
+        return db.changes() > 0
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
         def work(db: apsw.Connection) -> set[str | None]:
@@ -112,6 +115,10 @@ class SqliteTasks:
             for answered in answers:
                 owners.update(self._post(db, answered.letter))
                 db.execute(f"DELETE FROM tasks WHERE {_IS_KEY} AND session = ?", (*answered.key, session))
+                if answered.is_last:
+                    db.execute(_NO_PROGRESS, answered.key[:2])
+                elif answered.progress is not None:
+                    db.execute(_PROGRESS, (*answered.key[:2], answered.progress))
             return owners
 
         return await self._write(work)
@@ -151,7 +158,7 @@ class SqliteTasks:
         def work(db: apsw.Connection) -> None:
             db.execute("UPDATE tasks SET beat_at = ? WHERE session = ?", (self._now(), session))
             for key, body in progress.items():
-                db.execute(f"UPDATE tasks SET progress = ? WHERE {_IS_KEY} AND session = ?", (body, *key, session))
+                db.execute(_PROGRESS, (*key[:2], body))
 
         await self._write(work)
 

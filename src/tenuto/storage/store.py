@@ -233,6 +233,11 @@ Hints: TypeAlias = frozenset[str]
 EVERYTHING: Hints = frozenset({"*"})  # there may be anything
 
 
+def tasks_in(queue: str) -> str:
+    """The hint that something waits for the workers of this queue."""
+    return f"tasks:{queue}"
+
+
 def mail_for(session: str) -> str:
     """The hint that there is mail for executions of this session."""
     return f"mail:{session}"

@@ -42,12 +42,13 @@ class TaskKey(NamedTuple):
 
 
 class Task(Struct, frozen=True):
-    """What a worker needs to know to run an attempt. `plan` is `name/version`."""
+    """What a worker needs to know to run an attempt. `plan` is `name/version`; `progress` is an earlier attempt's."""
 
     key: TaskKey
     plan: str
     queue: str
     handler: str
+    progress: bytes | None = None
 
 
 class Letter(Struct, frozen=True):
@@ -67,8 +68,12 @@ class Beginning(Struct, frozen=True):
 
 
 class Answered(Struct, frozen=True):
+    """`progress` is how far the attempt came. `is_last`: no other will need to know."""
+
     key: TaskKey
     letter: Letter
+    progress: bytes | None = None
+    is_last: bool = False
 
 
 class Held(Struct, frozen=True):
@@ -125,8 +130,8 @@ class TaskStore(Protocol):
         have as many, chance decides, so that whoever comes first with much does not hold up the others.
         """
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
-        """Gives those that are this session's, and may begin."""
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
+        """Gives those that are this session's and may begin, and the owners of executions that have a letter now."""
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
         """Posts what came of attempts. Gives the sessions that own their executions, None where nobody does.

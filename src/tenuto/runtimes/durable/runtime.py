@@ -77,7 +77,6 @@ from tenuto.runtimes.worker import (
     Record,
     Then,
     Ticket,
-    Worker,
     changed_plan,
     check_startable,
     definition_row,
@@ -125,7 +124,9 @@ from tenuto.view import ReviewRow as ReviewDocument
 from . import snapshots
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
+from .guests import GuestWorker
 from .permits import Permits
+from .queued import has_queued, with_queued
 from .retention import keep_pruning, prune
 from .session import LEASE_MS, Session
 from .starting import new_execution, refusal_of, replayed
@@ -182,7 +183,7 @@ class Released(Kept, gc=False):
         pass
 
 
-class DurableRuntime(Worker):
+class DurableRuntime(GuestWorker):
     def __init__(
         self,
         environment: Environment,
@@ -225,12 +226,14 @@ class DurableRuntime(Worker):
         self._polling: asyncio.Task[None] | None = None
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
         self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
-        self._reading_mail: dict[str, None] = {}
+        self._reading_mail: dict[str, str] = {}  # letters, and the executions they are for
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
+        self._lingering: dict[str, int] = {}
         self._runnable: dict[Performer, bool] = {}
         self._watched = Watched(store)
         self._reopening: asyncio.Task[None] | None = None
+        self._prepare_guests()
 
     def _make_limits(self) -> Permits:
         self._permits = Permits(self.environment.clock, self._exchange, self._wanted, self._pump)
@@ -264,6 +267,7 @@ class DurableRuntime(Worker):
         if self._keep_ms is not None:
             sweeps = keep_pruning(self._store.pruning, self._now, self._keep_ms)
             self._pruning = asyncio.create_task(sweeps, name="tenuto-prune")
+        self._open_guests()
 
     async def _open_session(self) -> None:
         environment = self.environment
@@ -287,7 +291,9 @@ class DurableRuntime(Worker):
         if self._closing or self._loop is None:
             return
         try:
+            await self._leave_queues()
             stopped = await self._stop_work(grace_ms)
+            await self._close_guests(LAST_WORDS_SECONDS)
             for task in (self._polling, self._reopening, self._pruning):
                 if task is not None:
                     task.cancel()
@@ -307,6 +313,7 @@ class DurableRuntime(Worker):
         with suppress(StorageError, TimeoutError):  # others find the session over, by and by
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._session.close()
+                await self._store.tasks.sweep(self._lease_ms)
         self._store.ring(WORK)
         await self._store.close()
 
@@ -331,6 +338,7 @@ class DurableRuntime(Worker):
         self._claimed.clear()
         self._fresh.clear()
         self._reading_mail.clear()
+        self._forget_visits()
         if not self._closing:
             self._reopening = asyncio.ensure_future(self._reopen(self._committer))
 
@@ -454,6 +462,7 @@ class DurableRuntime(Worker):
             del self._records[record.state.id]
         record.wake_at = None
         self._forget_work(record)
+        self._reading_mail = {id: to for id, to in self._reading_mail.items() if to != record.state.id}
         self._fail_waiters(record, _Moved())
         for answered in self._asked.pop(record, ()):
             if not answered.done():
@@ -469,9 +478,27 @@ class DurableRuntime(Worker):
         if state.finished is not None:
             self._release(record)
             return
+        if record.parked and not (self._works and self._can_run(record.performer)):
+            self._return_work(record, ())  # it was taken to decide a fact: those who can run it may have it
+            self._release(record)
+            return
+        if has_queued(state) and self._lingers(state.id):
+            return
         waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
         if waits_long and not record.parked and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
             self._release(record)
+
+    def _lingers(self, id: str) -> bool:
+        """Whether an execution whose attempts run elsewhere is kept for a while: most answers come soon."""
+        now = self._now()
+        return now < self._lingering.setdefault(id, now + EVICT_MS)
+
+    def _end_lingering(self) -> None:
+        now = self._now()
+        for id in [id for id, until in self._lingering.items() if until <= now]:
+            if (record := self._records.get(id)) is not None:
+                self._let_go_if_idle(record)
+            del self._lingering[id]
 
     def _release(self, record: Record) -> None:
         state = record.state
@@ -797,10 +824,13 @@ class DurableRuntime(Worker):
             with suppress(StorageError):  # it is tried again: what is stored waits
                 if (now := monotonic()) >= reap_at:
                     reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
-                    if await self._store.reap():
+                    reaped = await self._store.reap()
+                    if reaped:
                         self._store.ring(WORK)
+                    await self._sweep(at_once=reaped > 0)
                 await self._read_catalog()
                 await self._look(hints)
+                self._end_lingering()
 
     async def _look(self, hints: Hints) -> None:
         if hints & {*EVERYTHING, WORK}:
@@ -817,6 +847,7 @@ class DurableRuntime(Worker):
     def _hear(self, hints: Hints) -> None:
         self._hints |= hints
         self._nudged.set()
+        self._hear_of_tasks(hints)
 
     async def _claim(self) -> None:
         await self._adopt_claimed()
@@ -905,18 +936,21 @@ class DurableRuntime(Worker):
     async def _adopt(self, claim: Claim, loaded: Loaded) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)
         record = Record(self, performer, loaded.row.key)
-        if loaded.snapshot is None or not snapshots.restore(record, loaded):
-            await self._restore_whole(record, loaded)
-        if self._observers and record.unread:
-            await self._read_all(record)
+        await self._restore(record, loaded)
         record.is_active = record.state.finished is None
-        record.state.changed.clear()
         record.epoch = claim.epoch
         record.kept_status = record.state.status
         self._records[claim.id] = record
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
         self._fresh[claim.id] = None
         self.apply(record, fact, RESUME, lambda _: self._follow(record, list(record.state.agenda), RESUME))
+
+    async def _restore(self, record: Record, loaded: Loaded) -> None:
+        if loaded.snapshot is None or not snapshots.restore(record, loaded):
+            await self._restore_whole(record, loaded)
+        if self._observers and record.unread:
+            await self._read_all(record)
+        record.state.changed.clear()
 
     async def _restore_whole(self, record: Record, loaded: Loaded) -> None:
         """From the beginning: the history is short, or what cuts it short is another release's."""
@@ -958,7 +992,7 @@ class DurableRuntime(Worker):
         for mail in await self._store.mail(self._session.id):
             record = self._records.get(mail.execution)
             if record is not None and mail.id not in self._reading_mail:
-                self._reading_mail[mail.id] = None
+                self._reading_mail[mail.id] = mail.execution
                 self._read(record, mail)
         for id in fresh:
             self._fresh.pop(id, None)
@@ -978,6 +1012,8 @@ class DurableRuntime(Worker):
 
     def _mail_done(self, id: str) -> None:
         self._reading_mail.pop(id, None)
+        if id in self._asking:
+            self._knock.set()
 
     # -- Reading -------------------------------------------------------------------------------------------------------
 
@@ -988,6 +1024,12 @@ class DurableRuntime(Worker):
         return row
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
+        reading = await self._read_as_decided(tenant, execution_id)
+        if reading.program.plan.has_queues and has_queued(reading.state):
+            reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
+        return reading
+
+    async def _read_as_decided(self, tenant: str | None, execution_id: str) -> Reading:
         record = self._records.get(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
             reading = record.reading()

@@ -130,7 +130,6 @@ CREATE TABLE tasks (
     session text, -- whose worker has taken it
     begun_at bigint, -- since when its handler may have been called
     beat_at bigint,
-    progress bytea,
     parked text NOT NULL DEFAULT '', -- why those below could not run it
     parked_by text NOT NULL DEFAULT '',
     PRIMARY KEY (execution, path, phase, number)
@@ -138,6 +137,14 @@ CREATE TABLE tasks (
 
 CREATE INDEX tasks_waiting ON tasks (queue, tenant, priority DESC, created_at) WHERE session IS NULL;
 CREATE INDEX tasks_session ON tasks (session) WHERE session IS NOT NULL;
+
+-- How far a step is, as its handler said: shown, and given to its next attempt.
+CREATE TABLE progress (
+    execution text NOT NULL,
+    path text NOT NULL,
+    body bytea NOT NULL,
+    PRIMARY KEY (execution, path)
+);
 
 -- Whatever waits for a person, and how it was resolved.
 CREATE TABLE reviews (

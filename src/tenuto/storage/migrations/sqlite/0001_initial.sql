@@ -109,7 +109,6 @@ CREATE TABLE tasks (
     session TEXT, -- whose worker has taken it
     begun_at INTEGER, -- since when its handler may have been called
     beat_at INTEGER,
-    progress BLOB,
     parked TEXT NOT NULL DEFAULT '', -- why those below could not run it
     parked_by TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (execution, path, phase, number)
@@ -117,6 +116,14 @@ CREATE TABLE tasks (
 
 CREATE INDEX tasks_waiting ON tasks (queue, tenant, priority DESC, created_at) WHERE session IS NULL;
 CREATE INDEX tasks_session ON tasks (session) WHERE session IS NOT NULL;
+
+-- How far a step is, as its handler said: shown, and given to its next attempt.
+CREATE TABLE progress (
+    execution TEXT NOT NULL,
+    path TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (execution, path)
+) STRICT, WITHOUT ROWID;
 
 -- Whatever waits for a person, and how it was resolved.
 CREATE TABLE reviews (

@@ -1,0 +1,486 @@
+"""Attempts that this process runs as a guest: it takes them from the queues it serves, whoever owns their executions.
+
+What a guest does with a task is told in `storage/tasks.py`; this is the worker's side of it. A visit is made to the
+execution: its history is folded as it is found, and followed while attempts of it run here, but nothing is decided.
+What comes of an attempt goes to the owner through the mailbox, and so does the question whether the attempt of a step
+that is not safe to retry may begin: its handler is called when `AttemptBegun` is on record.
+
+The owner of an execution is no exception: if it serves the queue, it takes the task like any other worker.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import chain
+
+from msgspec import Raw, Struct
+
+from tenuto.errors import StorageError
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.codec import decode_answer, decode_entries, encode_fact
+from tenuto.kernel.decide.attempts import holder_of
+from tenuto.kernel.events import ExecutionStarted
+from tenuto.kernel.evolve import evolve
+from tenuto.program import Handler, Program
+from tenuto.runtimes.perform import Job, Performer, Role
+from tenuto.runtimes.worker import Record, Ticket, Worker
+from tenuto.storage.store import EVERYTHING, WORK, Hints, Loaded, Store, mail_for, tasks_in
+from tenuto.storage.tasks import ANY_PLAN, Answered, Beginning, Held, Letter, Task, TaskKey
+from tenuto.view import Waiting
+
+from .gathering import Gathering
+from .session import Session
+
+logger = logging.getLogger("tenuto.durable")
+
+TAKE_AT_ONCE = 100
+RESTING = 64  # executions that are kept in memory for a while after the last attempt: more of theirs may come
+FIRST_LOOK_SECONDS = 0.005
+
+
+class Visit(Record):
+    """An execution that attempts run here for, and that is decided elsewhere."""
+
+    __slots__ = ("news",)
+
+    is_guest = True
+
+    def __init__(self, worker: Worker, performer: Performer, idempotency_key: str | None) -> None:
+        super().__init__(worker, performer, idempotency_key)
+        self.news: dict[str, Raw] = {}  # how far steps are, by path, since that was last told
+
+    def keep_progress(self, path: str, progress: Raw) -> None:
+        super().keep_progress(path, progress)
+        self.news[path] = progress
+
+    def follow(self, bodies: list[bytes]) -> None:
+        entries = [entry for body in bodies for entry in decode_entries(body)]
+        if entries:
+            for entry in entries:
+                evolve(self.state, entry)
+            self.note(entries)
+            self.state.changed.clear()
+
+    def lags(self, held: Held) -> bool:
+        """Whether the execution was paused, resumed or cancelled since: a handler that asks is told."""
+        state = self.state
+        is_paused = state.pause is not None
+        return is_paused != (held.status == "paused") or (held.cancel_requested and state.cancel is None)
+
+
+class Returned(Struct, frozen=True):
+    key: TaskKey
+    why: str
+
+
+class GuestWorker(Worker):
+    """A worker that also runs attempts of executions that it does not hold."""
+
+    _store: Store
+    _session: Session
+    _lease_ms: int
+    _poll_ms: int
+
+    def _prepare_guests(self) -> None:
+        self._visits: dict[str, Visit] = {}
+        self._rested: dict[str, Visit] = {}
+        self._in_hand: dict[TaskKey, Visit] = {}
+        self._unanswered: dict[TaskKey, None] = {}  # ended here, and their answer is not posted yet
+        self._asking: dict[str, Ticket] = {}  # by letter: whether they may begin
+        self._asking_since = 0.0
+        self._works_on: tuple[frozenset[str], frozenset[str]] | None = None
+        self._served: tuple[str, frozenset[str]] | None = None
+        self._gave_back = False
+        self._may_hold = False
+        self._look_at = self._beat_at = self._sweep_at = 0.0
+        self._hints_of_tasks: Hints = frozenset((*EVERYTHING, *(tasks_in(queue) for queue in self._queues)))
+        self._knock = asyncio.Event()
+        self._guesting: asyncio.Task[None] | None = None
+        self._beginnings = Gathering[Ticket]("tenuto-beginnings", self._send_beginnings)
+        self._answers = Gathering[Answered]("tenuto-answers", self._send_answers)
+        self._returns = Gathering[Returned]("tenuto-returns", self._send_returns)
+
+    # -- What a runtime adds -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _stored_performer(self, name: str, version: int | None) -> Performer: ...
+
+    @abstractmethod
+    async def _restore(self, record: Record, loaded: Loaded) -> None:
+        """Brings a new record to where its execution stands."""
+
+    @abstractmethod
+    def _nudge(self, hint: str) -> None:
+        """Looks at what the hint is about, soon."""
+
+    @abstractmethod
+    async def _take(self, execution_id: str) -> None:
+        """Becomes the owner of an execution that nobody owns, to decide what is in its mailbox."""
+
+    # -- Life ----------------------------------------------------------------------------------------------------------
+
+    def _open_guests(self) -> None:
+        if self._works and self._queues:
+            for gathering in (self._beginnings, self._answers, self._returns):
+                gathering.start()
+            self._guesting = asyncio.create_task(self._keep_visiting(), name="tenuto-guests")
+
+    async def _leave_queues(self) -> None:
+        """Takes nothing more, and gives back what was not begun. What runs here goes on."""
+        if self._guesting is None:
+            return
+        self._guesting.cancel()
+        await asyncio.wait([self._guesting])
+        for visit in self._visits.values():
+            for ticket in list(visit.tickets.values()):
+                self._give_back(visit, ticket.ref, "")
+        asked, self._asking = self._asking, {}
+        for ticket in asked.values():
+            self._begin(ticket)
+
+    async def _close_guests(self, patience_s: float) -> None:
+        for gathering in (self._beginnings, self._answers, self._returns):
+            await gathering.stop(patience_s)
+
+    def _forget_visits(self) -> None:
+        """The session is over: what it had taken is others' to run, and what it had begun is lost."""
+        visits, self._visits = self._visits, {}
+        asked, self._asking = self._asking, {}
+        self._rested.clear()
+        self._in_hand.clear()
+        for visit in visits.values():
+            self._forget_work(visit)
+        for ticket in asked.values():
+            self._begin(ticket)
+
+    def _under_way(self) -> list[Job]:
+        visited = (job for visit in self._visits.values() for job in (*visit.jobs.values(), *visit.zombies.values()))
+        return [*super()._under_way(), *visited]
+
+    # -- What it can run -----------------------------------------------------------------------------------------------
+
+    def provide(self, program: Program) -> None:
+        super().provide(program)
+        self._learn()
+
+    def provide_handler(self, handler: Handler) -> None:
+        super().provide_handler(handler)
+        self._learn()
+
+    def _learn(self) -> None:
+        self._works_on = None
+        self._knock.set()
+
+    def _handlers_here(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The handlers that run as tasks, and those that run in threads, in the words of `Task`."""
+        if self._works_on is None:
+            own = (
+                (f"{name}/{version}", handler)
+                for (name, version), performer in self._performers.items()
+                for handler in performer.program.handlers.values()
+            )
+            named = list(chain(own, ((ANY_PLAN, handler) for handler in self._handlers.values())))
+            self._works_on = (
+                frozenset(f"{plan}/{handler.name}" for plan, handler in named if handler.is_async),
+                frozenset(f"{plan}/{handler.name}" for plan, handler in named if not handler.is_async),
+            )
+        return self._works_on
+
+    async def _serve(self) -> None:
+        handlers = frozenset(chain(*self._handlers_here()))
+        served = (self._session.id, handlers)
+        if served != self._served:
+            await self._store.tasks.serve(self._session.id, sorted(handlers))
+            if self._gave_back:
+                self._gave_back = False
+                await self._store.tasks.try_again(self._session.id)
+            self._served = served
+
+    # -- Owners --------------------------------------------------------------------------------------------------------
+
+    def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
+        """Its task was written with the grant: somebody will take it, perhaps this process."""
+        assert role.node.queue is not None
+        hint = tasks_in(role.node.queue)
+        self._store.ring(hint)
+        self._hear_of_tasks(frozenset({hint}))
+        return False
+
+    def _hear_of_tasks(self, hints: Hints) -> None:
+        if hints & self._hints_of_tasks:
+            self._knock.set()
+
+    async def _sweep(self, *, at_once: bool) -> None:
+        now = time.monotonic()
+        if at_once or now >= self._sweep_at:
+            self._sweep_at = now + self._lease_ms / 3_000
+            await self._store.tasks.sweep(self._lease_ms)
+
+    # -- Visiting ------------------------------------------------------------------------------------------------------
+
+    async def _keep_visiting(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._patience()):
+                    await self._knock.wait()
+            self._knock.clear()
+            if self._session.alive:
+                with suppress(StorageError):  # it is tried again: what is stored is the truth, and waits
+                    await self._visit_queues()
+
+    def _patience(self) -> float:
+        poll = self._poll_ms / 1_000
+        if self._asking:  # an owner elsewhere is about to answer
+            return min(poll, max(FIRST_LOOK_SECONDS, time.monotonic() - self._asking_since))
+        return poll * random.uniform(0.75, 1.25)  # noqa: S311  (jitter)
+
+    async def _visit_queues(self) -> None:
+        await self._serve()
+        await self._hear_owners()
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + self._poll_ms / 1_000
+            await self._look_after()
+            if now >= self._beat_at or any(visit.news for visit in self._visits.values()):
+                self._beat_at = now + self._lease_ms / 3_000
+                await self._beat()
+        for lane, handlers in zip((self._tasks, self._in_threads), self._handlers_here(), strict=True):
+            for queue in random.sample(sorted(self._queues), len(self._queues)):
+                room = min(lane.size - lane.running - lane.waiting, TAKE_AT_ONCE)
+                if room > 0 and handlers:
+                    await self._take_tasks(queue, sorted(handlers), room)
+
+    async def _take_tasks(self, queue: str, handlers: list[str], room: int) -> None:
+        session = self._session
+        if not session.may_start:
+            return
+        self._may_hold = True  # also if the answer to this is lost on its way
+        tasks = await self._store.tasks.take(session.id, queue, handlers, room)
+        if len(tasks) == room:
+            self._knock.set()  # there may be more
+        new = {task.key.execution: None for task in tasks if not self._is_known(task.key.execution)}
+        loaded = {each.row.id: each for each in await self._store.load(list(new), short=True)} if new else {}
+        for task in tasks:
+            visit = await self._visit_or_return(task, loaded.get(task.key.execution))
+            if self._session is not session:
+                return
+            if visit is not None:
+                self._enter(visit, task)
+
+    def _is_known(self, id: str) -> bool:
+        return id in self._visits or id in self._rested
+
+    async def _visit_or_return(self, task: Task, loaded: Loaded | None) -> Visit | None:
+        try:
+            return await self._visit(task, loaded)
+        except StorageError:
+            raise
+        except Exception:  # a history that this release cannot read must not keep others waiting
+            logger.exception("execution %s cannot be read", task.key.execution)
+            self._return(task.key, "its history cannot be read")
+            return None
+
+    async def _visit(self, task: Task, loaded: Loaded | None) -> Visit | None:
+        """The execution of a task, as it stands now."""
+        id = task.key.execution
+        visit = self._visits.get(id) or self._rested.pop(id, None)
+        if visit is not None and task.key.ref not in visit.state.agenda:
+            visit.follow(await self._store.tail(id, visit.state.seq))
+        elif visit is None and loaded is not None:
+            performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+            if performer.program.plan.hash != _plan_hash(loaded):
+                self._return(task.key, f"{task.plan} is another definition here")
+                return None
+            visit = Visit(self, performer, loaded.row.key)
+            await self._restore(visit, loaded)
+        if visit is not None:
+            self._visits[id] = visit
+        return visit
+
+    def _enter(self, visit: Visit, task: Task) -> None:
+        ref = task.key.ref
+        holder = holder_of(visit.state, ref)
+        if holder is None or ref not in visit.state.agenda:
+            return  # settled since it was taken, and its row with it
+        role = visit.performer.role(holder.node, ref.phase)
+        if role.handler is None:
+            self._return(task.key, f"no handler {task.handler}")
+            return
+        if task.progress is not None:
+            visit.shown[ref.path] = Raw(task.progress)
+        self._in_hand[task.key] = visit
+        ticket = visit.tickets[ref] = Ticket(visit, ref, role)
+        rank = self._rank(visit, ref.phase, None)
+        self._lane(role).enter(visit.state.tenant, visit, rank, role.limits, ticket)
+
+    def _rest(self) -> None:
+        """Visits that are over."""
+        for id, visit in list(self._visits.items()):
+            if visit.is_idle:
+                del self._visits[id]
+                self._rested[id] = visit
+        for id in list(self._rested)[: max(0, len(self._rested) - RESTING)]:
+            del self._rested[id]
+
+    # -- Beginning -----------------------------------------------------------------------------------------------------
+
+    def _ask_to_begin(self, ticket: Ticket) -> None:
+        if ticket.record.is_guest:
+            self._beginnings.add(ticket)
+        else:
+            super()._ask_to_begin(ticket)
+
+    async def _send_beginnings(self, tickets: list[Ticket]) -> None:
+        session = self._session
+        wanted = {self._beginning(session, ticket): ticket for ticket in tickets}
+        begun, owners = await self._store.tasks.begin(session.id, list(wanted))
+        for beginning, ticket in wanted.items():
+            if beginning.key not in begun or not session.may_start:
+                self._withdraw(ticket)
+            elif beginning.letter is None:
+                self._begin(ticket)
+            else:
+                self._asking[beginning.letter.id] = ticket
+                self._asking_since = time.monotonic()
+        if self._asking:
+            self._tell_owners(owners)
+            self._knock.set()
+
+    def _beginning(self, session: Session, ticket: Ticket) -> Beginning:
+        """What is only sent from here, and answered elsewhere, may be sent again: it is never lost with its worker."""
+        record, ref, role = ticket
+        key = TaskKey(record.state.id, *ref.parts)
+        letter = None
+        if role.begins:
+            id = f"begun:{lease_id(record.state.id, ref)}:{session.id}"
+            letter = Letter(id, record.state.id, encode_fact(self._begun(ref)))
+        return Beginning(key, marks=not role.dispatches, letter=letter)
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        """It may not begin: it is somebody else's now, or settled."""
+        record, ref, _ = ticket
+        if record.tickets.get(ref) is ticket:
+            del record.tickets[ref]
+            self._in_hand.pop(TaskKey(record.state.id, *ref.parts), None)
+        self._begin(ticket)
+
+    async def _hear_owners(self) -> None:
+        """What owners said to those who asked whether they may begin."""
+        if not self._asking:
+            return
+        for id, verdict in (await self._store.verdicts(list(self._asking))).items():
+            ticket = self._asking.pop(id, None)
+            if ticket is None:
+                continue
+            answer = decode_answer(verdict)
+            # A duplicate: whoever had it before left without running it, and gave it back.
+            if self._session.may_start and (answer == f.APPLIED or answer == f.Ignored("duplicate")):
+                self._begin(ticket)
+            else:
+                self._withdraw(ticket)
+        if self._asking and time.monotonic() - self._asking_since > 2 * self._poll_ms / 1_000:
+            for ticket in list(self._asking.values()):
+                await self._take(ticket.record.state.id)
+            self._nudge(mail_for(self._session.id))
+
+    # -- Answering -----------------------------------------------------------------------------------------------------
+
+    def _answer(self, record: Record, ref: Ref, fact: f.Fact) -> None:
+        if not record.is_guest:
+            self.apply(record, fact)
+            return
+        key = TaskKey(record.state.id, *ref.parts)
+        self._in_hand.pop(key, None)
+        self._unanswered[key] = None
+        letter = Letter(self.environment.new_id(), key.execution, encode_fact(fact))
+        is_last = isinstance(fact, f.Reported) and isinstance(fact.outcome, f.Succeeded)
+        self._answers.add(Answered(key, letter, self._news_of(record, ref.path), is_last))
+        if ref in record.jobs:
+            self._drop(record, ref)  # its time is over, and it goes on all the same
+
+    async def _send_answers(self, answers: list[Answered]) -> None:
+        owners = await self._store.tasks.answer(self._session.id, answers)
+        for answered in answers:
+            self._unanswered.pop(answered.key, None)
+        self._tell_owners(owners)
+        self._knock.set()  # there is room for others
+
+    def _tell_owners(self, owners: set[str | None]) -> None:
+        """There is mail. What nobody owns is for whoever claims it first."""
+        for owner in owners:
+            hint = WORK if owner is None else mail_for(owner)
+            self._store.ring(hint)
+            if owner in (None, self._session.id):
+                self._nudge(hint)
+
+    def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        if isinstance(record, Visit):
+            self._give_back(record, ref, why.what)
+        else:
+            super()._park(record, ref, why)
+
+    def _give_back(self, visit: Visit, ref: Ref, why: str) -> None:
+        visit.tickets.pop(ref, None)
+        key = TaskKey(visit.state.id, *ref.parts)
+        if self._in_hand.pop(key, None) is not None:
+            self._return(key, why)
+
+    def _return(self, key: TaskKey, why: str) -> None:
+        self._gave_back = self._gave_back or bool(why)
+        self._returns.add(Returned(key, why))
+
+    async def _send_returns(self, returned: list[Returned]) -> None:
+        for why in dict.fromkeys(each.why for each in returned):
+            keys = [each.key for each in returned if each.why == why]
+            await self._store.tasks.give_back(self._session.id, keys, why)
+
+    # -- Looking after -------------------------------------------------------------------------------------------------
+
+    async def _look_after(self) -> None:
+        """Whether what is in hand is still ours: what was settled without us is stopped."""
+        self._rest()
+        if not self._may_hold:
+            return
+        session, in_hand = self._session, list(self._in_hand)
+        held = {row.key: row for row in await self._store.tasks.held(session.id)}
+        if self._session is not session:
+            return
+        self._may_hold = bool(held or self._in_hand)
+        for key in in_hand:
+            visit = self._in_hand.get(key)
+            if visit is not None and key not in held:
+                del self._in_hand[key]
+                self._drop(visit, key.ref)
+        for key, row in held.items():
+            visit = self._in_hand.get(key)
+            if visit is not None and visit.lags(row):
+                visit.follow(await self._store.tail(key.execution, visit.state.seq))
+            elif visit is None and not row.begun and key not in self._unanswered:
+                self._return(key, "")  # taken by a statement whose answer was lost on its way
+
+    async def _beat(self) -> None:
+        if self._in_hand:
+            await self._store.tasks.beat(self._session.id, dict(self._news()))
+
+    def _news(self) -> Iterator[tuple[TaskKey, bytes]]:
+        for key, visit in self._in_hand.items():
+            progress = self._news_of(visit, key.path)
+            if progress is not None:
+                yield key, progress
+
+    def _news_of(self, record: Record, path: str) -> bytes | None:
+        assert isinstance(record, Visit)
+        progress = record.news.pop(path, None)
+        return None if progress is None else bytes(progress)
+
+
+def _plan_hash(loaded: Loaded) -> str:
+    """Of the plan with which the execution was started: a worker may have another under the same name and version."""
+    started = decode_entries(loaded.bodies[0])[0].event
+    assert isinstance(started, ExecutionStarted)
+    return started.plan_hash
