@@ -11,8 +11,8 @@ READY := .venv/.ready
 
 help:
 	@echo "make setup        create .venv with everything locked in uv.lock"
-	@echo "make demo         run the demo on the embedded default"
-	@echo "make demo-quick   the same, without the pauses for the reader"
+	@echo "make demo         run the demo on the embedded default, and leave its service running until Ctrl-C"
+	@echo "make demo-quick   the same without pauses and questions; ends by itself, and says whether all went well"
 	@echo "make test         every check and every test"
 	@echo "make check        format, lint, types, imports, fast tests"
 	@echo "make sim          simulate faults under seeds"

@@ -1,1 +1,1 @@
-"""The demo: four sagas on one SQLite file, shown while they run. `python -m examples.demo`"""
+"""The demo: `tenuto dev` with five sagas on one SQLite file, shown while they run. `python -m examples.demo`"""

@@ -1,15 +1,21 @@
-"""What happens, as it happens: the engine tells a `Reporter`, and the reporter tells whoever shows it."""
+"""What happens, as it happens: an execution is looked at again and again, and what is new is told."""
 
-import json
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from tenuto import EventContext, SagaEvents, SagaResult
+from tenuto import Handle
+from tenuto.errors import ResultTimeout
 
 Mark = Literal["waits", "runs", "again", "done", "failed", "undone", "asks"]
+
+_MARKS: dict[str, Mark] = {
+    "running": "runs",
+    "retrying": "again",
+    "succeeded": "done",
+    "awaiting_approval": "asks",
+}
 
 
 @dataclass(frozen=True)
@@ -20,49 +26,40 @@ class News:
     text: str
     step: str = ""
     mark: Mark = "waits"
-    execution: str = ""
-    process: int = 0
-
-    def to_line(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_line(cls, line: str | bytes) -> "News":
-        return cls(**json.loads(line))
 
 
-class Reporter(SagaEvents):
-    """Listens to an engine. Executions are told apart by their correlation id, which the demo makes readable."""
+async def follow(handle: Handle[Any], row: str, told: dict[str, str]) -> AsyncIterator[News]:
+    """Tells what is new, until the execution is over or waits for a person. `told` is what was told of it before."""
+    while True:
+        document = await handle.status()
+        for attempt in await handle.history():
+            id, status = attempt["step_execution_id"], attempt["status"]
+            if told.get(id) != status:
+                told[id] = status
+                yield _news(row, attempt)
+        if document["status"] in ("succeeded", "failed", "canceled"):
+            yield News(row, f"over: {document['status']}")
+            return
+        if document["status"] == "waiting_approval":
+            return
+        with suppress(ResultTimeout):
+            await handle.result(timeout="100ms")
 
-    def __init__(self, tell: Callable[[News], None]) -> None:
-        self.tell = tell
 
-    def _say(self, ctx: EventContext, text: str, step: str = "", mark: Mark = "waits") -> None:
-        self.tell(News(ctx.correlation_id, text, step, mark, ctx.execution_id, os.getpid()))
-
-    def on_step_started(self, ctx: EventContext, step_id: str, attempt: int) -> None:
-        again = "" if attempt == 1 else f", attempt {attempt}"
-        self._say(ctx, f"{step_id} begins{again}", step_id, "runs")
-
-    def on_step_success(self, ctx: EventContext, step_id: str, result: Any, attempts: int, latency_ms: int) -> None:
-        self._say(ctx, f"{step_id} is done", step_id, "done")
-
-    def on_step_retrying(
-        self, ctx: EventContext, step_id: str, error: str, error_class: str, attempt: int, retry_at: datetime | None
-    ) -> None:
-        self._say(ctx, f"{step_id} will be tried again: {error} ({error_class})", step_id, "again")
-
-    def on_step_failed(self, ctx: EventContext, step_id: str, error: str, error_class: str, attempts: int) -> None:
-        self._say(ctx, f"{step_id} failed: {error} ({error_class})", step_id, "failed")
-
-    def on_compensated(self, ctx: EventContext, step_id: str, result: Any) -> None:
-        self._say(ctx, f"{step_id} is undone", step_id, "undone")
-
-    def on_compensation_failed(self, ctx: EventContext, step_id: str, error: str) -> None:
-        self._say(ctx, f"{step_id} could not be undone: {error}", step_id, "failed")
-
-    def on_circuit_open(self, ctx: EventContext, step_id: str, skipped: Sequence[str]) -> None:
-        self._say(ctx, f"nothing more is undone: {', '.join(skipped)} stay as they are")
-
-    def on_completed(self, ctx: EventContext, result: SagaResult[Any]) -> None:
-        self._say(ctx, f"over: {result.status}")
+def _news(row: str, attempt: Mapping[str, Any]) -> News:
+    step, number = attempt["step_id"], attempt["attempt_number"]
+    mark = _MARKS.get(attempt["status"], "failed")
+    again = f", attempt {number}" if number > 1 else ""
+    failed = f"{attempt['error_summary']} ({attempt['error_class']})"
+    if attempt["kind"] == "compensation":
+        text = {"runs": f"{step} is being undone", "done": f"{step} is undone"}.get(
+            mark, f"{step} is not undone: {failed}"
+        )
+        return News(row, text, step, "undone" if mark == "done" else mark)
+    texts = {
+        "runs": f"{step} begins{again}",
+        "done": f"{step} is done{again}",
+        "again": f"{step} will be tried again: {failed}",
+        "asks": "waits for a person",
+    }
+    return News(row, texts.get(mark, f"{step} failed{again}: {failed}"), step, mark)

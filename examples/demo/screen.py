@@ -29,6 +29,9 @@ _COLOURS: dict[Mark, str] = {
 }
 
 
+CELL = 10  # how wide a step is in the table
+
+
 class Screen:
     def __init__(self, rows: Mapping[str, Sequence[str]], out: TextIO = sys.stdout) -> None:
         self.is_live = out.isatty() and os.environ.get("TERM") != "dumb"
@@ -43,10 +46,9 @@ class Screen:
     def show(self, news: News) -> None:
         if news.step:
             self._marks[news.row][news.step] = news.mark
-        process = f"  [process {news.process}]" if news.process and news.process != os.getpid() else ""
         seconds = self._coloured_text(f"{time.monotonic() - self._began:6.2f} s", "2")
         text = self._coloured_text(news.text, _COLOURS[news.mark] if news.step else "1")
-        self._draw(f"{seconds}  {news.row:<{self._width}}  {text}{process}")
+        self._draw(f"{seconds}  {news.row:<{self._width}}  {text}")
 
     def say(self, text: str = "") -> None:
         self._draw(text)
@@ -65,11 +67,15 @@ class Screen:
         self._out.flush()
 
     def table(self) -> list[str]:
+        most = max(map(len, self._marks.values()))
         return [
-            f"  {row:<{self._width}}  "
-            + " ".join(self._coloured_text(f"{_SIGNS[mark]} {step:<7}", _COLOURS[mark]) for step, mark in steps.items())
+            f"  {row:<{self._width}}  {self._steps_text(steps)}{' ' * CELL * (most - len(steps))}"
             for row, steps in self._marks.items()
         ]
+
+    def _steps_text(self, steps: Mapping[str, Mark]) -> str:
+        cells = ((f"{_SIGNS[mark]} {step}".ljust(CELL), _COLOURS[mark]) for step, mark in steps.items())
+        return "".join(self._coloured_text(text, colour) for text, colour in cells)
 
     def _draw(self, *lines: str) -> None:
         self._erase()

@@ -183,6 +183,13 @@ class Released(Kept, gc=False):
         pass
 
 
+class HandedOver(Released, gc=False):
+    """An execution was let go of for others to run: they are told that there is work."""
+
+    def settle(self, fate: Fate) -> None:
+        self.runtime._store.ring(WORK)
+
+
 class DurableRuntime(GuestWorker):
     def __init__(
         self,
@@ -471,15 +478,14 @@ class DurableRuntime(GuestWorker):
     def _let_go_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
         state = record.state
-        if record.unkept or not record.is_idle or self._records.get(state.id) is not record:
-            return
-        if state.id in self._fresh:
-            return
-        if state.finished is not None:
-            self._release(record)
+        if record.unkept or self._records.get(state.id) is not record or state.id in self._fresh:
             return
         if record.parked and not (self._works and self._can_run(record.performer)):
-            self._return_work(record, ())  # it was taken to decide a fact: those who can run it may have it
+            self._hand_over(record)
+            return
+        if not record.is_idle:
+            return
+        if state.finished is not None:
             self._release(record)
             return
         if has_queued(state) and self._lingers(state.id):
@@ -500,14 +506,24 @@ class DurableRuntime(GuestWorker):
                 self._let_go_if_idle(record)
             del self._lingering[id]
 
-    def _release(self, record: Record) -> None:
+    def _hand_over(self, record: Record) -> None:
+        """This process decided for it, and cannot run what was granted: that is for whoever can."""
+        if record.jobs or record.tickets or record.zombies or record.held:
+            return
+        self._return_work(record, ())
+        if not record.unkept:  # else it comes here again, when that is kept
+            self._fail_waiters(record, _Moved())
+            self._release(record, HandedOver)
+
+    def _release(self, record: Record, kind: "type[Released] | None" = None) -> None:
         state = record.state
         if self._records.get(state.id) is not record:
             return
         del self._records[state.id]
         record.wake_at = None
         if record.owned:
-            self._write(Released(self, record, [], [], None, f.APPLIED, None, execution=state.id), release=True)
+            kept = (kind or Released)(self, record, [], [], None, f.APPLIED, None, execution=state.id)
+            self._write(kept, release=True)
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
