@@ -12,6 +12,7 @@ import pytest
 
 from tenuto import Engine
 from tenuto.testing import Harness
+from tests.checking.soundness import assert_sound
 from tests.servers import postgres
 
 # A further runtime is a further name here, and its url below.
@@ -75,6 +76,8 @@ async def make_engine(url: str) -> AsyncIterator[MakeEngine]:
             return await stack.enter_async_context(engine)
 
         yield make
+    if not url.startswith("memory"):
+        await assert_sound(url)
 
 
 @pytest.fixture

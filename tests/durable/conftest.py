@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from tenuto.storage import Store, make_store
+from tests.checking.soundness import assert_sound
 from tests.servers.postgres import Server, running
 
 _numbers = count()
@@ -34,6 +35,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path}/x.db"
     found: str = request.getfixturevalue("postgres_url")
     return found
+
+
+@pytest.fixture
+async def sound(url: str) -> AsyncIterator[None]:
+    """What a test leaves in the database is sound."""
+    yield
+    await assert_sound(url)
 
 
 @pytest.fixture

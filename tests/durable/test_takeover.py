@@ -15,6 +15,8 @@ from tests.durable.child import LEASE, Slow, noted
 
 EXECUTIONS = 20
 
+pytestmark = pytest.mark.usefixtures("sound")
+
 
 def _child(url: str, log: Path, starts: int = 0) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "tests.durable.child", url, str(log), str(starts)]

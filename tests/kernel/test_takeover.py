@@ -374,3 +374,23 @@ def test_b13_a_takeover_ends_the_wait_for_a_worker_also_when_something_was_lost(
     assert run.wake_at is None
     run.crash()
     assert run.step("a").losses == 1
+
+
+def test_what_was_recorded_to_begin_and_was_handed_back_did_not_begin() -> None:
+    """A worker leaves between the record that an attempt begins and the call of its handler."""
+    run = given(unsafe("pay", reconcile=True))
+    run.start()
+    run.begin("pay")
+    run.give_back("pay")
+    run.crash()
+    run.begin("pay")
+    run.succeed("pay")
+    run.expect("""
+        started + pay/1
+        begun pay/1
+        returned pay/1
+        granted + pay/1
+        begun pay/1
+        ok pay/1
+        finished succeeded
+    """)

@@ -4,20 +4,21 @@ import json
 
 import msgspec
 
+from tenuto.checking import compensation, counters, waking
+from tenuto.checking.books import Books
+from tenuto.checking.history import Follower
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, parent_of
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.evolve import apply, apply_grant, evolve, find_step, scope_at
+from tenuto.kernel.evolve import find_step, scope_at
 from tenuto.kernel.plan import Node, Plan
-from tenuto.kernel.state import CLOSED, EXECUTION_TRANSITIONS, STEP_TRANSITIONS, Execution, TimerKey
+from tenuto.kernel.state import CLOSED, STEP_TRANSITIONS, Execution, TimerKey
 
 from .answers import check_answer
-from .laws import check_state, steps_of
-from .model import Model, refs_of
 from .observe import Watcher
-from .rules import check_charges, check_concurrency, check_event, check_grant, require
+from .rules import require
 from .situations import Situations
 
 SHIFTED = ("deadline", "reconcile", "scope", "execution", "review", "pending")
@@ -55,42 +56,91 @@ def difference(ours: bytes, theirs: bytes) -> str:
     return "; ".join(found) or "the order of keys"
 
 
+class Shadow(Follower):
+    """The checker's own follower: it stops at the first violation, and looks at what no row shows."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, lambda rule, *arguments: rule(*arguments))
+        self.touched: dict[str, None] = {}  # steps, since the last decision
+
+    def _record(self, entry: e.Entry) -> None:
+        before, timers = self._statuses(), dict(self.state.timers)
+        paused_at = self.books.paused_at
+        super()._record(entry)
+        if isinstance(entry.event, e.Resumed):
+            assert paused_at is not None
+            self._check_shift(timers, entry.at - paused_at)
+        self._check_statuses(before, entry)
+
+    def _grant(self, grant: e.Grant, entry: e.Entry) -> None:
+        before = self._statuses()
+        super()._grant(grant, entry)
+        self._check_statuses(before, entry)
+
+    def _ask_statuses(self, event: e.Event) -> None:
+        self.touched |= dict.fromkeys(self.books.touched)
+        super()._ask_statuses(event)
+
+    def _check_shift(self, before: dict[TimerKey, int], paused: int) -> None:
+        """Deadlines shift by the length of the pause, and nothing else does."""
+        for (kind, path), due in before.items():
+            if kind != "pause":
+                wanted = due + paused if kind in SHIFTED else due
+                require(self.state.timers.get((kind, path)) == wanted, "a pause shifts deadlines", f"{kind} {path!r}")
+
+    def _statuses(self) -> dict[str, str]:
+        return {step.path: step.status for step in waking.steps_of(self.state)}
+
+    def _check_statuses(self, before: dict[str, str], entry: e.Entry) -> None:
+        for path, status in self._statuses().items():
+            was = before.get(path, "pending")
+            legal: dict[str, tuple[str, ...]] = dict(STEP_TRANSITIONS)  # type: ignore[arg-type]  # keys are texts
+            require(
+                was == status or status in legal[was], "only legal transitions", f"{path}: {was} -> {status} {entry}"
+            )
+
+
 class Monitor:
     """Follows one execution. `rewind` when what was decided was not committed."""
 
     def __init__(self, plan: Plan, situations: Situations) -> None:
         self.plan = plan
         self.situations = situations
-        self.shadow = Execution(plan)
-        self.model = Model(plan)
+        self.follower = Shadow(plan)
         self.in_hand: set[Ref | str] = set()
 
+    @property
+    def shadow(self) -> Execution:
+        return self.follower.state
+
+    @property
+    def model(self) -> Books:
+        return self.follower.books
+
     def rewind(self, history: list[e.Entry]) -> None:
-        self.shadow = Execution(self.plan)
-        self.model = Model(self.plan)
+        self.follower = Shadow(self.plan)
         for entry in history:
-            self._follow(entry, check=False)
+            self.follower.follow(entry)
         self.in_hand = set(self.shadow.agenda)
-        self.shadow.changed.clear()
 
     def decided(self, fact: f.Fact, decision: Decision, state: Execution, now: int) -> None:
         if isinstance(decision.answer, f.Ignored | f.Refused):
             self._check_nothing_changed(fact, decision, now)
         check_answer(self.shadow, self.model, fact, decision)
-        self.model.touched = {}
-        self.model.arriving = fact.id if isinstance(fact, f.Signal) else ""
+        self.follower.touched = {}
         watcher = Watcher(self.situations, self.model, self.shadow, now)
         watcher.fact(fact, decision)
         for entry in decision.entries:
-            self._check_entry(entry)
+            self._check_wait(fact, entry)
             watcher.entry(entry)
-            self._follow(codec.decode_entry(codec.encode_entry(entry)))
+            self.follower.follow(codec.decode_entry(codec.encode_entry(entry)))
         self._check_agenda(state)
         if not decision.entries:
             return
         self._check_folds(state)
-        check_state(state)
-        check_charges(self.model)
+        waking.at_rest(state)
+        counters.at_rest(state)
+        compensation.at_rest(self.model)
         self._check_counts(state)
 
     # -- Entries -------------------------------------------------------------------------------------------------------
@@ -105,66 +155,11 @@ class Monitor:
         same = [entry.event for entry in timers] == [entry.event for entry in decision.entries]
         require(same, "what is refused changes nothing", f"{fact} gave {decision.entries}")
 
-    def _check_entry(self, entry: e.Entry) -> None:
-        shadow = self.shadow
-        require(entry.seq == shadow.seq + 1, "a history has no gaps", entry)
-        require(entry.at >= shadow.at, "time never goes back", entry)
-        require(entry.epoch >= shadow.epoch, "epochs never go back", entry)
-
-    def _follow(self, entry: e.Entry, *, check: bool = True) -> None:
-        """`evolve`, one change after another, so that each can be looked at."""
-        shadow, model = self.shadow, self.model
-        if not check:
-            evolve(shadow, entry)
-            model.apply(entry)
-            for ref in (ref for grant in entry.grants for ref in refs_of(grant)):
-                model.grant(ref, entry)
-            return
-        before = self._statuses()
-        timers = dict(shadow.timers)
-        check_event(model, entry)
-        shadow.seq, shadow.at, shadow.epoch = entry.seq, entry.at, entry.epoch
-        apply(shadow, entry.event)
-        if isinstance(entry.event, e.Resumed):
-            self._check_shift(timers, entry)
-        model.apply(entry)
-        before = self._check_statuses(before, entry)
-        if isinstance(entry.event, e.ScopeOpened):
-            check_concurrency(model, entry.event.path)
-        for grant in entry.grants:
-            for ref in refs_of(grant):
-                check_grant(model, ref, entry)
-                model.grant(ref, entry)
-                if ref.phase == "forward":
-                    check_concurrency(model, ref.path)
-            apply_grant(shadow, grant)
-            before = self._check_statuses(before, entry)
-
-    def _check_shift(self, before: dict[TimerKey, int], entry: e.Entry) -> None:
-        """Deadlines shift by the length of the pause, and nothing else does."""
-        assert self.model.paused_at is not None
-        paused = entry.at - self.model.paused_at
-        for (kind, path), due in before.items():
-            if kind != "pause":
-                wanted = due + paused if kind in SHIFTED else due
-                require(self.shadow.timers.get((kind, path)) == wanted, "a pause shifts deadlines", f"{kind} {path!r}")
-
-    def _statuses(self) -> dict[str, str]:
-        statuses: dict[str, str] = {step.path: step.status for step in steps_of(self.shadow)}
-        statuses["*"] = self.shadow.status
-        return statuses
-
-    def _check_statuses(self, before: dict[str, str], entry: e.Entry) -> dict[str, str]:
-        after = self._statuses()
-        for path, status in after.items():
-            was = before.get(path, "running" if path == "*" else "pending")
-            if was == status:
-                continue
-            table: dict[str, tuple[str, ...]] = dict(EXECUTION_TRANSITIONS if path == "*" else STEP_TRANSITIONS)  # type: ignore[arg-type]
-            require(status in table[was], "only legal transitions", f"{path}: {was} -> {status} by {entry.event}")
-            if path == "*" and was == "failed":
-                require(isinstance(entry.event, e.RunOpened), "terminal states never change", entry.event)
-        return after
+    def _check_wait(self, fact: f.Fact, entry: e.Entry) -> None:
+        if isinstance(entry.event, e.WaitEnded):
+            arriving = (fact.id,) if isinstance(fact, f.Signal) else ()
+            known = entry.event.by in ("timer", *arriving, *self.model.kept)
+            require(known, "a kept signal is used once", entry.event)
 
     # -- States --------------------------------------------------------------------------------------------------------
 
@@ -195,17 +190,18 @@ class Monitor:
         """The kernel's counters of attempts are those of the history, and so are the signals that it keeps."""
         kept_signals = sorted(signal.id for signals in state.signals.values() for signal in signals)
         require(kept_signals == sorted(self.model.kept), "a kept signal is used once", kept_signals)
-        for path, track in self.model.touched.items():
+        for path in self.follower.touched:
+            track = self.model.tracks[path]
             step = find_step(state, path)
             if step is None or path in scope_at(state, parent_of(path)).superseded:
                 continue  # a clone that is closed keeps no counters, a step that was replaced needs none
             kept = (step.number, step.generation, step.open and step.open.ref)
-            counted = (track.numbers["forward"], track.generation, track.open)
+            counted = (track.number("forward"), track.generation, track.open)
             require(kept == counted, "counters equal counts", f"{path}: kept {kept}, counted {counted}")
             tried = (step.tries, step.losses), (len(track.failures), track.losses)
             over = step.status in CLOSED  # nobody counts on
             require(over or tried[0] == tried[1], "counters equal counts", f"{path}: kept, counted {tried}")
             kept_undo = (step.undo_number, step.undo_tries, step.undo_losses)
-            counted_undo = (track.numbers["compensate"], track.undo_failures, track.undo_losses)
+            counted_undo = (track.number("compensate"), track.undo_failures, track.undo_losses)
             over = step.undo not in ("running", "retrying")
             require(over or kept_undo == counted_undo, "counters equal counts", f"{path}: {kept_undo}, {counted_undo}")

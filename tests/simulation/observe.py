@@ -1,5 +1,7 @@
 """Which situations a decision is. Each entry is looked at before it is applied, by the books of a moment earlier."""
 
+from tenuto.checking.books import Books, refs_of
+from tenuto.checking.tracks import AUTOMATIC
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import fan_of
@@ -8,15 +10,13 @@ from tenuto.kernel.decide import Decision
 from tenuto.kernel.retry import MATRIX
 from tenuto.kernel.state import Execution
 
-from .model import Model, refs_of
 from .situations import Situations
-from .tracks import AUTOMATIC
 
 ORDERS = {"reverse": "undone in reverse", "layers": "undone by layers", "all": "undone together"}
 
 
 class Watcher:
-    def __init__(self, situations: Situations, model: Model, shadow: Execution, now: int) -> None:
+    def __init__(self, situations: Situations, model: Books, shadow: Execution, now: int) -> None:
         self.saw = situations.sometimes
         self.model = model
         self.shadow = shadow

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from tenuto.checking.invariants import Violated
+
 from .trace import Violation
 from .world import World
 
@@ -53,6 +55,9 @@ def run_seed(seed: int, *, verbose: bool = False) -> Report:
             world.run()
     except Violation as violation:
         failed = Failed(violation.law, violation.detail, tuple(world.trace.lines))
+    except Violated as violated:
+        law = f"{violated.invariant.id} {violated.invariant.sentence}"
+        failed = Failed(law, violated.detail, tuple(world.trace.lines))
     except Exception as error:  # whatever a kernel raises that must not raise is a finding
         where = "".join(traceback.format_exception(error, limit=-4))
         failed = Failed(f"no decision raises ({type(error).__name__})", where, tuple(world.trace.lines))

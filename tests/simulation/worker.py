@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tenuto.checking.books import refs_of
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
@@ -18,7 +19,6 @@ from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution
 
 from .effects import Call, generation_of, node_of, timeout_of
-from .model import refs_of
 from .store import Envelope
 
 if TYPE_CHECKING:

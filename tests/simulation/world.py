@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 from msgspec import Raw
 
+from tenuto.checking.books import refs_of
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
@@ -23,7 +24,6 @@ from tenuto.kernel.state import Execution
 from .effects import LEASE_MS, Call, Handlers, Oracle, draw_habits, node_of
 from .faults import Faults, draw_rates
 from .invariants import Monitor, portrait
-from .model import refs_of
 from .outside import Outside, draw_manners
 from .people import People
 from .programs import draw_program
@@ -350,7 +350,7 @@ class World:
     def was_granted(self, ref: Ref) -> bool:
         """Whether there was such an attempt: of one that there was, anybody may hold an answer."""
         track = self.monitor.model.tracks.get(ref.path)
-        return track is not None and ref.number <= track.numbers[ref.phase]
+        return track is not None and ref.number <= track.number(ref.phase)
 
     def begins(self, state: Execution, ref: Ref, key: str, generation: int) -> None:
         node = node_of(state, ref.path)

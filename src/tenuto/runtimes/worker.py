@@ -58,6 +58,7 @@ class Record:
 
     __slots__ = (
         "epoch",
+        "errands",
         "expanded",
         "flaw",
         "held",
@@ -98,6 +99,7 @@ class Record:
         self.owned = True  # this process has the right to go on with it
         self.is_active = True  # it counts for its concurrency key
         self.unkept = 0  # decisions whose record is not kept yet
+        self.errands = 0  # facts that are about to be told
         self.jobs: dict[Ref, Job] = {}
         self.tickets: dict[Ref, Ticket] = {}  # granted, and waiting for a slot or a limit
         self.parked: dict[Ref, Waiting] = {}
@@ -143,7 +145,7 @@ class Record:
     @property
     def is_idle(self) -> bool:
         """Nothing runs here, nothing is about to: it could be let go of."""
-        busy = self.jobs or self.tickets or self.zombies or self.held or self.unkept
+        busy = self.jobs or self.tickets or self.zombies or self.held or self.unkept or self.errands
         return not busy and not self.waiters
 
     # For attempts
@@ -385,6 +387,16 @@ class Worker(ABC):
         assert self._loop is not None
         self._loop.call_soon(call)
 
+    def _soon(self, record: Record, call: Callable[[], None]) -> None:
+        """Before the record is let go of; not at all if it was given up meanwhile."""
+        record.errands += 1
+        self._later(partial(self._run_errand, record, call))
+
+    def _run_errand(self, record: Record, call: Callable[[], None]) -> None:
+        record.errands -= 1
+        if self._records.get(record.state.id) is record:
+            call()
+
     # -- Attempts ------------------------------------------------------------------------------------------------------
 
     def _take_up(self, record: Record, ref: Ref, effect: Effect, rank: int | None) -> None:
@@ -396,7 +408,7 @@ class Worker(ABC):
             if role.dispatches and holder.open is not None and holder.open.dispatched_at:
                 return  # it was sent by an earlier owner: what is left is to wait
             if role.dispatches and role.handler_name is None:  # whoever answers finds the work by himself
-                self._later(partial(self._dispatched, record, ref))
+                self._soon(record, partial(self._dispatched, record, ref))
                 return
             if node.queue is not None and not self._dispatch_to_queue(record, ref, role):
                 return

@@ -271,6 +271,7 @@ def attempts_returned(state: Execution, event: e.AttemptsReturned) -> None:
         holder = scope_at(state, ref.path) if ref.phase == "plan" else step_at(state, ref.path)
         assert holder.open is not None
         holder.open.epoch = 0
+        holder.open.begun_at = 0  # that it would begin was recorded, and then it did not
 
 
 def attempt_abandoned(state: Execution, event: e.AttemptAbandoned) -> None:

@@ -527,7 +527,7 @@ class DurableRuntime(GuestWorker):
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
-        self._later(lambda: void(self.apply(record, fact, RESUME)))
+        self._soon(record, lambda: void(self.apply(record, fact, RESUME)))
 
     async def prune(self, keep_ms: int) -> Pruned:
         self._check_open()

@@ -1,19 +1,22 @@
-"""What must be true of a state, whatever led to it: its counters, its timers, and that somebody will go on with it."""
+"""Progress: whatever is not over has something that will wake it. Asked of the folded state, whatever led to it."""
 
+from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of
-from tenuto.kernel.decide.turn import may_start
-from tenuto.kernel.state import (
-    CLONE_LIVE,
-    CLOSED,
-    Execution,
-    FanState,
-    NodeState,
-    ScopeState,
-    StepState,
-    TimerKind,
-)
+from tenuto.kernel.state import CLONE_PENDING, CLOSED, Execution, FanState, NodeState, ScopeState, StepState, TimerKind
 
-from .rules import require
+from .books import Books
+from .invariants import Family, require
+from .lifecycle import G5
+
+family = Family("Progress and time")
+
+V1 = family("V1", "Every timer belongs to something that waits for it, and every wait with a time has its timer.")
+V2 = family("V2", "Every execution that is not over has something that will wake it, and what could start has started.")
+V3 = family("V3", "Time in a history never goes back.")
+
+
+def recorded(books: Books, entry: e.Entry) -> None:
+    require(entry.at >= books.at, V3, f"entry {entry.seq} is of {entry.at}, the one before it of {books.at}")
 
 
 def steps_of(state: Execution) -> list[StepState]:
@@ -26,61 +29,24 @@ def steps_of(state: Execution) -> list[StepState]:
     return found
 
 
-def check_state(state: Execution) -> None:
+def at_rest(state: Execution) -> None:
+    """Between two decisions."""
     steps = steps_of(state)
-    check_counters(state, steps)
-    check_timers(state)
+    _timers_are_awaited(state)
     if state.finished is None:
-        check_steps_go_on(state, steps)
-        check_no_idle_slot(state)
-        check_wake_source(state)
+        _steps_go_on(state, steps)
+        _no_slot_is_idle(state)
+        _has_wake_source(state)
     else:
-        check_is_over(state, steps)
-
-
-# -- Counters ----------------------------------------------------------------------------------------------------------
-
-
-def check_counters(state: Execution, steps: list[StepState]) -> None:
-    scopes = [node for node in state.nodes.values() if isinstance(node, ScopeState)]
-    moving = sum(step.moving for step in steps) + sum(scope.moving for scope in scopes)
-    require(state.moving == moving, "counters equal counts", f"moving {state.moving}, counted {moving}")
-    busy: dict[str, int] = {}
-    for step in steps:
-        if step.in_slot:
-            holders = [parent_of(step.path)]
-            clone = fan_of(step.path)
-            if clone is not None:
-                holders.append(clone[0])
-            for holder in holders:
-                busy[holder] = busy.get(holder, 0) + 1
-    for scope in scopes:
-        if scope.in_slot:
-            busy[parent_of(scope.path)] = busy.get(parent_of(scope.path), 0) + 1
-    for path, node in state.nodes.items():
-        if not isinstance(node, StepState):
-            counted = busy.get(path, 0)
-            require(node.busy == counted, "counters equal counts", f"{path!r}: busy {node.busy}, counted {counted}")
-        if isinstance(node, FanState):
-            check_fan(node)
-
-
-def check_fan(fan: FanState) -> None:
-    if fan.status != "running":
-        return
-    active = sum(step.status not in (*CLOSED, "pending") for step in fan.live.values())
-    require(fan.active == active, "counters equal counts", f"{fan.path}: active {fan.active}, counted {active}")
-    marks = sum(fan.marks[i] == CLONE_LIVE for i in range(fan.count))
-    require(marks >= active, "counters equal counts", f"{fan.path}: {marks} live marks, {active} active clones")
+        _is_over(state, steps)
 
 
 # -- Timers ------------------------------------------------------------------------------------------------------------
 
 
-def check_timers(state: Execution) -> None:
-    """Every timer belongs to something that still waits for it."""
+def _timers_are_awaited(state: Execution) -> None:
     for (kind, path), due in state.timers.items():
-        require(_is_awaited(state, kind, path), "a timer belongs to what waits for it", f"{kind} of {path!r} at {due}")
+        require(_is_awaited(state, kind, path), V1, f"nobody waits for the timer {kind} of {path!r} at {due}")
 
 
 def _is_awaited(state: Execution, kind: TimerKind, path: str) -> bool:
@@ -133,10 +99,12 @@ def _holder(state: Execution, path: str) -> NodeState | None:
 # -- Progress ----------------------------------------------------------------------------------------------------------
 
 
-def check_steps_go_on(state: Execution, steps: list[StepState]) -> None:
+def _steps_go_on(state: Execution, steps: list[StepState]) -> None:
     """Nothing is left in the middle: whatever is not closed has an attempt, a timer, a place in a queue or a person."""
     for step in steps:
-        require(_goes_on(state, step), "every step can go on", f"{step.path} is {step.status}, undo {step.undo}")
+        require(
+            _goes_on(state, step), V2, f"{step.path} is {step.status}, its undo {step.undo}, and nothing is awaited"
+        )
 
 
 def _goes_on(state: Execution, step: StepState) -> bool:
@@ -170,16 +138,17 @@ def _is_queued(state: Execution, step: StepState) -> bool:
     return isinstance(fan, FanState) and clone[1] in fan.queue
 
 
-def check_no_idle_slot(state: Execution) -> None:
+def _no_slot_is_idle(state: Execution) -> None:
     """What could start has started: no slot is free while somebody is ready for it."""
-    if not may_start(state):
+    stopped = state.pause is not None or state.cancel is not None or state.undo is not None or not state.admitted
+    if stopped:
         return
     for path, node in state.nodes.items():
         if isinstance(node, ScopeState) and node.status == "open" and _is_live(state, path):
             limit = node.node.limit
             waits = node.waiting_round or (node.node.scope.planner is not None and not node.added)
             free = not waits and (not limit or node.busy < limit)
-            require(not free or not node.ready, "no slot stays idle", f"{path!r}: ready {list(node.ready)}")
+            require(not free or not node.ready, V2, f"{len(node.ready)} are ready in {path!r}, and nothing holds them")
         elif isinstance(node, FanState) and node.status == "running" and not node.closing:
             _check_fan_is_busy(state, node)
 
@@ -200,21 +169,20 @@ def _check_fan_is_busy(state: Execution, fan: FanState) -> None:
     if scope.status != "open" or not _is_live(state, scope.path) or fan.path not in scope.active:
         return
     free = fan.busy < fan.node.limit and (not scope.node.limit or scope.busy < scope.node.limit)
-    waiting = [i for i in range(fan.count) if fan.marks[i] == 0] or list(fan.queue)
-    require(not (free and waiting), "no slot stays idle", f"{fan.path!r}: clones {waiting} wait")
+    waiting = bool(fan.queue) or (free and CLONE_PENDING in fan.marks[: fan.count])
+    require(not (free and waiting), V2, f"clones of {fan.path!r} are ready, and nothing holds them")
 
 
-def check_wake_source(state: Execution) -> None:
+def _has_wake_source(state: Execution) -> None:
     """Somebody will go on with it: an attempt, a timer, a signal, a person, or whoever asked for the pause."""
     if state.pause is not None or state.agenda or state.wake_at is not None or state.waits:
         return
-    require(bool(state.reviews), "every execution has a wake source", f"{state.status}, nothing is awaited")
+    require(bool(state.reviews), V2, f"it is {state.status}, and nothing is awaited")
 
 
-def check_is_over(state: Execution, steps: list[StepState]) -> None:
+def _is_over(state: Execution, steps: list[StepState]) -> None:
     attempts = [key for key in state.agenda if isinstance(key, Ref)]
-    require(not attempts, "nothing is open after the end", attempts)
-    require(not state.timers, "nothing is open after the end", state.timers)
-    require(state.wake_at is None, "nothing is open after the end", state.wake_at)
+    require(not attempts, G5, f"it is over, and {attempts[:3]} are open")
+    require(not state.timers, V1, f"it is over, and {len(state.timers)} timers are set")
     open_steps = [step.path for step in steps if step.open is not None]
-    require(not open_steps, "nothing is open after the end", open_steps)
+    require(not open_steps, G5, f"it is over, and attempts of {open_steps[:3]} are open")

@@ -1,21 +1,20 @@
-"""What the model keeps of a step, of a scope, and of a rollback."""
+"""What the books keep of a step, of a scope, and of a rollback."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
-from tenuto.kernel.address import Ref, fan_of
+from tenuto.kernel.address import Phase, Ref, fan_of
 from tenuto.kernel.plan import Node
 
 AUTOMATIC = "automatic retry"  # the reason of a run that no person asked for
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Track:
     """One step, or one clone of a fan-out."""
 
     path: str
     node: Node
-    numbers: Counter[str] = field(default_factory=Counter)
+    numbers: dict[Phase, int] = field(default_factory=dict)
     open: Ref | None = None
     epoch: int = 0
     since: int = 0  # when the open attempt was granted, or was recorded to begin
@@ -24,7 +23,7 @@ class Track:
     late: Ref | None = None
     generation: int = 1
     # Since the last round or run began
-    failures: set[int] = field(default_factory=set)
+    failures: frozenset[int] = frozenset()
     losses: int = 0
     refusals: int = 0
     not_before: int = 0
@@ -34,6 +33,7 @@ class Track:
     done: bool = False
     # Of the effect, for ever
     unsafe: bool = False  # begun, and nothing recorded since says that it may be made once more
+    was_unsafe: bool = False  # before the open attempt began
     made_seq: int = 0
     half_seq: int = 0
     undone_generation: int = 0
@@ -44,8 +44,11 @@ class Track:
     undo_human: int = 0
     rounds_ago: int = 0  # rounds that began since the effect was made
 
+    def number(self, phase: Phase) -> int:
+        return self.numbers.get(phase, 0)
+
     def forget_round(self, *, keep: bool) -> None:
-        self.failures = set()
+        self.failures = frozenset()
         self.losses = self.refusals = self.not_before = self.human = 0
         self.undo_failures = self.undo_losses = self.undo_human = 0
         self.last = ""
@@ -64,7 +67,7 @@ class Track:
         self.rounds_ago = 0
         self.spared = False
         if fan_of(self.path) is not None:  # a completed clone is one byte: how it got there is not kept
-            self.failures = set()
+            self.failures = frozenset()
             self.losses = 0
 
     def half_made(self, seq: int) -> None:
@@ -72,12 +75,21 @@ class Track:
         self.spared = False
 
     @property
+    def is_unsafe(self) -> bool:
+        return self.node.step.safety == "NOT_SAFE_TO_RETRY"
+
+    @property
+    def never_begins(self) -> bool:
+        """Its open attempt must be recorded before it begins, and was not."""
+        return self.is_unsafe and not self.node.outside and not self.begun
+
+    @property
     def to_undo(self) -> int:
         """The event after which this step has something to be undone, or 0."""
         return max(self.made_seq, self.half_seq) if self.node.compensable and not self.spared else 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Frame:
     """A scope, or a fan-out, of which only what concerns its children is kept."""
 
@@ -94,9 +106,15 @@ class Frame:
     plan_losses: int = 0
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Rollback:
     cause: str
     groups: tuple[tuple[str, ...], ...]
     stopped: str = ""
     open: dict[str, None] = field(default_factory=dict)
+    failed: dict[str, None] = field(default_factory=dict)
+    group_of: dict[str, int] = field(default_factory=dict)
+    over: int = 0  # groups before this one are over: each is looked at once
+
+    def __post_init__(self) -> None:
+        self.group_of = {path: number for number, group in enumerate(self.groups) for path in group}

@@ -1,6 +1,6 @@
 """What a history says, read without the kernel's own state: one track for each step, one frame for each scope.
 
-The model only keeps books. Whether what it reads was allowed is asked by `rules`, before the books are changed.
+The books only note. Whether what they are told was allowed is asked by the families of invariants, before it is noted.
 """
 
 from collections import Counter
@@ -15,13 +15,15 @@ from tenuto.kernel.plan import Node, Plan
 from .tracks import AUTOMATIC, Frame, Rollback, Track
 
 
-class Model:
+class Books:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.tracks: dict[str, Track] = {}
         self.frames: dict[str, Frame] = {}
         self.nodes: dict[str, dict[str, Node]] = {}  # children that planners added, by scope
         self.batches: dict[tuple[str, str], tuple[str, ...]] = {}  # (scope, child) -> the ids it was added with
+        self.superseded: dict[str, None] = {}
+        self.layers: dict[str, dict[str, int]] = {}  # of layered scopes, worked out once
         self.reviews: dict[str, e.ReviewOpened] = {}
         self.paused_at: int | None = None
         self.cancel: str = ""
@@ -36,14 +38,21 @@ class Model:
         self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
         self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
         self.kept: list[str] = []  # signals that wait for somebody who waits for them
-        self.arriving = ""  # the signal that is being decided
+        self.open_refs: dict[Ref, None] = {}  # attempts that may still report
+        self.finishes = 0
+        self.dead_letters = 0  # opened in this run
+        self.failure: e.Failure | None = None
+        self.started: e.ExecutionStarted | None = None
+        self.seq = self.at = self.epoch = 0
 
     # -- Looking up ----------------------------------------------------------------------------------------------------
 
     def node(self, path: str) -> Node:
         clone = fan_of(path)
         at = clone[0] if clone is not None else path
-        scope, id = parent_of(at), step_id(at)
+        return self.child(parent_of(at), step_id(at))
+
+    def child(self, scope: str, id: str) -> Node:
         added = self.nodes.get(scope, {})
         return added[id] if id in added else self.frames[scope].node.by_id[id]
 
@@ -57,6 +66,13 @@ class Model:
         self.touched[path] = track
         return track
 
+    def status_of(self, path: str) -> str:
+        """How a step or a clone was closed, or `open`."""
+        clone = fan_of(path)
+        if clone is not None:
+            return self.frames[clone[0]].closed.get(str(clone[1]), "open")
+        return self.frames[parent_of(path)].closed.get(step_id(path), "open")
+
     def ancestors(self, path: str) -> list[Frame]:
         """The fan-out and the scopes that this stands in, innermost first."""
         clone = fan_of(path)
@@ -67,8 +83,7 @@ class Model:
         return found
 
     def open_attempts(self) -> list[Ref]:
-        plans = [frame.planning for frame in self.frames.values() if frame.planning is not None]
-        return [track.open for track in self.tracks.values() if track.open is not None] + plans
+        return list(self.open_refs)
 
     def to_undo(self) -> dict[str, int]:
         return {path: seq for path, track in self.tracks.items() if (seq := track.to_undo)}
@@ -77,8 +92,10 @@ class Model:
 
     def apply(self, entry: e.Entry) -> None:
         event = entry.event
+        self.seq, self.at, self.epoch = entry.seq, entry.at, entry.epoch
         match event:
             case e.ExecutionStarted():
+                self.started = event
                 self.frames[ROOT] = Frame(ROOT, self.plan.root)
                 self.admitted, self.hold = event.admitted, event.hold
             case e.ExecutionAdmitted():
@@ -87,6 +104,8 @@ class Model:
                 self._open_run(event)
             case e.ExecutionFinished():
                 self.finished, self.paused_at = event.status, None
+                self.finishes += 1
+                self.failure = event.error
             case e.Paused():
                 self.paused_at = entry.at
             case e.Resumed():
@@ -112,6 +131,7 @@ class Model:
         match event:
             case e.AttemptBegun():
                 track = self.track(event.path)
+                track.was_unsafe = track.unsafe
                 track.begun = track.unsafe = True
                 track.since = entry.at
             case e.AttemptSucceeded():
@@ -126,7 +146,7 @@ class Model:
             case e.AttemptsReturned():
                 for ref in event.refs:
                     if ref.phase != "plan":
-                        self.track(ref.path).returned = True
+                        self._return(self.track(ref.path))
             case e.AttemptAbandoned():
                 for ref in event.refs:
                     self._end(ref)
@@ -142,6 +162,12 @@ class Model:
             case _:
                 return False
         return True
+
+    def _return(self, track: Track) -> None:
+        """Handed back: if it was to begin, it did not."""
+        track.returned = True
+        if track.begun:
+            track.begun, track.unsafe = False, track.was_unsafe
 
     def _apply_to_node(self, entry: e.Entry) -> None:
         event = entry.event
@@ -179,7 +205,7 @@ class Model:
             case e.ScopeRestarted():
                 self._restart(event)
             case e.WaitOpened():
-                self.open(event.path)
+                self.open(self.track(event.path).path)
             case e.SignalKept():
                 self.kept.append(event.id)
             case e.WaitEnded():
@@ -199,12 +225,14 @@ class Model:
         if ref.phase == "plan":
             frame = self.frames[ref.path]
             frame.planning, frame.plan_number = ref, ref.number
+            self.open_refs[ref] = None
             return
         track = self.track(ref.path)
         if track.open == ref:
             track.epoch, track.returned = entry.epoch, False
             return
         track.open, track.epoch, track.since = ref, entry.epoch, entry.at
+        self.open_refs[ref] = None
         track.begun = track.returned = False
         track.numbers[ref.phase] = ref.number
         if ref.phase == "forward":
@@ -213,7 +241,7 @@ class Model:
             track.unsafe = track.unsafe or track.node.outside  # a directive may leave as soon as it is granted
             self._run(track)
         elif ref.phase == "compensate":
-            track.undo = "running"
+            self._set_undo(track, "running")
             assert self.undo is not None
             self.undo.open[ref.path] = None
 
@@ -247,11 +275,26 @@ class Model:
 
     def _end(self, ref: Ref) -> None:
         if ref.phase == "plan":
-            self.frames[ref.path].planning = None
+            self._end_planning(self.frames[ref.path])
         else:
             self._end_open(self.track(ref.path))
 
+    def _end_planning(self, frame: Frame) -> None:
+        if frame.planning is not None:
+            self.open_refs.pop(frame.planning, None)
+        frame.planning = None
+
+    def _set_undo(self, track: Track, status: str) -> None:
+        track.undo = status
+        if self.undo is not None:
+            if status == "failed":
+                self.undo.failed[track.path] = None
+            else:
+                self.undo.failed.pop(track.path, None)
+
     def _end_open(self, track: Track) -> None:
+        if track.open is not None:
+            self.open_refs.pop(track.open, None)
         if track.open is not None and track.open.phase == "forward":
             self.frames[parent_of(track.path)].running.pop(track.path, None)
             clone = fan_of(track.path)
@@ -271,7 +314,7 @@ class Model:
             self.close(event.path, "succeeded")
 
     def _undone(self, track: Track) -> None:
-        track.undo = "done"
+        self._set_undo(track, "done")
         track.undone_generation = track.generation
         track.unsafe = False  # it is as if it had never been made: it may be made again, under a new key
         self.clearances[track.path] += 1
@@ -280,18 +323,18 @@ class Model:
 
     def _fail(self, seq: int, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
         if event.phase == "plan":
-            self.frames[event.path].planning = None
+            self._end_planning(self.frames[event.path])
             return
         track = self.track(event.path)
         timed_out = isinstance(event, e.AttemptTimedOut)
         self._end_open(track)
         if event.phase == "compensate":
             track.undo_failures += 1
-            track.undo = "retrying" if event.verdict == "retry" else "failed"
+            self._set_undo(track, "retrying" if event.verdict == "retry" else "failed")
             track.not_before = event.retry_at or 0
         elif event.phase == "forward":
             ref = Ref(event.path, event.phase, event.number)
-            track.failures.add(event.number)
+            track.failures |= {event.number}
             track.last = "timed_out" if timed_out else event.failure.error_class
             track.late = ref if timed_out or event.failure.error_class == "INDETERMINATE" else None
             if event.half_done:
@@ -303,14 +346,14 @@ class Model:
     def _lose(self, seq: int, loss: e.Loss) -> None:
         if loss.phase == "plan":
             frame = self.frames[loss.path]
-            frame.planning = None
+            self._end_planning(frame)
             frame.plan_losses += 1
             return
         track = self.track(loss.path)
         self._end_open(track)
         if loss.phase == "compensate":
             track.undo_losses += 1
-            track.undo = "retrying" if loss.verdict == "retry" else "failed"
+            self._set_undo(track, "retrying" if loss.verdict == "retry" else "failed")
             track.not_before = loss.retry_at or 0
         elif loss.phase == "forward":
             track.losses += 1
@@ -330,7 +373,7 @@ class Model:
         self._end_open(track)
         track.refusals += 1
         if event.phase == "compensate":
-            track.undo = "retrying" if event.verdict == "retry" else "failed"
+            self._set_undo(track, "retrying" if event.verdict == "retry" else "failed")
             track.not_before = event.retry_at or 0
             return
         if event.phase == "forward":
@@ -377,9 +420,10 @@ class Model:
 
     def _add_children(self, event: e.ChildrenAdded) -> None:
         frame = self.frames[event.scope]
-        frame.planning = None
+        self._end_planning(frame)
         frame.plan_losses = 0
         self.charged += event.charge
+        self.superseded |= dict.fromkeys(event.superseded)
         documents: list[JSON] = msgspec.json.decode(event.specs)
         specs: list[Step | Scope] = [node_from_document(document) for document in documents]
         added = self.nodes.setdefault(event.scope, {})
@@ -401,6 +445,7 @@ class Model:
 
     def _open_run(self, event: e.RunOpened) -> None:
         self.run, self.finished, self.cancel, self.undo = event.run, "", "", None
+        self.dead_letters = 0
         self.admitted, self.hold, self.charged = event.admitted, event.hold, 0
         self.budget = self.plan.definition.policies.retry_budget
         frame = self.frames[ROOT]
@@ -423,12 +468,13 @@ class Model:
 
     def _open_review(self, event: e.ReviewOpened) -> None:
         self.reviews[event.id] = event
+        self.dead_letters += event.kind == "dead_letter"
         if event.kind == "indeterminate":
             self.asked[event.path] = None
         if event.kind == "approval":
-            self.open(event.path)
+            self.open(self.track(event.path).path)
         elif event.kind == "compensation" and self.undo is not None:
-            self.track(event.path).undo = "awaiting"
+            self._set_undo(self.track(event.path), "awaiting")
             self.undo.open[event.path] = None
 
     def _resolve_review(self, seq: int, event: e.ReviewResolved) -> None:
@@ -436,7 +482,7 @@ class Model:
         if review.kind in ("dead_letter", "escalation") or event.verdict == "close":
             return
         track = self.track(review.path)
-        if track.undo in ("awaiting", "failed"):
+        if track.undo in ("awaiting", "failed", "again"):
             self._resolve_undo(track, event)
             return
         track.late = None
@@ -467,10 +513,11 @@ class Model:
         if event.verdict == "succeed":
             self._undone(track)
         elif event.verdict == "skip":
-            track.undo = "skipped"
+            self._set_undo(track, "skipped")
             track.spared = True
             track.half_seq = 0
         else:
+            track.undo = "again"  # for the rest of the rollback it has failed until it is granted
             track.undo_failures = track.undo_losses = 0
             track.undo_human += 1
             track.not_before = 0

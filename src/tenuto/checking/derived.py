@@ -1,0 +1,165 @@
+"""Rows that follow from a history, for those who read an export with their own tools: runs, steps, attempts, timers."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Ref, idempotency_key, lease_id
+
+from .books import refs_of
+from .history import Follower
+
+
+class RunRow(Struct, frozen=True, kw_only=True):
+    execution: str
+    run: int
+    status: str
+    started_at: int
+    ended_at: int | None
+
+
+class StepRow(Struct, frozen=True, kw_only=True):
+    execution: str
+    path: str
+    safety: str
+    compensable: bool
+    generation: int
+    status: str
+    done_seq: int
+    undo: str
+
+
+class AttemptRow(Struct, frozen=True, kw_only=True):
+    """One try, in any phase: forward, compensate, guard, reconcile or plan. `epoch` fences older owners off."""
+
+    execution: str
+    run: int
+    path: str
+    phase: str
+    number: int
+    lease: str
+    epoch: int
+    key: str
+    worker: str
+    state: str
+    error_class: str
+    granted_seq: int
+    granted_at: int
+    ended_seq: int | None
+    ended_at: int | None
+    cause: str | None
+
+
+class TimerRow(Struct, frozen=True, kw_only=True):
+    execution: str
+    kind: str
+    path: str
+    due_at: int
+
+
+class _Granted(Struct):
+    run: int
+    epoch: int
+    key: str
+    seq: int
+    at: int
+
+
+class Deriver:
+    """Follows one history. Attempts are told when they end, and what is still open at the end."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._open: dict[Ref, _Granted] = {}
+        self._run_began = 0
+
+    def entry(self, entry: e.Entry) -> Iterator[Struct]:
+        """What follows from this entry, which is followed here."""
+        self._follower.follow(entry)
+        event = entry.event
+        if isinstance(event, e.ExecutionStarted | e.RunOpened):
+            self._run_began = entry.at
+        elif isinstance(event, e.ExecutionFinished):
+            yield self._run(event.status, entry.at)
+        for ref in [ref for ref in self._open if ref not in self._follower.books.open_refs]:
+            yield self._attempt(ref, self._open.pop(ref), entry)
+        for ref in (ref for grant in entry.grants for ref in refs_of(grant)):
+            self._grant(ref, entry)
+
+    def end(self) -> Iterator[Struct]:
+        state = self._follower.state
+        for ref, granted in self._open.items():
+            yield self._attempt(ref, granted, None)
+        if state.finished is None and state.seq:
+            yield self._run(state.status, None)
+        yield from self._steps()
+        for (kind, path), due in sorted(state.timers.items()):
+            yield TimerRow(execution=state.id, kind=kind, path=path, due_at=due)
+
+    def _run(self, status: str, ended_at: int | None) -> RunRow:
+        state = self._follower.state
+        return RunRow(execution=state.id, run=state.run, status=status, started_at=self._run_began, ended_at=ended_at)
+
+    def _grant(self, ref: Ref, entry: e.Entry) -> None:
+        state, books = self._follower.state, self._follower.books
+        generation = 1 if ref.phase == "plan" else books.track(ref.path).generation
+        key = idempotency_key(state.tenant, state.id, ref.path, ref.phase, generation)
+        self._open[ref] = _Granted(state.run, entry.epoch, key, entry.seq, entry.at)
+
+    def _attempt(self, ref: Ref, granted: _Granted, entry: e.Entry | None) -> AttemptRow:
+        state, error_class, worker = ("open", "", "") if entry is None else _how_it_ended(ref, entry.event)
+        id = self._follower.state.id
+        return AttemptRow(
+            execution=id,
+            run=granted.run,
+            path=ref.path,
+            phase=ref.phase,
+            number=ref.number,
+            lease=lease_id(id, ref),
+            epoch=granted.epoch,
+            key=granted.key,
+            worker=worker,
+            state=state,
+            error_class=error_class,
+            granted_seq=granted.seq,
+            granted_at=granted.at,
+            ended_seq=None if entry is None else entry.seq,
+            ended_at=None if entry is None else entry.at,
+            cause=None if entry is None else entry.cause,
+        )
+
+    def _steps(self) -> Iterator[StepRow]:
+        books, execution = self._follower.books, self._follower.state.id
+        for path, track in books.tracks.items():
+            yield StepRow(
+                execution=execution,
+                path=path,
+                safety=track.node.step.safety,
+                compensable=track.node.compensable,
+                generation=track.generation,
+                status=books.status_of(path),
+                done_seq=track.made_seq,
+                undo=track.undo,
+            )
+
+
+def _how_it_ended(ref: Ref, event: e.Event) -> tuple[str, str, str]:
+    """How, with which error class, and by which worker."""
+    match event:
+        case e.AttemptSucceeded(worker=worker):
+            return "succeeded", "", worker
+        case e.ChildrenAdded(worker=worker):
+            return "succeeded", "", worker
+        case e.AttemptFailed(worker=worker, failure=failure):
+            return "failed", failure.error_class, worker
+        case e.AttemptTimedOut(worker=worker, failure=failure):
+            return "timed_out", failure.error_class, worker
+        case e.ProbeAnswered(worker=worker, answer=answer):
+            return answer, "", worker
+        case e.AttemptLost():
+            return "lost", "", ""
+        case e.DispatchFailed(failure=failure):
+            return "undispatched", failure.error_class, ""
+        case _:
+            return "abandoned", "", ""

@@ -1,0 +1,238 @@
+"""One execution with all its rows, followed entry by entry: every family is asked, then the books are brought up."""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Ref
+from tenuto.kernel.codec import decode_entries
+from tenuto.kernel.evolve import apply, apply_grant
+from tenuto.kernel.plan import Plan
+from tenuto.kernel.state import Execution
+from tenuto.storage.records import (
+    AdmissionRow,
+    EventsRow,
+    ExecutionRecord,
+    MailRow,
+    MessageRow,
+    ReviewRecord,
+    TaskRecord,
+)
+from tenuto.storage.store import DefinitionRow, SnapshotRow
+
+from . import (
+    attempts,
+    compensation,
+    counters,
+    credits,
+    definitions,
+    lifecycle,
+    order,
+    people,
+    projections,
+    retries,
+    statuses,
+    stuck,
+    waking,
+)
+from .books import Books, refs_of
+from .findings import Finding, finding, show, show_entry
+from .invariants import Invariant, Violated
+from .lifecycle import G3
+
+MOST = 20  # findings of one execution: the first are the cause of the rest
+
+ON_ENTRY: tuple[Callable[[Books, e.Entry], None], ...] = (
+    lifecycle.recorded,
+    waking.recorded,
+    attempts.recorded,
+    retries.recorded,
+    order.recorded,
+    compensation.recorded,
+    people.recorded,
+    credits.recorded,
+)
+ON_GRANT: tuple[Callable[[Books, Ref, e.Entry], None], ...] = (
+    lifecycle.granted,
+    attempts.granted,
+    retries.granted,
+    order.granted,
+    compensation.granted,
+)
+
+
+Ask = Callable[..., None]
+
+
+class Follower:
+    """Books and fold of one history. `ask` is given each rule with its arguments: it calls it, and hears `Violated`."""
+
+    def __init__(self, plan: Plan, ask: Ask) -> None:
+        self.books = Books(plan)
+        self.state = Execution(plan)
+        self.statuses = statuses.Statuses()
+        self._ask = ask
+
+    def follow(self, entry: e.Entry) -> None:
+        for on_entry in ON_ENTRY:
+            self._ask(on_entry, self.books, entry)
+        self._record(entry)
+        for grant in entry.grants:
+            self._grant(grant, entry)
+        self.state.changed.clear()
+
+    def _record(self, entry: e.Entry) -> None:
+        books, state, ask = self.books, self.state, self._ask
+        state.seq, state.at, state.epoch = entry.seq, entry.at, entry.epoch
+        apply(state, entry.event)
+        books.apply(entry)
+        ask(credits.noted, books)
+        self._ask_statuses(entry.event)
+        if isinstance(entry.event, e.ScopeOpened):
+            ask(order.took_slot, books, entry.event.path)
+
+    def _grant(self, grant: e.Grant, entry: e.Entry) -> None:
+        books, ask = self.books, self._ask
+        for ref in refs_of(grant):
+            for on_grant in ON_GRANT:
+                ask(on_grant, books, ref, entry)
+            books.grant(ref, entry)
+            if ref.phase == "forward":
+                ask(order.took_slot, books, ref.path)
+        apply_grant(self.state, grant)
+        self._ask_statuses(e.AttemptsGranted())
+
+    def _ask_statuses(self, event: e.Event) -> None:
+        paths, self.books.touched = list(self.books.touched), {}
+        self._ask(self.statuses.changed, self.state, event, paths)
+
+
+class History:
+    """The rows of one execution, in the order of the record stream. What is found gathers in `findings`."""
+
+    def __init__(self, row: ExecutionRecord, definition: DefinitionRow, plan: Plan) -> None:
+        self.row = row
+        self.definition = definition
+        self.findings: list[Finding] = []
+        self.follower = Follower(plan, self._ask)
+        self.broken = False
+        self._entry: e.Entry | None = None
+        self._snapshot: SnapshotRow | None = None
+        self._opened: dict[str, e.ReviewOpened] = {}
+        self._resolved: dict[str, str] = {}
+        self._causes: dict[str, int] = {}
+        self._mail: list[MailRow] = []
+        self._reviews: list[ReviewRecord] = []
+        self._tasks: list[TaskRecord] = []
+        self._messages: list[MessageRow] = []
+        self._place: AdmissionRow | None = None
+
+    def take(self, record: Struct) -> None:
+        match record:
+            case EventsRow():
+                self._take_events(record)
+            case SnapshotRow():
+                self._snapshot = record
+            case MailRow():
+                self._mail.append(msgspec.structs.replace(record, body=b""))
+            case ReviewRecord():
+                self._reviews.append(record)
+            case TaskRecord():
+                self._tasks.append(record)
+            case MessageRow():
+                self._messages.append(record)
+            case AdmissionRow():
+                self._place = record
+
+    # -- Entries -------------------------------------------------------------------------------------------------------
+
+    def _take_events(self, row: EventsRow) -> None:
+        if self.broken:
+            return
+        try:
+            entries = decode_entries(row.body)
+        except msgspec.DecodeError:
+            self._give_up(f"the row at {row.seq} cannot be read", show(row))
+            return
+        if [entry.seq for entry in entries] != list(range(row.seq, row.seq + row.count)):
+            self._find(G3, f"the row at {row.seq} says that it holds {row.count} entries", show(row))
+        for entry in entries:
+            self._follow(entry)
+
+    def _follow(self, entry: e.Entry) -> None:
+        if self.broken:
+            return
+        self._entry = entry
+        self._note(entry)
+        try:
+            self.follower.follow(entry)
+            snapshot = self._snapshot
+            if snapshot is not None and snapshot.seq == entry.seq:
+                self._ask(projections.snapshot_is_fold, snapshot, self.follower.state)
+        except Exception as error:  # a history that breaks the laws can break whatever follows it
+            self._give_up(f"the history cannot be followed past this entry ({type(error).__name__})", show_entry(entry))
+
+    def _note(self, entry: e.Entry) -> None:
+        event = entry.event
+        if entry.cause is not None:
+            self._causes[entry.cause] = entry.seq
+        if isinstance(event, e.ReviewOpened):
+            self._opened[event.id] = event
+        elif isinstance(event, e.ReviewResolved):
+            self._resolved[event.id] = event.resolution
+
+    # -- The end -------------------------------------------------------------------------------------------------------
+
+    def end(self, now: int, slack_ms: int) -> Iterator[Finding]:
+        """When all rows are there. Gives everything that was found."""
+        self._entry = None
+        state, books, row = self.follower.state, self.follower.books, self.row
+        if not state.seq and not self.broken:
+            self._give_up("it has no history", show(row))
+        if not self.broken:
+            assert books.started is not None
+            self._ask(definitions.pinned, row, books.started, self.definition)
+            self._ask(waking.at_rest, state)
+            self._ask(counters.at_rest, state)
+            self._ask(compensation.at_rest, books)
+            self._ask_rows(state, books, row)
+        if (late := stuck.overdue(row, now, slack_ms)) is not None:
+            self._find(late[0], late[1], show(row))
+        for mail in self._mail:
+            if mail.verdict is None and mail.received_at < now - slack_ms:
+                self._find(stuck.V6, f"unread since {mail.received_at}", show(mail))
+        yield from self.findings
+
+    def _ask_rows(self, state: Execution, books: Books, row: ExecutionRecord) -> None:
+        unread = {mail.id: None for mail in self._mail if mail.verdict is None}
+        self._ask(projections.row_is_fold, row, state, books)
+        self._ask(projections.wakes, row, state, len(unread))
+        self._ask(projections.reviews_are_listed, self._opened, self._resolved, self._reviews, row)
+        self._ask(projections.person_is_asked, row, self._reviews)
+        self._ask(projections.tasks_are_listed, state, self._tasks)
+        self._ask(projections.admission_is_in_turn, row, state, self._place, unread)
+        for mail in self._mail:
+            self._ask(projections.mail_is_told, mail, self._causes)
+        for message in self._messages:
+            self._ask(projections.message_is_recorded, message, row, state)
+        if self._snapshot is not None and self._snapshot.seq > state.seq:
+            self._find(projections.G4, f"the snapshot is of entry {self._snapshot.seq}, the last is {state.seq}")
+
+    # -- Findings ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, rule: Callable[..., None], *arguments: object) -> None:
+        try:
+            rule(*arguments)
+        except Violated as violated:
+            rows = (show_entry(self._entry),) if self._entry is not None else (show(self.row),)
+            self._find(violated.invariant, violated.detail, *rows)
+
+    def _give_up(self, detail: str, *rows: str) -> None:
+        self.broken = True
+        self._find(G3, detail, *rows)
+
+    def _find(self, invariant: Invariant, detail: str, *rows: str) -> None:
+        if len(self.findings) < MOST:
+            self.findings.append(finding(invariant, self.row.id, detail, *rows))

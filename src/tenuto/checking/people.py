@@ -1,0 +1,31 @@
+"""People, signals and mail: what is asked once is answered once, and what was refused left no trace."""
+
+from tenuto.kernel import events as e
+
+from .books import Books
+from .invariants import Family, require
+
+family = Family("People and messages")
+
+H2 = family("H2", "A review is opened once and resolved at most once.")
+H5 = family("H5", "A signal that waits for somebody is kept once.")
+H6 = family("H6", "When a run ends no review is open that could start an attempt.")
+
+
+def recorded(books: Books, entry: e.Entry) -> None:
+    match entry.event:
+        case e.ReviewOpened(id=id):
+            require(id not in books.reviews, H2, f"review {id} was opened twice")
+        case e.ReviewResolved(id=id):
+            require(id in books.reviews, H2, f"review {id} was resolved, and was not open")
+        case e.SignalKept(id=id):
+            require(id not in books.kept, H5, f"signal {id} was kept twice")
+        case e.ExecutionFinished():
+            _finished(books)
+
+
+def _finished(books: Books) -> None:
+    """A dead letter outlives its run; so does the question that `terminate` leaves."""
+    left = {review.kind for review in books.reviews.values() if review.kind != "dead_letter"}
+    allowed = {"indeterminate"} if books.cancel == "terminate" else set()
+    require(left <= allowed, H6, f"finished with open reviews: {sorted(left)}")

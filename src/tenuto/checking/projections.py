@@ -1,0 +1,146 @@
+"""Rows beside the history: each says what the history says, and belongs to the execution that it names."""
+
+import msgspec
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Ref
+from tenuto.kernel.codec import SNAPSHOT_FORMAT, decode_answer, encode_snapshot
+from tenuto.kernel.effects import DispatchAttempt, RunAttempt
+from tenuto.kernel.facts import Applied
+from tenuto.kernel.state import TERMINAL, Execution
+from tenuto.storage.records import (
+    AdmissionRow,
+    ExecutionRecord,
+    MailRow,
+    MessageRow,
+    ReviewRecord,
+    TaskRecord,
+)
+from tenuto.storage.store import SnapshotRow
+
+from .books import Books
+from .invariants import Family, require
+from .waking import V1, V2
+
+family = Family("Rows and their history")
+
+B5 = family("B5", "A message belongs to an event that was recorded.")
+G4 = family("G4", "The stored state is the fold of the history: the execution's row and its snapshot.")
+H1 = family("H1", "An execution that waits for a person is listed as waiting for one.")
+I1 = family("I1", "All rows of an execution are of one tenant.")
+K8 = family("K8", "Of the executions with one concurrency key only the first in line is admitted.")
+L6 = family("L6", "Mail that was refused or ignored left no event, and mail that left one has its verdict.")
+M1 = family("M1", "Reviews and tasks are those that the history opened and did not close.")
+
+
+def row_is_fold(row: ExecutionRecord, state: Execution, books: Books) -> None:
+    require(row.status == state.status, G4, f"the row says {row.status}, the history {state.status}")
+    require(row.run == state.run, G4, f"the row says run {row.run}, the history {state.run}")
+    requested = state.cancel is not None
+    require(row.cancel_requested == requested, G4, f"the row says canceled: {row.cancel_requested}, not {requested}")
+    line = None if state.concurrency_key is None else f"{row.definition}/{state.concurrency_key}"
+    require(row.concurrency_key == line, G4, "the concurrency key of the row is not the history's")
+    ended = row.ended_at is not None
+    require(ended == (state.status in TERMINAL), G4, f"the row's end is {row.ended_at}, its status {state.status}")
+    require(row.seq <= state.seq, G4, f"the row is at entry {row.seq}, the history ends at {state.seq}")
+    at_hand = row.owner is not None or row.parked
+    require(at_hand or row.seq == state.seq, G4, f"the row is at entry {row.seq}, the history at {state.seq}")
+    require(row.epoch >= state.epoch, G4, f"the row has epoch {row.epoch}, the history {state.epoch}")
+    assert books.started is not None
+    require(row.tenant == books.started.tenant, I1, "the tenant of the row is not the history's")
+
+
+def wakes(row: ExecutionRecord, state: Execution, unread: int) -> None:
+    """What nobody holds has a time at which somebody will take it: no later than its first timer."""
+    if row.owner is not None or row.parked:
+        return
+    require(not unread or row.wake_at is not None, V2, f"nobody holds it, {unread} mails are unread, and it is not due")
+    if state.finished is not None:
+        return
+    runs = any(isinstance(effect, RunAttempt) for effect in state.agenda.values())
+    require(not runs or row.wake_at is not None, V2, "nobody holds it, it has attempts to run, and it is not due")
+    going_on = ("ack", "result", "pause")
+    paused = state.pause is not None
+    due = min((at for (kind, _), at in state.timers.items() if not paused or kind in going_on), default=None)
+    in_time = due is None or (row.wake_at is not None and row.wake_at <= due)
+    require(in_time, V1, f"its first timer is due at {due}, and it wakes at {row.wake_at}")
+
+
+def snapshot_is_fold(snapshot: SnapshotRow, state: Execution) -> None:
+    """Asked when the fold has come to the snapshot's entry. One of another format is nobody's truth."""
+    stored = msgspec.json.decode(snapshot.body)
+    if stored.get("format") == SNAPSHOT_FORMAT:
+        folded = msgspec.json.decode(encode_snapshot(state))
+        differing = sorted(name for name in folded if folded[name] != stored.get(name))
+        require(not differing, G4, f"the snapshot at entry {snapshot.seq} differs from the fold in {differing}")
+
+
+def reviews_are_listed(
+    opened: dict[str, e.ReviewOpened], resolved: dict[str, str], rows: list[ReviewRecord], row: ExecutionRecord
+) -> None:
+    stored = {review.id: review for review in rows}
+    missing = sorted(opened.keys() - stored.keys())[:3]
+    foreign = sorted(stored.keys() - opened.keys())[:3]
+    require(not missing, M1, f"reviews {missing} are in the history, and have no row")
+    require(not foreign, M1, f"reviews {foreign} have a row, and are not in the history")
+    for id, review in stored.items():
+        known = (opened[id].kind, opened[id].path, resolved.get(id))
+        told = (review.kind, review.path, review.resolution)
+        require(known == told, M1, f"review {id} is {told} in its row, {known} in the history")
+        require(review.tenant == row.tenant, I1, f"review {id} is of another tenant")
+
+
+def person_is_asked(row: ExecutionRecord, rows: list[ReviewRecord]) -> None:
+    asks = any(review.kind != "dead_letter" and review.resolution is None for review in rows)
+    require(asks or row.status != "waiting_approval", H1, "it waits for a person, and no open review says so")
+
+
+def tasks_are_listed(state: Execution, rows: list[TaskRecord]) -> None:
+    """Every attempt that a queue is to run has its row, and no other has one."""
+    wanted = set(for_queues(state))
+    stored = {(task.path, task.phase, task.number) for task in rows}
+    missing, foreign = sorted(wanted - stored)[:3], sorted(stored - wanted)[:3]
+    require(not missing, V2, f"{missing} wait for a queue, and have no task")
+    require(not foreign, M1, f"tasks {foreign} are of attempts that are not open")
+
+
+def for_queues(state: Execution) -> list[Ref]:
+    refs = [effect.ref for effect in state.agenda.values() if isinstance(effect, DispatchAttempt)]
+    return [ref for ref in refs if _queue_of(state, ref) is not None]
+
+
+def _queue_of(state: Execution, ref: Ref) -> str | None:
+    path = ref.path
+    while path not in state.nodes:  # a clone has its fan-out's
+        head, _, last = path.rpartition("#")
+        _, at, visit = last.partition("@")
+        path = f"{head}{at}{visit}"
+    return state.nodes[path].node.queue
+
+
+def mail_is_told(mail: MailRow, causes: dict[str, int]) -> None:
+    seq = causes.get(mail.id)
+    if mail.verdict is None:
+        require(seq is None, L6, f"mail {mail.id} led to entry {seq}, and has no verdict")
+        return
+    applied = isinstance(decode_answer(mail.verdict), Applied)
+    require(applied or seq is None, L6, f"mail {mail.id} was not applied, and led to entry {seq}")
+
+
+def admission_is_in_turn(
+    row: ExecutionRecord, state: Execution, place: AdmissionRow | None, unread: dict[str, None]
+) -> None:
+    if state.concurrency_key is None or state.finished is not None:
+        require(place is None, K8, "it is over, or has no key, and still stands in line")
+        return
+    require(place is not None, K8, "it has a concurrency key, and does not stand in line")
+    assert place is not None
+    require(place.tenant == row.tenant, I1, "its place in line is of another tenant")
+    require(not state.admitted or place.ahead == 0, K8, f"it is admitted, and {place.ahead} stand before it")
+    told = f"admit:{row.id}:{state.run}" in unread
+    require(state.admitted or place.ahead > 0 or told, V2, "it is the first in line, and was not told")
+
+
+def message_is_recorded(message: MessageRow, row: ExecutionRecord, state: Execution) -> None:
+    require(1 <= message.seq <= state.seq, B5, f"a message names entry {message.seq} of {state.seq}")
+    require(message.tenant == row.tenant, I1, f"the message of entry {message.seq} is of another tenant")

@@ -1,0 +1,92 @@
+"""`tenuto export | check`: what is stored, and whether it is sound. Both only read."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from .command import AsJson, command, place
+from .exits import Exit
+from .screen import Screen
+
+if TYPE_CHECKING:
+    from tenuto.checking import Finding
+
+SECTION = "Operations"
+
+Url = Annotated[str | None, typer.Argument(metavar="[URL]", help="The database; TENUTO_URL unless said.")]
+
+
+async def export(
+    context: typer.Context,
+    url: Url = None,
+    to: Annotated[Path | None, typer.Option(help="A file; standard output unless said.")] = None,
+) -> None:
+    """Write all that is stored as lines of JSON, payloads included."""
+    database = url or place(context).settings().url
+    if to is None:
+        await _write(database, sys.stdout.buffer)
+    else:
+        with to.open("wb") as file:
+            await _write(database, file)
+
+
+async def _write(url: str, to: BinaryIO) -> None:
+    import tenuto
+    from tenuto.checking import export_lines
+
+    async for line in export_lines(url, tenuto.__version__):
+        to.write(line)
+    to.flush()
+
+
+async def check(
+    context: typer.Context,
+    url: Url = None,
+    file: Annotated[Path | None, typer.Option(help="An export instead of a database.")] = None,
+    stuck: Annotated[bool, typer.Option("--stuck", help="Only what somebody should have done by now: cheap.")] = False,
+    slack: Annotated[int, typer.Option(help="Seconds after which something is late.")] = 60,
+    as_json: AsJson = False,
+) -> int:
+    """Prove that what is stored is sound, or tell every violation and the rows that show it."""
+    from tenuto.checking import Checker, find_stuck_in, records_of, records_of_lines
+
+    screen = Screen()
+    database = url or ("" if file else place(context).settings().url)
+    if stuck:
+        count = await _tell(find_stuck_in(database, slack * 1_000), screen, as_json=as_json)
+        if not as_json:
+            screen.say(f"{count} stuck" if count else "nothing is stuck")
+        return Exit.FAILED if count else Exit.OK
+    checker = Checker(slack_ms=slack * 1_000)
+    if file is None:
+        await _tell(checker.findings(records_of(database)), screen, as_json=as_json)
+    else:
+        with file.open("rb") as lines:
+            await _tell(checker.findings(records_of_lines(lines)), screen, as_json=as_json)
+    counts = checker.counts
+    if not as_json:
+        verdict = f"{counts.findings} violations" if counts.findings else "sound"
+        screen.say(f"{counts.executions} executions, {counts.records} records: {verdict}")
+    return Exit.FAILED if counts.findings else Exit.OK
+
+
+async def _tell(findings: AsyncIterator["Finding"], screen: Screen, *, as_json: bool) -> int:
+    from msgspec.json import encode
+
+    count = 0
+    async for finding in findings:
+        count += 1
+        if as_json:
+            print(encode(finding).decode())
+        else:
+            for line in finding.lines():
+                screen.say(line)
+    return count
+
+
+def add_to(app: typer.Typer) -> None:
+    command(app, "export", SECTION)(export)
+    command(app, "check", SECTION)(check)

@@ -1,0 +1,239 @@
+"""Sound records to begin with: those of the recorded histories, as a database would hold them."""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tenuto.checking import Checker
+from tenuto.checking.projections import for_queues
+from tenuto.checking.records import FORMAT, End, Head
+from tenuto.kernel import events as e
+from tenuto.kernel.codec import decode_entries, encode_entries, encode_snapshot
+from tenuto.kernel.definition import canonical
+from tenuto.kernel.evolve import evolve, find_step
+from tenuto.kernel.plan import Plan
+from tenuto.kernel.state import TERMINAL, Execution
+from tenuto.storage.records import (
+    AdmissionRow,
+    EventsRow,
+    ExecutionRecord,
+    ReviewRecord,
+    TaskRecord,
+)
+from tenuto.storage.store import DefinitionRow, SnapshotRow
+from tests.kernel import history
+from tests.kernel.driver import Driver
+
+T = TypeVar("T", bound=Struct)
+
+NOW = 10**9
+
+
+def stream(name: str) -> list[Struct]:
+    """All records of one recorded history, in their order."""
+    kept = history.load(name)
+    return stream_of(history.plan_of(kept), history.decisions_of(kept))
+
+
+def driven(run: Driver) -> list[Struct]:
+    """The records of what a test has driven the kernel to."""
+    return stream_of(run.plan, run.decisions)
+
+
+def stream_of(plan: Plan, made: list[list[e.Entry]]) -> list[Struct]:
+    decisions = [decision for decision in made if decision]
+    state = Execution(plan)
+    snapshot = None
+    for number, decision in enumerate(decisions):
+        for entry in decision:
+            evolve(state, entry)
+        if number == len(decisions) // 2:
+            snapshot = SnapshotRow(state.id, state.seq, encode_snapshot(state))
+    id = state.id
+    entries = [entry for decision in decisions for entry in decision]
+    started = entries[0].event
+    assert isinstance(started, e.ExecutionStarted)
+    assert snapshot is not None
+    document = canonical(plan.definition)
+    return [
+        Head(format=FORMAT, at=NOW, tenuto="1"),
+        DefinitionRow(
+            name=plan.definition.name,
+            version=plan.definition.version,
+            status="published",
+            hash=plan.hash,
+            document=document,
+            created_at=0,
+            published_at=0,
+        ),
+        _row(state, started),
+        snapshot,
+        *(EventsRow(execution=id, seq=d[0].seq, count=len(d), body=encode_entries(d)) for d in decisions),
+        *_reviews(state, entries),
+        *_tasks(state),
+        *_place(state),
+        End(executions=1, records=len(decisions) + 3),
+    ]
+
+
+def _row(state: Execution, started: e.ExecutionStarted) -> ExecutionRecord:
+    ended = state.status in TERMINAL
+    return ExecutionRecord(
+        id=state.id,
+        tenant=state.tenant,
+        definition=started.definition,
+        version=started.version,
+        status=state.status,
+        run=state.run,
+        seq=state.seq,
+        epoch=state.epoch,
+        owner=None if ended else "session",
+        owner_expires_at=NOW,
+        wake_at=None,
+        priority=0,
+        correlation_id="",
+        target_type="",
+        target_id="",
+        key=None,
+        concurrency_key=None if state.concurrency_key is None else f"{started.definition}/{state.concurrency_key}",
+        request_hash="",
+        cancel_requested=state.cancel is not None,
+        error_class="",
+        parked="",
+        created_at=0,
+        ended_at=state.at if ended else None,
+    )
+
+
+def _reviews(state: Execution, entries: list[e.Entry]) -> list[ReviewRecord]:
+    resolved = {entry.event.id: entry.event for entry in entries if isinstance(entry.event, e.ReviewResolved)}
+    return [
+        ReviewRecord(
+            id=entry.event.id,
+            execution=state.id,
+            tenant=state.tenant,
+            definition=state.plan.definition.name,
+            kind=entry.event.kind,
+            path=entry.event.path,
+            opened_at=entry.at,
+            due_at=entry.event.due_at,
+            resolution=resolved[entry.event.id].resolution if entry.event.id in resolved else None,
+            resolved_by=None,
+            resolved_at=None,
+        )
+        for entry in entries
+        if isinstance(entry.event, e.ReviewOpened)
+    ]
+
+
+def _tasks(state: Execution) -> list[TaskRecord]:
+    found = []
+    for ref in for_queues(state):
+        step = find_step(state, ref.path)
+        assert step is not None
+        found.append(
+            TaskRecord(
+                execution=state.id,
+                path=ref.path,
+                phase=ref.phase,
+                number=ref.number,
+                queue=step.node.queue or "",
+                created_at=0,
+                session=None,
+            )
+        )
+    return found
+
+
+def _place(state: Execution) -> list[AdmissionRow]:
+    if state.concurrency_key is None or state.finished is not None:
+        return []
+    return [AdmissionRow(execution=state.id, tenant=state.tenant, key=state.concurrency_key, position=1, ahead=0)]
+
+
+async def found_in(records: Iterable[Struct]) -> list[str]:
+    """The ids of all invariants that a check finds violated."""
+    return [found.invariant async for found in Checker().findings(given(records))]
+
+
+async def given(records: Iterable[Struct]) -> AsyncIterator[Struct]:
+    for record in records:
+        yield record
+
+
+def change(records: list[Struct], kind: type[T], edit: Callable[[T], Struct | None], nth: int = 0) -> list[Struct]:
+    """The records with one of them, the nth of its kind, changed or left out."""
+    places = [index for index, record in enumerate(records) if isinstance(record, kind)]
+    at = places[nth]
+    record = records[at]
+    assert isinstance(record, kind)
+    edited = edit(record)
+    return [*records[:at], *([] if edited is None else [edited]), *records[at + 1 :]]
+
+
+def edit_entries(records: list[Struct], edit: Callable[[list[e.Entry]], list[e.Entry]]) -> list[Struct]:
+    """The records with another history, one entry to a row, numbered as the edited entries say."""
+    rows = [record for record in records if isinstance(record, EventsRow)]
+    entries = edit([entry for row in rows for entry in decode_entries(row.body)])
+    changed = [
+        EventsRow(execution=rows[0].execution, seq=entry.seq, count=1, body=encode_entries([entry]))
+        for entry in entries
+    ]
+    at = records.index(rows[0])
+    others = [record for record in records[at:] if not isinstance(record, EventsRow)]
+    return [*records[:at], *changed, *others]
+
+
+def numbered(entries: Iterable[e.Entry]) -> list[e.Entry]:
+    return [msgspec.structs.replace(entry, seq=seq) for seq, entry in enumerate(entries, 1)]
+
+
+# -- Edits of a history ------------------------------------------------------------------------------------------------
+
+
+def _nth(entries: list[e.Entry], kind: type, nth: int) -> int:
+    return [index for index, entry in enumerate(entries) if isinstance(entry.event, kind)][nth]
+
+
+def altered(records: list[Struct], kind: type[Struct], nth: int = 0, **fields: object) -> list[Struct]:
+    """The nth event of a kind, with other fields."""
+
+    def edit(entries: list[e.Entry]) -> list[e.Entry]:
+        at = _nth(entries, kind, nth)
+        event = msgspec.structs.replace(entries[at].event, **fields)
+        entries[at] = msgspec.structs.replace(entries[at], event=event)
+        return entries
+
+    return edit_entries(records, edit)
+
+
+def placed(records: list[Struct], kind: type[Struct], nth: int = 0, **fields: object) -> list[Struct]:
+    """The entry of the nth event of a kind, with another time, epoch, cause or other grants."""
+
+    def edit(entries: list[e.Entry]) -> list[e.Entry]:
+        at = _nth(entries, kind, nth)
+        entries[at] = msgspec.structs.replace(entries[at], **fields)
+        return entries
+
+    return edit_entries(records, edit)
+
+
+def without(records: list[Struct], kind: type[Struct], nth: int = 0) -> list[Struct]:
+    def edit(entries: list[e.Entry]) -> list[e.Entry]:
+        del entries[_nth(entries, kind, nth)]
+        return numbered(entries)
+
+    return edit_entries(records, edit)
+
+
+def followed(records: list[Struct], kind: type[Struct], event: e.Event, *grants: e.Grant, nth: int = 0) -> list[Struct]:
+    """One more entry after the nth event of a kind, at the same moment."""
+
+    def edit(entries: list[e.Entry]) -> list[e.Entry]:
+        at = _nth(entries, kind, nth)
+        more = msgspec.structs.replace(entries[at], event=event, grants=grants, cause=None)
+        return numbered([*entries[: at + 1], more, *entries[at + 1 :]])
+
+    return edit_entries(records, edit)
