@@ -97,7 +97,7 @@ def _row(state: Execution, started: e.ExecutionStarted) -> ExecutionRecord:
         target_type="",
         target_id="",
         key=None,
-        concurrency_key=None if state.concurrency_key is None else f"{started.definition}/{state.concurrency_key}",
+        concurrency_key=state.concurrency_key,
         request_hash="",
         cancel_requested=state.cancel is not None,
         error_class="",
@@ -150,7 +150,8 @@ def _tasks(state: Execution) -> list[TaskRecord]:
 def _place(state: Execution) -> list[AdmissionRow]:
     if state.concurrency_key is None or state.finished is not None:
         return []
-    return [AdmissionRow(execution=state.id, tenant=state.tenant, key=state.concurrency_key, position=1, ahead=0)]
+    name, key = state.plan.definition.name, state.concurrency_key
+    return [AdmissionRow(execution=state.id, tenant=state.tenant, definition=name, key=key, position=1, ahead=0)]
 
 
 async def found_in(records: Iterable[Struct]) -> list[str]:

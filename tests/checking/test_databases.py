@@ -140,7 +140,7 @@ async def test_a_key_that_is_not_unique_any_more_is_noticed(url: str) -> None:
 
 async def test_rows_of_nobody_are_noticed(url: str) -> None:
     await _fill(url)
-    await _run(url, "INSERT INTO admissions (tenant, key, execution) VALUES ('t', 'k', 'nobody')")
+    await _run(url, "INSERT INTO admissions (tenant, definition, key, execution) VALUES ('t', 'd', 'k', 'nobody')")
     assert await _found(url) == ["G6"]
 
 

@@ -38,8 +38,7 @@ def row_is_fold(row: ExecutionRecord, state: Execution, books: Books) -> None:
     require(row.run == state.run, G4, f"the row says run {row.run}, the history {state.run}")
     requested = state.cancel is not None
     require(row.cancel_requested == requested, G4, f"the row says canceled: {row.cancel_requested}, not {requested}")
-    line = None if state.concurrency_key is None else f"{row.definition}/{state.concurrency_key}"
-    require(row.concurrency_key == line, G4, "the concurrency key of the row is not the history's")
+    require(row.concurrency_key == state.concurrency_key, G4, "the concurrency key of the row is not the history's")
     ended = row.ended_at is not None
     require(ended == (state.status in TERMINAL), G4, f"the row's end is {row.ended_at}, its status {state.status}")
     require(row.seq <= state.seq, G4, f"the row is at entry {row.seq}, the history ends at {state.seq}")
@@ -136,6 +135,8 @@ def admission_is_in_turn(
     require(place is not None, K8, "it has a concurrency key, and does not stand in line")
     assert place is not None
     require(place.tenant == row.tenant, I1, "its place in line is of another tenant")
+    line, wanted = (place.definition, place.key), (row.definition, state.concurrency_key)
+    require(line == wanted, K8, f"it stands in line {line}, and should in {wanted}")
     require(not state.admitted or place.ahead == 0, K8, f"it is admitted, and {place.ahead} stand before it")
     told = f"admit:{row.id}:{state.run}" in unread
     require(state.admitted or place.ahead > 0 or told, V2, "it is the first in line, and was not told")

@@ -395,7 +395,8 @@ class PostgresStore:
             [values_of(closed) for closed in batch.closed],
         )
         await connection.executemany(
-            "UPDATE mailbox SET verdict = $2 WHERE id = $1", [values_of(mail) for mail in batch.mail]
+            "UPDATE mailbox SET verdict = $2 WHERE id = $1 AND verdict IS NULL",
+            [values_of(mail) for mail in batch.mail],
         )
         await connection.executemany(
             "INSERT INTO snapshots (execution, seq, body) VALUES ($1, $2, $3) "

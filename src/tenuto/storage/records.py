@@ -67,6 +67,7 @@ class AdmissionRow(Struct, frozen=True, kw_only=True):
 
     execution: str
     tenant: str
+    definition: str
     key: str
     position: int
     ahead: int
@@ -121,7 +122,8 @@ _COMPUTED = {
     (ExecutionRecord, "owner_expires_at"): "s.expires_at",
     (ExecutionRecord, "owner_ended_at"): "s.ended_at",
     (AdmissionRow, "ahead"): (
-        "(SELECT count(*) FROM admissions b WHERE b.tenant = t.tenant AND b.key = t.key AND b.position < t.position)"
+        "(SELECT count(*) FROM admissions b WHERE b.tenant = t.tenant AND b.definition = t.definition "
+        "AND b.key = t.key AND b.position < t.position)"
     ),
     (TenantLimitRow, "counted"): (
         "(SELECT count(*) FROM executions e WHERE e.tenant = t.tenant AND e.ended_at IS NULL)"

@@ -283,7 +283,9 @@ class SqliteStore:
             query = "UPDATE reviews SET resolution = ?, resolved_by = ?, resolved_at = ? WHERE id = ?"
             connection.execute(query, (closed.resolution, closed.actor, closed.closed_at, closed.id))
         for mail in batch.mail:
-            connection.execute("UPDATE mailbox SET verdict = ? WHERE id = ?", (mail.verdict, mail.id))
+            connection.execute(
+                "UPDATE mailbox SET verdict = ? WHERE id = ? AND verdict IS NULL", (mail.verdict, mail.id)
+            )
         for snapshot in batch.snapshots:
             query = "INSERT OR REPLACE INTO snapshots (execution, seq, body) VALUES (?, ?, ?)"
             connection.execute(query, (snapshot.execution, snapshot.seq, snapshot.body))

@@ -125,6 +125,7 @@ from . import snapshots
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
 from .guests import GuestWorker
+from .letters import Letters
 from .permits import Permits
 from .queued import has_queued, with_queued
 from .retention import keep_pruning, prune
@@ -233,7 +234,7 @@ class DurableRuntime(GuestWorker):
         self._polling: asyncio.Task[None] | None = None
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
         self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
-        self._reading_mail: dict[str, str] = {}  # letters, and the executions they are for
+        self._letters = Letters()
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
         self._lingering: dict[str, int] = {}
@@ -344,7 +345,7 @@ class DurableRuntime(GuestWorker):
             self._fail_waiters(record, _Moved())
         self._claimed.clear()
         self._fresh.clear()
-        self._reading_mail.clear()
+        self._letters.clear()
         self._forget_visits()
         if not self._closing:
             self._reopening = asyncio.ensure_future(self._reopen(self._committer))
@@ -468,8 +469,8 @@ class DurableRuntime(GuestWorker):
         if self._records.get(record.state.id) is record:
             del self._records[record.state.id]
         record.wake_at = None
+        self._letters.left(record.state.id)
         self._forget_work(record)
-        self._reading_mail = {id: to for id, to in self._reading_mail.items() if to != record.state.id}
         self._fail_waiters(record, _Moved())
         for answered in self._asked.pop(record, ()):
             if not answered.done():
@@ -520,6 +521,7 @@ class DurableRuntime(GuestWorker):
         if self._records.get(state.id) is not record:
             return
         del self._records[state.id]
+        self._letters.left(state.id)
         record.wake_at = None
         if record.owned:
             kept = (kind or Released)(self, record, [], [], None, f.APPLIED, None, execution=state.id)
@@ -959,6 +961,7 @@ class DurableRuntime(GuestWorker):
         self._records[claim.id] = record
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
         self._fresh[claim.id] = None
+        self._letters.taken(claim.id)
         self.apply(record, fact, RESUME, lambda _: self._follow(record, list(record.state.agenda), RESUME))
 
     async def _restore(self, record: Record, loaded: Loaded) -> None:
@@ -1005,11 +1008,15 @@ class DurableRuntime(GuestWorker):
 
     async def _read_mail(self) -> None:
         fresh = list(self._fresh)
-        for mail in await self._store.mail(self._session.id):
-            record = self._records.get(mail.execution)
-            if record is not None and mail.id not in self._reading_mail:
-                self._reading_mail[mail.id] = mail.execution
-                self._read(record, mail)
+        query = self._letters.begin()
+        try:
+            for mail in await self._store.mail(self._session.id):
+                record = self._records.get(mail.execution)
+                if record is not None and self._letters.is_new(query, mail.id, mail.execution):
+                    self._letters.read(mail.id, mail.execution)
+                    self._read(record, mail)
+        finally:
+            self._letters.end(query)
         for id in fresh:
             self._fresh.pop(id, None)
             if (record := self._records.get(id)) is not None:
@@ -1019,15 +1026,21 @@ class DurableRuntime(GuestWorker):
         fact = msgspec.structs.replace(decode_fact(mail.body), at=mail.received_at, cause=mail.id)
         rank = RESUME if isinstance(fact, f.Resume | f.Decide | f.Retry) else None
         self._mail_in_hand = mail.id
-        answer = self.apply(record, fact, rank, lambda _: self._mail_done(mail.id))
-        if self._mail_in_hand is not None:  # nothing was recorded, but the verdict is
-            extra = self._extra(record.state, [], [], answer, None)
-            self._committer.add(
-                Told(execution=record.state.id, extra=extra, tell=lambda fate: self._mail_done(mail.id))
-            )
+        recorded = False
 
-    def _mail_done(self, id: str) -> None:
-        self._reading_mail.pop(id, None)
+        def heard(_: f.Answer) -> None:
+            if recorded:
+                self._mail_settled(mail.id, "committed")
+
+        answer = self.apply(record, fact, rank, heard)
+        recorded = self._mail_in_hand is None
+        if not recorded:  # but the verdict is
+            extra = self._extra(record.state, [], [], answer, None)
+            tell = partial(self._mail_settled, mail.id)
+            self._committer.add(Told(execution=record.state.id, extra=extra, tell=tell))
+
+    def _mail_settled(self, id: str, fate: Fate) -> None:
+        self._letters.settle(id, fate)
         if id in self._asking:
             self._knock.set()
 
