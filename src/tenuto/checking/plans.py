@@ -14,9 +14,10 @@ class Plans:
         self._plans: dict[tuple[str, int], Plan] = {}
 
     def add(self, row: DefinitionRow) -> None:
-        """`Violated` if it is not what was published, or not well formed."""
+        """`Violated` if it is not what was published, or not well formed. A draft may be anything yet."""
         self._rows[row.name, row.version] = row
-        stored(row)
+        if row.status != "draft":
+            stored(row)
 
     def row(self, name: str, version: int) -> DefinitionRow | None:
         return self._rows.get((name, version))
