@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 import msgspec
 from msgspec import Raw
 
+from .access.audit import Audit
 from .access.keys import Keyring
 from .access.scope import Scope
 from .authoring.decorators import Saga
@@ -651,6 +652,11 @@ class Engine:
     def registry(self) -> Registry:
         """What is kept beside the executions: API keys, the audit, answers to repeated requests."""
         return self._runtime.registry
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what, and whether that record is whole."""
+        return Audit(self._runtime.registry, self._scope)
 
     @property
     def keys(self) -> Keyring:

@@ -57,7 +57,9 @@ class Site:
         """A client of that tenant with a key for these roles; an admin without."""
         at = (tenant, roles)
         if at not in self.clients:
-            key = await self.engine.keys.create(tenant=tenant, roles=roles or ("admin",), name="-".join(roles))
+            key = await self.engine.keys.create(
+                tenant=tenant, roles=roles or ("admin",), name="-".join(roles) or "admin"
+            )
             self.clients[at] = await self.bare(key.token)
         return self.clients[at]
 

@@ -36,4 +36,5 @@ class Authenticator:
         row = await self._keys.find(token)
         if row is None:  # unknown, mistyped, expired and revoked are not told apart
             raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
-        return Principal(row.tenant, f"key:{row.name or row.id}", frozenset(row.roles), row.id)
+        actor = f"key:{row.name}:{row.id}" if row.name else f"key:{row.id}"
+        return Principal(row.tenant, actor, frozenset(row.roles), row.id)

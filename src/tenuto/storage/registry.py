@@ -14,6 +14,7 @@ from tenuto.projection import AuditRow
 Statement: TypeAlias = tuple[str, Sequence[object]]
 
 ANSWERS_KEPT_MS = 24 * 3_600_000
+NUMBERED_AT_ONCE = 100
 ABANDONED_MS = 60_000  # a request that takes longer than this died with its process
 
 
@@ -101,7 +102,8 @@ class Registry(Protocol):
     async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
         """The chain from this number on, in its order."""
 
-    async def unchained(self, limit: int) -> list[AuditEntry]: ...
+    async def unchained(self, tenant: str | None, limit: int) -> list[AuditEntry]:
+        """What has no number yet, in the order in which it was written; of one tenant, or of all."""
 
     async def head(self, tenant: str) -> Head: ...
 
@@ -175,8 +177,9 @@ class SqlRegistry:
     async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
         return await self._audit(["tenant = $1", "n IS NOT NULL"], [tenant], after, "n > ${}", limit, "n")
 
-    async def unchained(self, limit: int) -> list[AuditEntry]:
-        return await self._audit(["n IS NULL"], [], None, "", limit, "position")
+    async def unchained(self, tenant: str | None, limit: int) -> list[AuditEntry]:
+        conditions = ["n IS NULL", *([] if tenant is None else ["tenant = $1"])]
+        return await self._audit(conditions, [] if tenant is None else [tenant], None, "", limit, "position")
 
     async def _audit(
         self, conditions: list[str], values: list[Any], bound: int | None, bounded: str, limit: int, order: str
@@ -205,8 +208,8 @@ class SqlRegistry:
         else:
             add = "INSERT INTO audit_head (tenant, n, hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING n"
             guard = (add, new)
-        number = "UPDATE audit SET n = $2, hash = $3 WHERE position = $1 AND n IS NULL"
-        return await self._sql.run_all([guard, *((number, (row.position, row.n, row.hash)) for row in rows)])
+        parts = [rows[first : first + NUMBERED_AT_ONCE] for first in range(0, len(rows), NUMBERED_AT_ONCE)]
+        return await self._sql.run_all([guard, *(_numbering(part) for part in parts)])
 
     # Answers --------------------------------------------------------------------------------------------------------
 
@@ -254,6 +257,18 @@ class SqlRegistry:
         )
         await self._sql.run(first, (tenant, digest, actor, at))
         return False
+
+
+def _numbering(rows: Sequence[AuditEntry]) -> Statement:
+    marks = ", ".join(
+        f"(CAST(${3 * place + 1} AS bigint), CAST(${3 * place + 2} AS bigint), CAST(${3 * place + 3} AS text))"
+        for place in range(len(rows))
+    )
+    query = (
+        f"WITH v (position, n, hash) AS (VALUES {marks}) "
+        "UPDATE audit SET n = v.n, hash = v.hash FROM v WHERE audit.position = v.position AND audit.n IS NULL"
+    )
+    return query, [value for row in rows for value in (row.position, row.n, row.hash)]
 
 
 def _marks(count: int) -> str:

@@ -82,6 +82,7 @@ from tenuto.runtimes.worker import (
     definition_row,
     has_come,
 )
+from tenuto.storage.audit import seal
 from tenuto.storage.callers import Caller, caller_of, check_database
 from tenuto.storage.catalog import Catalog
 from tenuto.storage.inbox import note_once
@@ -134,6 +135,7 @@ from .starting import new_execution, refusal_of, replayed
 from .watched import Watched
 
 POLL_MS = 200
+SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
@@ -223,6 +225,7 @@ class DurableRuntime(GuestWorker):
         self._stored: dict[tuple[str, int], str] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
         self._read_catalog_at = 0
+        self._seal_audit_at = 0
         self._unreadable: set[tuple[str, int]] = set()
         self._session: Session
         self._committer: Committer
@@ -612,6 +615,11 @@ class DurableRuntime(GuestWorker):
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = status
 
+    async def _seal_audit(self) -> None:
+        if self._now() >= self._seal_audit_at:
+            self._seal_audit_at = self._now() + SEAL_MS
+            await seal(self.registry)
+
     async def _read_catalog(self) -> None:
         """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
         if self._now() < self._read_catalog_at:
@@ -847,6 +855,7 @@ class DurableRuntime(GuestWorker):
                         self._store.ring(WORK)
                     await self._sweep(at_once=reaped > 0)
                 await self._read_catalog()
+                await self._seal_audit()
                 await self._look(hints)
                 self._end_lingering()
 

@@ -2,6 +2,7 @@
 
 from fastapi import APIRouter
 
+from .audit import face as audit
 from .definitions import face as definitions
 from .dlq import face as dlq
 from .executions import face as executions
@@ -11,6 +12,6 @@ from .people import face as people
 
 def router() -> APIRouter:
     found = APIRouter()
-    for face in (definitions, executions, history, people, dlq):
+    for face in (definitions, executions, history, people, dlq, audit):
         found.include_router(face)
     return found

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import tenuto
+from tenuto.access.audit import AuditDocument
 from tenuto.catalog import DefinitionSummary, Validation
 from tenuto.view import (
     AttemptRow,
@@ -17,7 +18,16 @@ from tenuto.view import (
 )
 
 _REF = "#/components/schemas/{name}"
-_SHAPES = (DefinitionSummary, Validation, ExecutionDocument, ExecutionSummary, AttemptRow, ReviewRow, DeadLetterRow)
+_SHAPES = (
+    DefinitionSummary,
+    Validation,
+    ExecutionDocument,
+    ExecutionSummary,
+    AttemptRow,
+    ReviewRow,
+    DeadLetterRow,
+    AuditDocument,
+)
 
 _EXAMPLES: dict[int, dict[str, Any]] = {
     400: {"code": "malformed", "detail": "The body is not JSON."},

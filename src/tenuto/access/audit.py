@@ -1,0 +1,84 @@
+"""The audit as it is read: who did what, to what, when and why."""
+
+from collections.abc import AsyncIterator
+from typing import TypedDict
+
+from tenuto.runtime import Page
+from tenuto.storage.audit import Verified, seal, verify
+from tenuto.storage.registry import AuditEntry, AuditWanted, Registry
+from tenuto.view import rfc3339
+
+from .scope import Scope
+
+PAGE = 100
+
+
+class AuditDocument(TypedDict):
+    """What somebody did."""
+
+    action: str
+    actor: str
+    at: str
+    tenant: str
+    object_type: str
+    object_id: str
+    reason: str
+    hash: str
+
+
+class Audit:
+    """One tenant's audit."""
+
+    def __init__(self, registry: Registry, scope: Scope) -> None:
+        self._registry = registry
+        self._scope = scope
+        self._tenant = scope.tenant or "default"
+
+    async def page(
+        self,
+        *,
+        action: str | None = None,
+        actor: str | None = None,
+        object_id: str | None = None,
+        cursor: int | None = None,
+        limit: int = 50,
+    ) -> Page[AuditDocument]:
+        """Newest first."""
+        self._scope.require("audit:read")
+        await seal(self._registry)
+        wanted = AuditWanted(action=action, actor=actor, object_id=object_id)
+        rows = await self._registry.audit(self._tenant, wanted, cursor, limit + 1)
+        return Page([_document(row) for row in rows[:limit]], str(rows[limit - 1].n) if len(rows) > limit else None)
+
+    async def rows(
+        self, *, action: str | None = None, actor: str | None = None, object_id: str | None = None
+    ) -> AsyncIterator[AuditDocument]:
+        """All that fit, newest first."""
+        cursor: int | None = None
+        while True:
+            found = await self.page(action=action, actor=actor, object_id=object_id, cursor=cursor, limit=PAGE)
+            for row in found.items:
+                yield row
+            if found.next_cursor is None:
+                return
+            cursor = int(found.next_cursor)
+
+    async def verify(self) -> Verified:
+        """Whether the chain holds. Keep `head` elsewhere, and compare: a chain that is cut short holds too."""
+        self._scope.require("audit:read")
+        await seal(self._registry)
+        return await verify(self._registry, self._tenant)
+
+
+def _document(row: AuditEntry) -> AuditDocument:
+    assert row.hash is not None
+    return {
+        "action": row.action,
+        "actor": row.actor,
+        "at": rfc3339(row.at),
+        "tenant": row.tenant,
+        "object_type": row.object_type,
+        "object_id": row.object_id,
+        "reason": row.reason,
+        "hash": row.hash,
+    }

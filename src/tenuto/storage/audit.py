@@ -1,0 +1,77 @@
+"""The chain of the audit: each row's hash covers the row and the hash before it, so that nothing is changed unnoticed.
+
+Rows are written with what they tell of, by whoever commits that, and are numbered afterwards, in one place and in the
+order in which they were committed. Numbering in the commit itself would make a tenant's commits wait for one another.
+
+A chain proves that no row was changed or taken out of its middle. That nothing was cut off its end, and that it was not
+written anew from the beginning, shows only who has kept an earlier head elsewhere.
+"""
+
+import hashlib
+from typing import NamedTuple
+
+import msgspec
+
+from .registry import AuditEntry, Head, Registry
+
+AT_ONCE = 500
+_MARK = b"\x01"  # what is hashed here is a row of the audit, and nothing else is
+
+
+def row_hash(before: str, row: AuditEntry, n: int) -> str:
+    """SHA-256 over a mark, the hash before, and the row as canonical JSON."""
+    told = {
+        "action": row.action,
+        "actor": row.actor,
+        "at": row.at,
+        "n": n,
+        "object_id": row.object_id,
+        "object_type": row.object_type,
+        "reason": row.reason,
+        "tenant": row.tenant,
+    }
+    return hashlib.sha256(_MARK + bytes.fromhex(before) + msgspec.json.encode(told)).hexdigest()
+
+
+async def seal(registry: Registry) -> int:
+    """Numbers and chains what is not chained yet. Two who do it at once do it once."""
+    sealed = 0
+    while waiting := await registry.unchained(None, AT_ONCE):
+        for tenant in dict.fromkeys(row.tenant for row in waiting):
+            # The head comes first: whoever chains these rows meanwhile moves it, and then ours is refused.
+            head = await registry.head(tenant)
+            rows = await registry.unchained(tenant, AT_ONCE)
+            if rows and not await registry.chain(tenant, head, _numbered(head, rows)):
+                return sealed  # somebody else is at it
+            sealed += len(rows)
+    return sealed
+
+
+def _numbered(head: Head, rows: list[AuditEntry]) -> list[AuditEntry]:
+    chained: list[AuditEntry] = []
+    n, hash = head.n, head.hash
+    for row in rows:
+        n, hash = n + 1, row_hash(hash, row, n + 1)
+        chained.append(msgspec.structs.replace(row, n=n, hash=hash))
+    return chained
+
+
+class Verified(NamedTuple):
+    """What a look at a chain found. `broken_at` is the first number that does not fit, None if all do."""
+
+    tenant: str
+    rows: int
+    head: str
+    broken_at: int | None
+
+
+async def verify(registry: Registry, tenant: str) -> Verified:
+    n, hash = 0, ""
+    while rows := await registry.chained(tenant, n, AT_ONCE):
+        for row in rows:
+            expected = row_hash(hash, row, n + 1)
+            if row.n != n + 1 or row.hash != expected:
+                return Verified(tenant, n, hash, n + 1)
+            n, hash = n + 1, expected
+    head = await registry.head(tenant)
+    return Verified(tenant, n, hash, None if (head.n, head.hash) == (n, hash) else n + 1)

@@ -1,0 +1,164 @@
+"""The audit: everything that somebody did is in it, and nothing in it can be changed unnoticed."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+import pytest
+
+from tenuto import SagaBuilder
+from tenuto.errors import NonRetryableError
+from tenuto.projection import AuditRow
+from tenuto.storage.audit import seal
+from tests.service.conftest import MakeSite, Site, until
+from tests.service.documents import simple
+
+
+async def refuse() -> None:
+    raise NonRetryableError("no")
+
+
+async def fine() -> int:
+    return 1
+
+
+SAGAS = (
+    SagaBuilder("asks").step("book", fine, compensate=fine).approval("ok", depends_on=["book"]),
+    SagaBuilder("fails").step("a", refuse),
+)
+
+
+@pytest.fixture
+async def site(make_site: MakeSite) -> Site:
+    return await make_site(*SAGAS)
+
+
+async def actions(site: Site, **filters: str) -> list[tuple[str, str]]:
+    rows = (await (await site.client()).get("/v1/audit", params={"limit": 100, **filters})).json()["items"]
+    return [(row["action"], ":".join(row["actor"].split(":")[:2])) for row in reversed(rows)]
+
+
+async def test_what_people_do_to_an_execution_is_in_it(site: Site) -> None:
+    admin = await site.client()
+    operator = await site.client("acme", "operator")
+    id = (await operator.post("/v1/executions", json={"definition": "asks"})).json()["execution_id"]
+    status = lambda: admin.get(f"/v1/executions/{id}")  # noqa: E731  (asked again and again)
+    await until(status, lambda found: found.json()["status"] == "waiting_approval")
+    for command, body in (("pause", {"reason": "lunch"}), ("resume", {})):
+        assert (await operator.post(f"/v1/executions/{id}:{command}", json=body)).status_code == 200
+    await admin.post(f"/v1/executions/{id}/steps/ok:reject", json={"comment": "too dear"})
+    await until(status, lambda found: found.json()["status"] == "failed")
+
+    assert await actions(site, object_id=id) == [
+        ("execution.started", "key:operator"),
+        ("execution.paused", "key:operator"),
+        ("execution.resumed", "key:operator"),
+        ("compensation.started", "key:admin"),
+        ("execution.failed", "system"),
+    ]
+    (decided,) = (await admin.get("/v1/audit", params={"action": "review.rejected"})).json()["items"]
+    assert decided.keys() == {"action", "actor", "at", "tenant", "object_type", "object_id", "reason", "hash"}
+    assert (decided["object_type"], decided["reason"]) == ("review", "too dear")
+    assert decided["actor"].startswith("key:admin:")
+
+
+async def test_retries_definitions_and_keys_are_in_it(site: Site) -> None:
+    admin = await site.client()
+    id = (await admin.post("/v1/executions", json={"definition": "fails"})).json()["execution_id"]
+    await until(lambda: admin.get(f"/v1/executions/{id}"), lambda found: found.json()["status"] == "failed")
+    await admin.post(f"/v1/executions/{id}:retry", json={"reason": "once more"})
+    await admin.post("/v1/definitions", json=simple())
+    await admin.post("/v1/definitions/simple/1:publish")
+    await admin.post("/v1/definitions/simple/1:deprecate")
+    key = await site.engine.keys.create(tenant="acme", roles=["viewer"], actor="cli:ann")
+    await site.engine.keys.revoke(key.row.id, actor="cli:ann")
+
+    told = [action for action, _ in await actions(site)]
+    expected = ["execution.started", "execution.retried", "definition.drafted", "definition.published"]
+    assert [action for action in told if action in expected] == expected
+    assert ("definition.deprecated", "key:admin") in await actions(site, object_id="simple/1")
+    assert await actions(site, object_id=key.row.id) == [("key.created", "cli:ann"), ("key.revoked", "cli:ann")]
+
+
+async def test_a_tenant_sees_its_own_alone(site: Site) -> None:
+    for tenant in ("acme", "other"):
+        await (await site.client(tenant)).post("/v1/executions", json={"definition": "asks"})
+    for tenant in ("acme", "other"):
+        rows = (await (await site.client(tenant)).get("/v1/audit")).json()["items"]
+        assert {row["tenant"] for row in rows} == {tenant}
+    assert (await (await site.client("acme", "operator")).get("/v1/audit")).status_code == 403
+
+
+async def test_pages_are_whole(site: Site) -> None:
+    admin = await site.client()
+    for number in range(7):
+        await site.engine.registry.note(_row(str(number)))
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        params: dict[str, Any] = {"limit": 3, "action": "test"} | ({"cursor": cursor} if cursor else {})
+        page = (await admin.get("/v1/audit", params=params)).json()
+        found += [row["object_id"] for row in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert found == ["6", "5", "4", "3", "2", "1", "0"]
+
+
+def _row(object_id: str, tenant: str = "acme") -> AuditRow:
+    return AuditRow(tenant=tenant, at=1, actor="a", action="test", object_type="thing", object_id=object_id)
+
+
+async def test_many_who_chain_at_once_make_one_chain(site: Site) -> None:
+    registry = site.engine.registry
+    for number in range(250):
+        await registry.note(_row(str(number), tenant=f"t{number % 3}"))
+    await asyncio.gather(*(seal(registry) for _ in range(5)))
+    await seal(registry)
+    for tenant in ("t0", "t1", "t2"):
+        verified = await site.engine.scoped(tenant=tenant, actor="a").audit.verify()
+        assert (verified.broken_at, verified.rows in (83, 84)) == (None, True)
+    assert await registry.unchained(None, 1) == []
+
+
+@pytest.mark.parametrize("change", ["UPDATE audit SET reason = 'x'", "DELETE FROM audit WHERE n = 2"])
+async def test_it_is_append_only_and_a_change_is_noticed(site: Site, url: str, change: str) -> None:
+    audit = site.engine.scoped(tenant="acme", actor="a").audit
+    for number in range(3):
+        await site.engine.registry.note(_row(str(number)))
+    assert (await audit.verify()).broken_at is None
+    with pytest.raises((apsw.ConstraintError, psycopg.errors.RaiseException), match="append-only"):
+        _run(url, change)
+    _run(url, *_WITHOUT_PROTECTION[url.partition(":")[0]], change)
+    assert (await audit.verify()).broken_at is not None
+
+
+async def test_a_chain_that_is_cut_short_is_noticed(site: Site, url: str) -> None:
+    audit = site.engine.scoped(tenant="acme", actor="a").audit
+    for number in range(3):
+        await site.engine.registry.note(_row(str(number)))
+    assert (await audit.verify()).rows >= 3
+    _run(url, *_WITHOUT_PROTECTION[url.partition(":")[0]], "DELETE FROM audit WHERE n = (SELECT max(n) FROM audit)")
+    assert (await audit.verify()).broken_at is not None
+
+
+# Whoever owns the database can do this; the chain is there so that it shows.
+_WITHOUT_PROTECTION = {
+    "sqlite": ["DROP TRIGGER audit_is_numbered_once", "DROP TRIGGER audit_is_kept"],
+    "postgresql": ["ALTER TABLE audit DISABLE TRIGGER ALL"],
+}
+
+
+def _run(url: str, *statements: str) -> None:
+    if url.startswith("sqlite"):
+        connection = apsw.Connection(str(Path(url.removeprefix("sqlite:///"))))
+        connection.set_busy_timeout(5_000)
+        for statement in statements:
+            connection.execute(statement)
+        connection.close()
+        return
+    with psycopg.connect(url, autocommit=True) as postgres:
+        for statement in statements:
+            postgres.execute(statement.encode())
