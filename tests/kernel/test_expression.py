@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel import expression as module
 from tenuto.kernel.definition import JSON
 from tenuto.kernel.expression import (
     MAX_DEPTH,
@@ -27,6 +26,7 @@ from tenuto.kernel.expression import (
     evaluate_bool,
     evaluate_key,
     evaluate_list,
+    library,
     template_problems,
 )
 
@@ -452,12 +452,12 @@ def test_a_panic_of_the_library_is_a_failure(monkeypatch: pytest.MonkeyPatch) ->
     class PanicException(BaseException):  # pyo3's; it cannot be imported
         pass
 
-    monkeypatch.setattr(module, "_program", Panicking(PanicException(SECRET)))
+    monkeypatch.setattr(library, "load", Panicking(PanicException(SECRET)))
     assert "duration() does not accept this value" in failure_of('duration("1s")').message
 
 
 def test_an_interruption_is_not_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_program", Panicking(KeyboardInterrupt()))
+    monkeypatch.setattr(library, "load", Panicking(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         value_of('duration("1s")')
 
