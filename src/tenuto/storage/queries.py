@@ -1,6 +1,10 @@
 """Reading rows, written once for both dialects: filters become conditions with numbered parameters."""
 
+from collections.abc import Iterator
+from typing import get_args
+
 from tenuto.kernel.definition import owned_name
+from tenuto.kernel.state import ExecutionStatus
 from tenuto.projection import ReviewRow
 
 from .store import DefinitionRow, ExecutionRow, Notice, SessionRow, Wanted
@@ -15,7 +19,9 @@ SESSIONS = (
     "(SELECT count(*) FROM executions WHERE owner = sessions.id) AS executions "
     "FROM sessions WHERE ended_at IS NULL ORDER BY started_at, id"
 )
+ACTIVE_STATUSES = ("running", "waiting_approval", "paused")
 ACTIVE = "status IN ('running', 'waiting_approval', 'paused')"
+CLOCKS_MS = 60_000  # an id's time and that of its execution's start are of one clock, read twice
 
 _BACKLOG = """
 SELECT 'reviews', kind, count(*), min(opened_at) FROM reviews WHERE resolution IS NULL GROUP BY kind
@@ -32,7 +38,7 @@ _EXECUTION_FILTERS = {
     "status": "status = {}",
     "definition": "definition = {}",
     "correlation_id": "((correlation_id <> '' AND correlation_id = {0}) OR (correlation_id = '' AND id = {0}))",
-    "target_id": "target_id = {}",
+    "target_id": "target_id <> '' AND target_id = {}",
     "since": "created_at >= {}",
     "before": "created_at < {}",
 }
@@ -45,15 +51,40 @@ _REVIEW_FILTERS = {
 
 
 def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[str, list[object]]:
+    """Ids tell the time and are in every index that lists use: a page is read from one, in its order."""
     conditions, values = _execution_conditions(wanted, mark)
-    if after is not None:
-        values.append(after)
-        conditions.append(f"id {'<' if wanted.newest_first else '>'} {mark}{len(values)}")
+    for operator, id in _bounds(wanted, after):
+        values.append(id)
+        conditions.append(f"id {operator} {mark}{len(values)}")
     values.append(limit)
     where = " AND ".join(conditions) or "true"
-    order = "id DESC" if wanted.newest_first else "id"
-    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where} ORDER BY {order} LIMIT {mark}{len(values)}"
-    return query, values
+    rest = f"ORDER BY {'id DESC' if wanted.newest_first else 'id'} LIMIT {mark}{len(values)}"
+    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where}"
+    if not _by_status(wanted):
+        return f"{query} {rest}", values
+    statuses = ACTIVE_STATUSES if wanted.active else get_args(ExecutionStatus)
+    parts = [f"SELECT * FROM ({query} AND status = '{status}' {rest}) AS some_{status}" for status in statuses]
+    return f"{' UNION ALL '.join(parts)} {rest}", values
+
+
+def _bounds(wanted: Wanted, after: str | None) -> Iterator[tuple[str, str]]:
+    if after is not None:
+        yield ("<" if wanted.newest_first else ">"), after
+    if wanted.since is not None:
+        yield ">=", _id_at(wanted.since - CLOCKS_MS)
+    if wanted.before is not None:
+        yield "<", _id_at(wanted.before + CLOCKS_MS)
+
+
+def _id_at(ms: int) -> str:
+    """The least id of that moment. Ids of before 1970 there are none."""
+    return f"{max(ms, 0):011x}"
+
+
+def _by_status(wanted: Wanted) -> bool:
+    """Whether all of a tenant's are wanted: those of each status are in order, and six are soon put together."""
+    narrowed = wanted.status or wanted.definition or wanted.correlation_id or wanted.target_id
+    return wanted.tenant is not None and not narrowed
 
 
 def backlog(now: str) -> str:

@@ -57,7 +57,8 @@ CREATE INDEX executions_turn ON executions (tenant, priority, wake_at) WHERE own
 CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
 CREATE INDEX executions_status ON executions (tenant, status, id);
 CREATE INDEX executions_correlation ON executions (correlation_id) WHERE correlation_id <> '';
-CREATE INDEX executions_target ON executions (target_type, target_id) WHERE target_id <> '';
+CREATE INDEX executions_target ON executions (tenant, target_id, id) WHERE target_id <> '';
+CREATE INDEX executions_definition ON executions (tenant, definition, id);
 CREATE INDEX executions_ended ON executions (ended_at, id) WHERE ended_at IS NOT NULL;
 
 -- The truth: one row per decision, holding its entries. Append-only.
