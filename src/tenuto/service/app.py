@@ -23,9 +23,6 @@ from .http.pages import docs_page
 from .http.problems import add_problems
 from .http.rate import Buckets
 
-STRANGERS_PER_SECOND = 10.0
-STRANGERS_BURST = 50
-
 
 def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     """The service on an engine that is open for as long as requests come. It may be mounted in another application."""
@@ -39,7 +36,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         registry=engine.registry,
         authenticator=Authenticator(engine.keys, Tokens(settings.jwt_issuers)),
         by_credential=Buckets(settings.rate_per_second, settings.rate_burst),
-        by_stranger=Buckets(STRANGERS_PER_SECOND, STRANGERS_BURST),
+        by_stranger=Buckets(settings.rate_per_second, settings.rate_burst),
         under_way=set(),
         streams=set(),
     )
