@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from .kernel import events as e
 from .kernel.address import Phase, Ref
-from .kernel.decide.attempts import holder_of
 from .kernel.effects import DispatchAttempt, RunAttempt
 from .kernel.events import Entry, ExecutionStarted, ReviewOpened, ReviewResolved, RunOpened
+from .kernel.evolve import holder_of
 from .kernel.plan import handler_name
 from .kernel.state import TERMINAL, Execution
 

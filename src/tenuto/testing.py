@@ -25,7 +25,7 @@ from .durations import Duration, milliseconds
 from .engine import Engine
 from .errors import NotFound, NotSupported
 from .kernel.address import Phase, Ref
-from .kernel.decide.attempts import holder_of
+from .kernel.evolve import holder_of
 from .kernel.plan import handler_name
 from .kernel.state import Execution
 from .program import Call, Handler, Program

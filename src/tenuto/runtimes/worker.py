@@ -19,10 +19,10 @@ from tenuto.errors import DefinitionConflict, DefinitionError, EngineClosed, Not
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import JSON, canonical, differences, plain_name, to_document
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ExecutionStarted
+from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
 from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Timer, Until, Vitals

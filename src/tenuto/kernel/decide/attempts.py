@@ -32,7 +32,7 @@ from tenuto.kernel.events import (
     StepsReady,
     Verdict,
 )
-from tenuto.kernel.evolve import fan_at, find_step, scope_above, scope_at, step_at
+from tenuto.kernel.evolve import fan_at, find_step, holder_of, scope_above, scope_at, step_at
 from tenuto.kernel.facts import (
     APPLIED,
     Acked,
@@ -96,13 +96,6 @@ def reported(turn: Turn, fact: Reported) -> Answer:
     else:
         _probe_reported(turn, holder, fact)
     return APPLIED
-
-
-def holder_of(state: Execution, ref: Ref) -> StepState | ScopeState | None:
-    if ref.phase == "plan":
-        node = state.nodes.get(ref.path)
-        return node if isinstance(node, ScopeState) else None
-    return find_step(state, ref.path)
 
 
 def _why_stale(state: Execution, holder: StepState | ScopeState | None, fact: Reported) -> Ignored | None:

@@ -13,7 +13,18 @@ from tenuto.kernel.state import Execution
 
 from . import attempts, lifecycle, people, structure, undo
 from .nodes import restore_node
-from .parts import ADMISSION, HOLD, fan_at, find_step, last_completed, scope_above, scope_at, set_timer, step_at
+from .parts import (
+    ADMISSION,
+    HOLD,
+    fan_at,
+    find_step,
+    holder_of,
+    last_completed,
+    scope_above,
+    scope_at,
+    set_timer,
+    step_at,
+)
 
 __all__ = [
     "ADMISSION",
@@ -24,6 +35,7 @@ __all__ = [
     "fan_at",
     "find_step",
     "fold",
+    "holder_of",
     "last_completed",
     "restore_node",
     "scope_above",

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from tenuto.kernel.address import ROOT, fan_of
+from tenuto.kernel.address import ROOT, Ref, fan_of
 from tenuto.kernel.state import (
     STEP_TRANSITIONS,
     UNDO_TRANSITIONS,
@@ -52,6 +52,14 @@ def find_step(state: Execution, path: str) -> StepState | None:
         fan = state.nodes.get(clone[0])
         return fan.live.get(clone[1]) if isinstance(fan, FanState) else None
     return node if isinstance(node, StepState) else None
+
+
+def holder_of(state: Execution, ref: Ref) -> StepState | ScopeState | None:
+    """What an attempt belongs to: the scope that it plans, or the step."""
+    if ref.phase == "plan":
+        node = state.nodes.get(ref.path)
+        return node if isinstance(node, ScopeState) else None
+    return find_step(state, ref.path)
 
 
 def last_completed(state: Execution) -> StepState | FanState | None:

@@ -23,9 +23,8 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.codec import decode_answer, decode_entries, encode_fact
-from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.events import ExecutionStarted
-from tenuto.kernel.evolve import evolve
+from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.program import Handler, Program
 from tenuto.runtimes.perform import Job, Performer, Role
 from tenuto.runtimes.worker import Record, Ticket, Worker

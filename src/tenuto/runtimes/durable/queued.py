@@ -5,8 +5,8 @@ from dataclasses import replace
 from msgspec import Raw
 
 from tenuto.kernel.address import Ref
-from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.effects import DispatchAttempt
+from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.storage.tasks import Serving, TaskState, TaskStore, work_names
 from tenuto.view import Activity, Waiting

@@ -27,11 +27,10 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_answer, decode_entries, decode_fact, encode_answer, encode_entries, encode_fact
 from tenuto.kernel.decide import decide
-from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import Definition, from_document
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry, ReviewKind, ReviewOpened, ReviewResolved
-from tenuto.kernel.evolve import evolve
+from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.messages import Announced, Publish
 from tenuto.program import Handler, Program

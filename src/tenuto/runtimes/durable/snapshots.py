@@ -13,9 +13,8 @@ from msgspec import Raw, Struct
 
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries, decode_snapshot, encode_snapshot
-from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.events import Entry, Expanded
-from tenuto.kernel.evolve import evolve
+from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
 from tenuto.runtimes.perform import wanted

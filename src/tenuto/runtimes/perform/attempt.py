@@ -12,10 +12,9 @@ from tenuto.context import Beat, SagaContext
 from tenuto.errors import NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
-from tenuto.kernel.decide.attempts import holder_of
 from tenuto.kernel.definition import JSON, RetryPolicy, Step, plain_name
 from tenuto.kernel.events import Entry, ExecutionStarted, Expanded, Failure
-from tenuto.kernel.evolve import find_step
+from tenuto.kernel.evolve import find_step, holder_of
 from tenuto.kernel.expression import Template, compile_template
 from tenuto.kernel.plan import Node, handler_name
 from tenuto.kernel.retry import needs_begin
