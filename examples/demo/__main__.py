@@ -211,7 +211,7 @@ def invitation(service: Service) -> Iterable[str]:
     yield ""
     yield f"The service goes on: {service.link}"
     yield "In another terminal, with the virtual environment active:"
-    yield f"  export TENUTO_SERVER={service.server} TENUTO_API_KEY={service.key}"
+    yield f"  export TENUTO_URL={service.url}"
     yield "  tenuto ls"
     yield "Ctrl-C ends it, and takes its data away."
 

@@ -10,7 +10,7 @@ from typer.main import get_command
 import tenuto
 from tenuto.errors import TenutoError
 
-from . import checking, control, database, definitions, dlq, executions, keys, operations, processes, reviews
+from . import checking, control, database, definitions, dlq, executions, keys, limits, operations, processes, reviews
 from .exits import Exit, exit_code
 from .place import DEFAULT_TENANT, Place
 from .screen import tell_error
@@ -66,7 +66,7 @@ def options(
     context.obj = Place(url=url, server=server, tenant=tenant)
 
 
-for module in (processes, executions, control, reviews, dlq, definitions, database, checking, keys, operations):
+for module in (processes, executions, control, reviews, dlq, definitions, database, checking, keys, limits, operations):
     module.add_to(app)
 
 

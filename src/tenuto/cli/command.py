@@ -35,9 +35,25 @@ def command(
     return add
 
 
-def group(app: typer.Typer, name: str, section: str, help: str) -> typer.Typer:
-    """A command that has commands of its own."""
-    made = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help=help)
+def group(
+    app: typer.Typer,
+    name: str,
+    section: str,
+    help: str,
+    *,
+    alone: Callable[[typer.Context, bool], Coroutine[Any, Any, None]] | None = None,
+) -> typer.Typer:
+    """A command that has commands of its own; `alone` is what it does without one."""
+    made = typer.Typer(rich_markup_mode=None, no_args_is_help=alone is None, help=help)
+    if alone is not None:
+
+        @made.callback(invoke_without_command=True, help=help)
+        def run(context: typer.Context, as_json: AsJson = False) -> None:
+            import asyncio
+
+            if context.invoked_subcommand is None:
+                asyncio.run(alone(context, as_json))
+
     app.add_typer(made, name=name, rich_help_panel=section)
     return made
 

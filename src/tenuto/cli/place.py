@@ -31,8 +31,11 @@ class Place:
         return load(**{"url": self.url, "server": server} | given)
 
     @asynccontextmanager
-    async def engine(self, *, creates: bool = False) -> AsyncIterator["Engine"]:
-        """An engine for a person's commands: it runs no steps. What only looks does not make a database."""
+    async def engine(self, *, creates: bool = False, all_tenants: bool = False) -> AsyncIterator["Engine"]:
+        """An engine for a person's commands: it runs no steps. What only looks does not make a database.
+
+        `all_tenants`: on a database, as whoever runs it, for whom there is no tenant.
+        """
         from tenuto.engine import Engine
 
         settings = self.settings()
@@ -42,7 +45,7 @@ class Place:
             return
         check_there(settings.url, creates=creates)
         async with Engine(settings.url, worker=False) as engine:
-            yield engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"])
+            yield engine if all_tenants else engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"])
 
 
 def actor() -> str:

@@ -1,0 +1,81 @@
+"""`tenuto limits [set | lift | tenant]`: what steps and tenants may take at once."""
+
+from typing import Annotated
+
+import typer
+
+from .command import AsJson, command, group, place
+from .screen import Cell, Screen
+
+SECTION = "Operations"
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the limit, as steps name it.")]
+
+
+async def ls(context: typer.Context, as_json: AsJson = False) -> None:
+    """List limits: those that steps name, and those of tenants."""
+    async with place(context).engine(all_tenants=True) as engine:
+        limits, tenants = await engine.limits(), await engine.tenant_limits()
+    screen = Screen()
+    if as_json:
+        screen.json({"limits": limits, "tenants": tenants})
+        return
+    rows: list[list[Cell]] = [
+        ["steps", row["name"], _bound(row["rate"], row["concurrency"]), str(row["running"]), str(row["waiting"])]
+        for row in limits
+    ]
+    rows += [
+        ["tenant", row["tenant"], f"{row['max_in_flight']} executions", str(row["in_flight"]), ""] for row in tenants
+    ]
+    if rows:
+        screen.table(["OF", "NAME", "AT MOST", "UNDER WAY", "WAITING"], rows)
+    elif screen.is_terminal:
+        screen.say("There are none. `tenuto limits set NAME --rate 14/s` sets one for steps that name it.", "dim")
+
+
+def _bound(rate: str | None, concurrency: int | None) -> str:
+    parts = [rate or "", f"{concurrency} at once" if concurrency is not None else ""]
+    return ", ".join(part for part in parts if part)
+
+
+async def set_limit(
+    context: typer.Context,
+    name: Name,
+    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Starts in a time: 14/s, 100/m, 100/10s.")] = None,
+    concurrency: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="How many at once.")] = None,
+) -> None:
+    """Set a limit that all workers share."""
+    if rate is None and concurrency is None:
+        raise typer.BadParameter("say what it is: --rate, --concurrency, or both", param_hint="--rate")
+    async with place(context).engine(all_tenants=True, creates=True) as engine:
+        await engine.limit(name, rate=rate, concurrency=concurrency)
+    print(f"set: {name}, {_bound(rate, concurrency)}")
+
+
+async def lift(context: typer.Context, name: Name) -> None:
+    """Lift a limit: what waits for it goes on."""
+    async with place(context).engine(all_tenants=True) as engine:
+        await engine.limit(name)
+    print(f"lifted: {name}")
+
+
+async def tenant(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TENANT", help="Whose executions.")],
+    at_most: Annotated[
+        int | None, typer.Option("--in-flight", metavar="NUMBER", min=0, help="How many may be under way.")
+    ] = None,
+    no_limit: Annotated[bool, typer.Option("--lift", help="As many as there are.")] = False,
+) -> None:
+    """Bound how many executions of a tenant may be under way; a start beyond that is refused."""
+    if (at_most is None) == (not no_limit):
+        raise typer.BadParameter("say one of --in-flight and --lift", param_hint="--in-flight")
+    async with place(context).engine(all_tenants=True, creates=True) as engine:
+        await engine.tenant_limit(name, max_in_flight=at_most)
+    print(f"lifted: tenant {name}" if at_most is None else f"set: tenant {name}, {at_most} executions")
+
+
+def add_to(app: typer.Typer) -> None:
+    limits = group(app, "limits", SECTION, "What steps and tenants may take at once.", alone=ls)
+    for name, function in (("ls", ls), ("set", set_limit), ("lift", lift), ("tenant", tenant)):
+        command(limits, name)(function)
