@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SECTION = "Operations"
 
-Url = Annotated[str | None, typer.Argument(metavar="[URL]", help="The database; TENUTO_URL unless said.")]
+Url = Annotated[str | None, typer.Argument(metavar="URL", help="The database; TENUTO_URL unless said.")]
 
 
 async def export(
@@ -50,7 +50,7 @@ async def check(
     slack: Annotated[int, typer.Option(help="Seconds after which something is late.")] = 60,
     as_json: AsJson = False,
 ) -> int:
-    """Prove that what is stored is sound, or tell every violation and the rows that show it."""
+    """Prove that what is stored is sound. Every violation is told, with the rows that show it."""
     from tenuto.checking import Checker, find_stuck_in, records_of, records_of_lines
 
     screen = Screen()

@@ -25,7 +25,7 @@ async def migrate(
 
 
 async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
-    """Say what is in force and where it came from, and whether it works."""
+    """Say what is in force, where it came from, and if it works."""
     from .doctor import checks as look
 
     settings = place(context).settings()

@@ -179,7 +179,7 @@ def _moment(text: str | None, option: str) -> datetime | None:
 
 
 async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """Show one: why it is blocked and what helps, its steps, and what happened."""
+    """Show one: why it is blocked, what helps, what happened."""
     from .execution import show as show_it
 
     async with place(context).engine() as engine:

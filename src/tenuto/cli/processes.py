@@ -32,7 +32,7 @@ async def dev(
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="To listen on, instead of 127.0.0.1.")] = None,
     port: Port = None,
 ) -> None:
-    """Run everything in one process: the API and a worker, for this machine alone."""
+    """Run the API and a worker in one process, for this machine alone."""
     from tenuto.handlers.settings import LOOPBACK
     from tenuto.signals import stopping
 
