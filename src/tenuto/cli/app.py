@@ -10,7 +10,20 @@ from typer.main import get_command
 import tenuto
 from tenuto.errors import TenutoError
 
-from . import checking, control, database, definitions, dlq, executions, keys, limits, operations, processes, reviews
+from . import (
+    audit,
+    checking,
+    control,
+    database,
+    definitions,
+    dlq,
+    executions,
+    keys,
+    limits,
+    operations,
+    processes,
+    reviews,
+)
 from .exits import Exit, exit_code
 from .place import DEFAULT_TENANT, Place
 from .screen import tell_error
@@ -66,7 +79,20 @@ def options(
     context.obj = Place(url=url, server=server, tenant=tenant)
 
 
-for module in (processes, executions, control, reviews, dlq, definitions, database, checking, keys, limits, operations):
+for module in (
+    processes,
+    executions,
+    control,
+    reviews,
+    dlq,
+    definitions,
+    database,
+    checking,
+    keys,
+    limits,
+    operations,
+    audit,
+):
     module.add_to(app)
 
 

@@ -32,7 +32,7 @@ async def dev(
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="To listen on, instead of 127.0.0.1.")] = None,
     port: Port = None,
 ) -> None:
-    """Run the API and a worker in one process, for this machine alone."""
+    """Run the API and a worker in one process, on this machine."""
     from tenuto.handlers.settings import LOOPBACK
     from tenuto.signals import stopping
 
