@@ -148,7 +148,7 @@ async def run(*, quick: bool) -> int:
     _end_in_good_order()
     screen = Screen(STEPS)
     with tempfile.TemporaryDirectory(prefix="tenuto-demo-") as folder:
-        service = Service(f"sqlite:///{Path(folder) / 'demo.db'}", pace=0.05 if quick else 0.8)
+        service = Service(Path(folder), pace=0.05 if quick else 0.8)
         try:
             await service.start(doomed=True)
             screen.say(f"`tenuto dev` runs in process {service.pid}, on {service.url}. Five sagas are started.")
@@ -210,6 +210,7 @@ async def stay(service: Service, screen: Screen) -> None:
 def invitation(service: Service) -> Iterable[str]:
     yield ""
     yield f"The service goes on: {service.link}"
+    yield f"Its log is {service.log}"
     yield "In another terminal, with the virtual environment active:"
     yield f"  export TENUTO_URL={service.url}"
     yield "  tenuto ls"

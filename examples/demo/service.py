@@ -11,15 +11,16 @@ ROOT = Path(__file__).parents[2]
 TENUTO = str(Path(sys.executable).parent / "tenuto")
 LEASE = "2s"  # how long a silent process keeps what it has. The default is 15s; the demo is in a hurry
 
-_ADDRESS = re.compile(r"export TENUTO_SERVER=(\S+:(\d+)) TENUTO_API_KEY=(\S+)")
+_ADDRESS = re.compile(r"export TENUTO_SERVER=\S+:(\d+) TENUTO_API_KEY=\S+\n")
 _LINK = re.compile(r"open\s+(\S+)")
 
 
 class Service:
-    def __init__(self, url: str, pace: float) -> None:
-        self.url = url
+    def __init__(self, folder: Path, pace: float) -> None:
+        self.url = f"sqlite:///{folder / 'demo.db'}"
+        self.log = folder / "service.log"
         self.pace = pace
-        self.link = self.server = self.key = ""
+        self.link = ""
         self._port = "0"
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -32,25 +33,26 @@ class Service:
     async def start(self, *, doomed: bool = False) -> None:
         """Returns when it answers. One that is doomed waits for its end in the middle of its work."""
         environment = {**os.environ, "TENUTO_URL": self.url, "TENUTO_LEASE": LEASE, "DEMO_PACE": str(self.pace)}
-        environment["TENUTO_LOG_LEVEL"] = "ERROR"  # what fails here fails on purpose
         environment.pop("TENUTO_APP", None)
         if doomed:
             environment["DEMO_DOOMED"] = "yes"
-        self._process = process = await asyncio.create_subprocess_exec(
-            TENUTO,
-            *("dev", "--app", "examples.demo.sagas", "--port", self._port),
-            cwd=ROOT,
-            env={**environment, "PYTHONUNBUFFERED": "1"},
-            stdout=asyncio.subprocess.PIPE,
-        )
+        with self.log.open("ab") as log:
+            self._process = process = await asyncio.create_subprocess_exec(
+                TENUTO,
+                *("dev", "--app", "examples.demo.sagas", "--port", self._port),
+                cwd=ROOT,
+                env={**environment, "PYTHONUNBUFFERED": "1"},
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
         assert process.stdout is not None
         said = ""
         while (found := _ADDRESS.search(said)) is None:
             line = await process.stdout.readline()
             if not line:
-                raise RuntimeError(f"tenuto dev ended before it was ready: {said}")
+                raise RuntimeError(f"tenuto dev ended before it was ready: {said}{self.log.read_text()}")
             said += line.decode()
-        self.server, self._port, self.key = found.groups()
+        self._port = found[1]
         link = _LINK.search(said)
         assert link is not None
         self.link = link[1]
