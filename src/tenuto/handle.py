@@ -153,8 +153,10 @@ class Handle(Generic[O_co]):
         link.scope.require("executions:read")
         state = (await link.read(self.id)).state
         over = state.finished is not None
+        again = False
         while True:
-            entries = await link.runtime.entries(link.scope.tenant, self.id, after)
+            entries = await link.runtime.entries(link.scope.tenant, self.id, after, again=again)
+            again = True
             for entry in entries:
                 after = entry.seq
                 over = _ENDS.get(type(entry.event), over)

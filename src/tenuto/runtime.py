@@ -387,8 +387,11 @@ class Runtime(Protocol):
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
 
-    async def entries(self, tenant: str | None, execution_id: str, after: int) -> list[Entry]:
-        """What was recorded after this number, as far as it is kept."""
+    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
+        """What was recorded after this number, as far as it is kept.
+
+        `again`: the number is that of the last entry this gave before, which makes it cheap to ask.
+        """
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         """Waits until the execution is terminal, or (`settled`) waits for a person; `ResultTimeout` after that time."""

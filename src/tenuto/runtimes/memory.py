@@ -368,7 +368,7 @@ class MemoryRuntime(Worker):
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         return self._find(tenant, execution_id).reading()
 
-    async def entries(self, tenant: str | None, execution_id: str, after: int) -> list[Entry]:
+    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         return self._find(tenant, execution_id).history[after:]
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:

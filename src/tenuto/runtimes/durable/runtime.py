@@ -139,7 +139,7 @@ CATALOG_MS = 1_000  # how long others may not know of a definition that was publ
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
 REAP_SECONDS = 1.0  # between looks for sessions that are over
-LAST_SEQ = 2**62
+LAST_SEQ = 2**31 - 1
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 VERDICT_SECONDS = 30
 LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when the engine is closed
@@ -1127,8 +1127,10 @@ class DurableRuntime(GuestWorker):
         self._committer.add(Told(execution=execution_id, tell=settle))
         return await kept
 
-    async def entries(self, tenant: str | None, execution_id: str, after: int) -> list[Entry]:
-        bodies = await self._store.seen_by(tenant).bodies(execution_id, after + 1, LAST_SEQ)
+    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
+        seen = self._store.seen_by(tenant)
+        # What was decided together is one row, and somebody who comes back may have stopped in the middle of one.
+        bodies = await (seen.tail(execution_id, after) if again else seen.bodies(execution_id, after + 1, LAST_SEQ))
         return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
-from tenuto.errors import EngineClosed, RateExceeded
+from tenuto.errors import EngineClosed, RateExceeded, StorageError
 from tenuto.service.http.answers import Cursor, Limit, numbered, page
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.openapi import documented, streamed
@@ -106,8 +106,8 @@ async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
             )
         status = (await caller.engine.get(id).status())["status"]
         yield b"event: end\ndata: %s\n\n" % msgspec.json.encode({"execution_id": id, "status": status})
-    except EngineClosed:
-        return  # the connection ends without `end`: a client comes back, to whoever is there then
+    except (EngineClosed, StorageError):
+        return  # it ends without `end`: a client comes back, to whoever is there then
     finally:
         caller.service.streams.discard(stream)
         if coming is not None:

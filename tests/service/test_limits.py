@@ -1,0 +1,144 @@
+"""What is refused before anything is written: bodies that are too large, too deep or not JSON; too many requests."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenuto import SagaBuilder
+from tenuto.errors import RateExceeded
+from tenuto.service.http.rate import Buckets
+from tenuto.settings import Settings
+from tests.service.conftest import MakeSite, Site
+
+JSON = {"Content-Type": "application/json"}
+ASKS = SagaBuilder("asks").approval("ok")
+
+
+def nested(depth: int) -> bytes:
+    return b'{"definition": "asks", "input": ' + b"[" * depth + b"]" * depth + b"}"
+
+
+MALFORMED: dict[str, tuple[bytes, int, str]] = {
+    "nothing": (b"", 422, "request_invalid"),
+    "not JSON": (b"{", 400, "malformed"),
+    "a list": (b"[]", 422, "request_invalid"),
+    "not UTF-8": (b'{"definition": "\xff"}', 400, "malformed"),
+    "a key twice": (b'{"definition": "asks", "definition": "asks"}', 400, "malformed"),
+    "NaN": (b'{"definition": "asks", "input": NaN}', 400, "malformed"),
+    "infinity": (b'{"definition": "asks", "input": 1e999}', 400, "malformed"),
+    "NUL": (rb'{"definition": "asks", "input": "\u0000"}', 400, "malformed"),
+    "NUL in a key": (rb'{"definition": "asks", "input": {"\u0000": 1}}', 400, "malformed"),
+    "a lone surrogate": (rb'{"definition": "asks", "input": "\ud800"}', 400, "malformed"),
+    "too deep": (nested(40), 400, "malformed"),
+    "far too deep": (nested(100_000), 400, "malformed"),
+    "too many values": (b'{"definition": "asks", "input": [' + b"1," * 20_000 + b"1]}", 400, "malformed"),
+    "a long key": (b'{"definition": "asks", "input": {"' + b"k" * 300 + b'": 1}}', 400, "malformed"),
+    "a huge number": (b'{"definition": "asks", "input": ' + b"9" * 5_000 + b"}", 400, "malformed"),
+    "too large": (b'{"definition": "asks", "input": "' + b"x" * (1024 * 1024) + b'"}', 413, "too_large"),
+    "an unknown field": (b'{"definition": "asks", "tenant": "other"}', 422, "request_invalid"),
+    "a wrong type": (b'{"definition": 5}', 422, "request_invalid"),
+    "no definition of that name": (b'{"definition": "nothing"}', 404, "not_found"),
+}
+
+
+@pytest.fixture
+async def site(make_site: MakeSite) -> Site:
+    return await make_site(ASKS)
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+async def test_what_is_malformed_is_refused_and_nothing_is_started(site: Site, what: str) -> None:
+    client = await site.client()
+    body, status, code = MALFORMED[what]
+    refused = await client.post("/v1/executions", content=body, headers=JSON)
+    assert (refused.status_code, refused.json()["code"]) == (status, code), refused.text
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert (await client.get("/v1/executions")).json()["items"] == []
+
+
+async def test_what_fits_just_so_is_taken(site: Site) -> None:
+    client = await site.client()
+    for body in (nested(30), b'{"definition": "asks", "input": "' + b"x" * 200_000 + b'"}'):
+        assert (await client.post("/v1/executions", content=body, headers=JSON)).status_code == 201
+
+
+async def test_a_body_is_json(site: Site) -> None:
+    client = await site.client()
+    refused = await client.post("/v1/executions", content=b"a=b", headers={"Content-Type": "text/plain"})
+    assert (refused.status_code, refused.json()["code"]) == (415, "unsupported_media_type")
+
+
+async def test_a_body_that_comes_in_parts_is_measured_as_it_comes(site: Site) -> None:
+    client = await site.client()
+    taken = 0
+
+    async def parts() -> Any:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield b"x" * 65_536
+
+    refused = await client.post("/v1/executions", content=parts(), headers=JSON)
+    assert refused.status_code == 413
+    assert taken < 100
+
+
+async def test_problems_have_the_fields_of_problems(site: Site) -> None:
+    client = await site.client()
+    invalid = await client.post("/v1/executions", json={"definition": "asks", "version": "one"})
+    for answer, status in (
+        (await client.get("/v1/nothing"), 404),
+        (await client.delete("/v1/executions"), 405),
+        (invalid, 422),
+    ):
+        problem = answer.json()
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert {"type", "title", "status", "detail", "code"} <= problem.keys()
+        assert (answer.status_code, problem["status"]) == (status, status)
+    assert invalid.json()["errors"][0]["pointer"] == "/version"
+
+
+async def test_headers_come_back(site: Site) -> None:
+    client = await site.client()
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    answer = await client.get("/healthz", headers={"X-Correlation-ID": "c-1", "traceparent": trace})
+    assert (answer.headers["x-correlation-id"], answer.headers["traceparent"]) == ("c-1", trace)
+    started = await client.post("/v1/executions", json={"definition": "asks"}, headers={"X-Correlation-ID": "c-1"})
+    assert (started.json()["correlation_id"], started.headers["x-correlation-id"]) == ("c-1", "c-1")
+
+
+async def test_too_many_requests_are_refused_with_the_time_to_wait(make_site: MakeSite) -> None:
+    site = await make_site(ASKS, settings=Settings(rate_per_second=0.001, rate_burst=3))
+    client, other = await site.client("acme"), await site.client("other")
+    statuses = [(await client.post("/v1/executions", json={"definition": "asks"})).status_code for _ in range(5)]
+    assert statuses == [201, 201, 201, 429, 429]
+    refused = await client.get("/v1/executions")
+    assert (refused.json()["code"], int(refused.headers["retry-after"]) > 1) == ("rate_exceeded", True)
+    assert len((await other.get("/v1/executions")).json()["items"]) == 0
+    assert sum((await site.engine.count()).values()) == 3
+
+
+def test_buckets_fill_again() -> None:
+    now = 0.0
+    buckets = Buckets(2, 2, lambda: now)
+    for _ in range(2):
+        buckets.spend("a")
+    with pytest.raises(RateExceeded) as caught:
+        buckets.spend("a")
+    assert caught.value.retry_after == 0.5
+    buckets.spend("b")
+    now = 0.5
+    buckets.spend("a")
+    with pytest.raises(RateExceeded):
+        buckets.spend("a")
+
+
+async def test_a_verdict_that_is_late_is_answered_with_202(make_site: MakeSite) -> None:
+    site = await make_site(ASKS, settings=Settings(verdict_seconds=0, rate_per_second=0))
+    client = await site.client()
+    id = (await client.post("/v1/executions", json={"definition": "asks"})).json()["execution_id"]
+    paused = await client.post(f"/v1/executions/{id}:pause", json={"reason": "x"})
+    assert paused.status_code == 202
+    await asyncio.gather(*site.app.state.service.under_way)
+    assert (await client.get(f"/v1/executions/{id}")).json()["status"] == "paused"

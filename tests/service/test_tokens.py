@@ -1,0 +1,145 @@
+"""JWTs: those of a configured issuer are taken, and none of the ways to forge one works."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from tenuto import SagaBuilder
+from tenuto.access.tokens import Tokens
+from tenuto.errors import NotAuthenticated
+from tenuto.settings import Issuer, Settings
+from tests.service.conftest import MakeSite
+
+ISSUER = "https://id.example"
+RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ED = ed25519.Ed25519PrivateKey.generate()
+STRANGER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+PEM = RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def jwk(key: Any, algorithm: str, id: str) -> dict[str, Any]:
+    made: Any = jwt.get_algorithm_by_name(algorithm)
+    return {**made.to_jwk(key.public_key(), as_dict=True), "kid": id, "alg": algorithm, "use": "sig"}
+
+
+@pytest.fixture
+def issuer(tmp_path: Path) -> Issuer:
+    keys = [jwk(RSA, "RS256", "rsa"), jwk(EC, "ES256", "ec"), jwk(ED, "EdDSA", "ed")]
+    file = tmp_path / "jwks.json"
+    file.write_text(json.dumps({"keys": keys}))
+    return Issuer(issuer=ISSUER, audience="tenuto", jwks_file=str(file))
+
+
+def claims(**changes: Any) -> dict[str, Any]:
+    now = int(time.time())
+    found = {"iss": ISSUER, "aud": "tenuto", "sub": "ann", "iat": now, "exp": now + 300, "tenant": "acme"}
+    found |= {"roles": ["operator"], **changes}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def signed(key: Any = RSA, algorithm: str = "RS256", kid: str = "rsa", header: Any = None, **changes: Any) -> str:
+    return jwt.encode(claims(**changes), key, algorithm, headers={"kid": kid, **(header or {})})
+
+
+@pytest.mark.parametrize(("key", "algorithm", "kid"), [(RSA, "RS256", "rsa"), (EC, "ES256", "ec"), (ED, "EdDSA", "ed")])
+async def test_a_good_token_says_who_it_is(issuer: Issuer, key: Any, algorithm: str, kid: str) -> None:
+    found = await Tokens([issuer]).verify(signed(key, algorithm, kid, roles="operator invoices:approve unknown"))
+    assert (found.tenant, found.subject) == ("acme", "ann")
+    assert found.roles == {"operator", "invoices:approve"}
+
+
+def unsigned(algorithm: str) -> str:
+    parts = [{"alg": algorithm, "typ": "JWT", "kid": "rsa"}, claims()]
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
+
+
+def with_public_key_as_secret() -> str:
+    """The classic: the public key, which everybody has, taken for the secret of an HMAC."""
+    head = unsigned("HS256").removesuffix(".")
+    mac = hmac.new(PEM, head.encode(), hashlib.sha256).digest()
+    return f"{head}.{base64.urlsafe_b64encode(mac).decode().rstrip('=')}"
+
+
+FORGED: dict[str, Callable[[], str]] = {
+    "another's key": lambda: signed(STRANGER),
+    "another's key, brought along": lambda: signed(STRANGER, header={"jwk": jwk(STRANGER, "RS256", "rsa")}),
+    "a place to fetch keys from": lambda: signed(STRANGER, header={"jku": "https://evil.example/keys"}),
+    "no signature": lambda: unsigned("none"),
+    "no signature, spelt otherwise": lambda: unsigned("nOnE"),
+    "the public key as a secret": with_public_key_as_secret,
+    "an unknown key": lambda: signed(kid="other"),
+    "a key of another algorithm": lambda: signed(kid="ec"),
+    "expired": lambda: signed(exp=int(time.time()) - 120),
+    "not yet": lambda: signed(nbf=int(time.time()) + 300),
+    "for somebody else": lambda: signed(aud="another-service"),
+    "of another issuer": lambda: signed(iss="https://evil.example"),
+    "no expiry": lambda: signed(exp=None),
+    "no subject": lambda: signed(sub=None),
+    "no audience": lambda: signed(aud=None),
+    "no issuer": lambda: signed(iss=None),
+    "no tenant": lambda: signed(tenant=None),
+    "a tenant that is none": lambda: signed(tenant=["acme"]),
+    "an empty tenant": lambda: signed(tenant=""),
+    "another type": lambda: signed(header={"typ": "secevent+jwt"}),
+    "too long": lambda: signed(padding="x" * 10_000),
+    "no token at all": lambda: "a.b.c",
+    "half a token": lambda: signed().rpartition(".")[0],
+}
+
+
+@pytest.mark.parametrize("how", FORGED)
+async def test_a_forged_token_is_refused_without_saying_why(issuer: Issuer, how: str) -> None:
+    with pytest.raises(NotAuthenticated) as caught:
+        await Tokens([issuer]).verify(FORGED[how]())
+    assert str(caught.value).startswith("The token is not valid.")
+
+
+async def test_without_issuers_no_token_is_good() -> None:
+    with pytest.raises(NotAuthenticated):
+        await Tokens([]).verify(signed())
+
+
+def publish(issuer: Issuer, *keys: dict[str, Any]) -> None:
+    Path(issuer.jwks_file).write_text(json.dumps({"keys": keys}))
+
+
+def withdraw(issuer: Issuer) -> None:
+    Path(issuer.jwks_file).unlink()
+
+
+async def test_new_keys_are_found_and_looked_for_at_most_so_often(issuer: Issuer) -> None:
+    now = 0.0
+    tokens = Tokens([issuer], lambda: now)
+    await tokens.verify(signed())
+    publish(issuer, jwk(STRANGER, "RS256", "new"))
+    with pytest.raises(NotAuthenticated):
+        await tokens.verify(signed(STRANGER, kid="new"))
+    now = 61.0
+    assert (await tokens.verify(signed(STRANGER, kid="new"))).subject == "ann"
+    with pytest.raises(NotAuthenticated):
+        await tokens.verify(signed())  # taken back
+    withdraw(issuer)
+    now = 1_000.0
+    assert (await tokens.verify(signed(STRANGER, kid="new"))).subject == "ann"  # the last known are better than none
+
+
+async def test_a_token_over_http(make_site: MakeSite, issuer: Issuer) -> None:
+    site = await make_site(SagaBuilder("asks").approval("ok"), settings=Settings(jwt_issuers=(issuer,)))
+    client = await site.bare(signed())
+    started = await client.post("/v1/executions", json={"definition": "asks"})
+    assert (started.status_code, started.json()["tenant_id"]) == (201, "acme")
+    (row,) = [row async for row in site.engine.scoped(tenant="acme", actor="x").audit.rows()]
+    assert row["actor"] == "user:ann"
+    assert (await client.get("/v1/audit")).status_code == 403
+    assert (await (await site.bare(signed(STRANGER))).get("/v1/executions")).status_code == 401
