@@ -100,6 +100,7 @@ class GuestWorker(Worker):
         self._hints_of_tasks: Hints = frozenset((*EVERYTHING, *(tasks_in(queue) for queue in self._queues)))
         self._knock = asyncio.Event()
         self._guesting: asyncio.Task[None] | None = None
+        self._leaving = False
         self._beginnings = Gathering[Ticket]("tenuto-beginnings", self._send_beginnings)
         self._answers = Gathering[Answered]("tenuto-answers", self._send_answers)
         self._returns = Gathering[Returned]("tenuto-returns", self._send_returns)
@@ -129,10 +130,13 @@ class GuestWorker(Worker):
                 gathering.start()
             self._guesting = asyncio.create_task(self._keep_visiting(), name="tenuto-guests")
 
-    async def _leave_queues(self) -> None:
+    async def _leave_queues(self, patience_s: float) -> None:
         """Takes nothing more, and gives back what was not begun. What runs here goes on."""
         if self._guesting is None:
             return
+        self._leaving = True
+        self._knock.set()
+        await asyncio.wait([self._guesting], timeout=patience_s)  # what it is taking just now is in hand then
         self._guesting.cancel()
         await asyncio.wait([self._guesting])
         for visit in self._visits.values():
@@ -223,7 +227,7 @@ class GuestWorker(Worker):
     # -- Visiting ------------------------------------------------------------------------------------------------------
 
     async def _keep_visiting(self) -> None:
-        while True:
+        while not self._leaving:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience()):
                     await self._knock.wait()
@@ -256,7 +260,7 @@ class GuestWorker(Worker):
 
     async def _take_tasks(self, queue: str, handlers: list[str], room: int) -> None:
         session = self._session
-        if not session.may_start:
+        if not session.may_start or self._leaving:
             return
         self._may_hold = True  # also if the answer to this is lost on its way
         tasks = await self._store.tasks.take(session.id, queue, handlers, room)

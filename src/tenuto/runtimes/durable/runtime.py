@@ -301,7 +301,7 @@ class DurableRuntime(GuestWorker):
         if self._closing or self._loop is None:
             return
         try:
-            await self._leave_queues()
+            await self._leave_queues(LAST_WORDS_SECONDS)
             stopped = await self._stop_work(grace_ms)
             await self._close_guests(LAST_WORDS_SECONDS)
             for task in (self._polling, self._reopening, self._pruning):
