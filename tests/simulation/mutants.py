@@ -13,7 +13,9 @@ from tenuto.kernel import codec, compensation, decide, definition, evolve, plan,
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import parent_of
-from tenuto.kernel.decide import advance, attempts, control, ending, people, timers
+from tenuto.kernel.decide import cancel, ending, people, runs, timers
+from tenuto.kernel.decide.attempts import dispatch, forward, losses, probes, proposals, reports, steps, undo
+from tenuto.kernel.decide.scopes import closing, progress, rounds
 from tenuto.kernel.decide.turn import Turn, may_start
 from tenuto.kernel.evolve import attempts as evolve_attempts
 from tenuto.kernel.evolve import lifecycle, nodes, parts, structure
@@ -32,6 +34,15 @@ class Mutant:
 
 
 MUTANTS: list[Mutant] = []
+
+ATTEMPTS = (dispatch, forward, losses, probes, proposals, reports, steps, undo)
+
+
+def in_attempts(name: str, instead: Any) -> list[Change]:
+    """Replaces a name in all rules about attempts that use it."""
+    changes = [(module, name, instead) for module in ATTEMPTS if name in vars(module)]
+    assert changes, f"no rule about attempts uses {name}"
+    return changes
 
 
 def mutant(name: str) -> Callable[[Changes], Changes]:
@@ -54,7 +65,7 @@ def _judged(safety: str) -> list[Change]:
             return Judgement("retry")
         return judgement
 
-    return [(attempts, "judge", careless)]
+    return in_attempts("judge", careless)
 
 
 @mutant("a step that is not safe to retry is retried")
@@ -74,22 +85,22 @@ def _() -> list[Change]:
 
 @mutant("a round repeats failed steps that are not safe to repeat")
 def _() -> list[Change]:
-    return [(advance, "_tried_in_vain", lambda state, scope: False)]
+    return [(progress, "tried_in_vain", lambda state, scope: False)]
 
 
 @mutant("after a takeover what was under way simply runs again")
 def _() -> list[Change]:
-    return [(attempts, "needs_begin", lambda node, ref: True)]
+    return [(losses, "needs_begin", lambda node, ref: True)]
 
 
 @mutant("a terminated unsafe attempt leaves no question")
 def _() -> list[Change]:
-    return [(control, "may_have_been_made", lambda step: False)]
+    return [(cancel, "may_have_been_made", lambda step: False)]
 
 
 @mutant("an unconfirmed directive is sent again whatever it does")
 def _() -> list[Change]:
-    return [(attempts, "_after_refusal", lambda state, step, ref, failure: ("retry", None))]
+    return [(dispatch, "_after_refusal", lambda state, step, ref, failure: ("retry", None))]
 
 
 # -- Attempts and leases -----------------------------------------------------------------------------------------------
@@ -97,24 +108,24 @@ def _() -> list[Change]:
 
 @mutant("a forged lease is accepted")
 def _() -> list[Change]:
-    why_stale = attempts._why_stale
+    why_stale = reports._why_stale
 
     def trusting(state: Execution, holder: Any, fact: f.Reported) -> f.Ignored | None:
         return why_stale(state, holder, msgspec.structs.replace(fact, lease=None))
 
-    return [(attempts, "_why_stale", trusting)]
+    return [(reports, "_why_stale", trusting)]
 
 
 @mutant("a late answer is thrown away")
 def _() -> list[Change]:
-    why_stale = attempts._why_stale
+    why_stale = reports._why_stale
 
     def deaf(state: Execution, holder: Any, fact: f.Reported) -> f.Ignored | None:
         if getattr(holder, "late", None) == fact.ref:
             return f.Ignored("stale_attempt")
         return why_stale(state, holder, fact)
 
-    return [(attempts, "_why_stale", deaf)]
+    return [(reports, "_why_stale", deaf)]
 
 
 @mutant("losses are counted as tries")
@@ -138,7 +149,7 @@ def _() -> list[Change]:
     def patient(step: definition.Step, how: Any, error_class: Any, **options: Any) -> Judgement:
         return judge(step, how, error_class, **{**options, "losses": 0})
 
-    return [(attempts, "judge", patient)]
+    return in_attempts("judge", patient)
 
 
 @mutant("one try too many")
@@ -148,7 +159,7 @@ def _() -> list[Change]:
     def generous(step: definition.Step, how: Any, error_class: Any, **options: Any) -> Judgement:
         return judge(step, how, error_class, **{**options, "tries": options["tries"] - 1})
 
-    return [(attempts, "judge", generous)]
+    return in_attempts("judge", generous)
 
 
 @mutant("classes that the policy does not name are retried")
@@ -159,12 +170,12 @@ def _() -> list[Change]:
         policy = msgspec.structs.replace(step.retry_policy, retry_on_classes=definition.RETRIED_BY_DEFAULT)
         return judge(msgspec.structs.replace(step, retry_policy=policy), *args, **options)
 
-    return [(attempts, "judge", eager)]
+    return in_attempts("judge", eager)
 
 
 @mutant("back-off is not waited for")
 def _() -> list[Change]:
-    return [(attempts, "delay_ms", lambda *args: 0)]
+    return in_attempts("delay_ms", lambda *args: 0)
 
 
 @mutant("Retry-After is not read")
@@ -174,7 +185,7 @@ def _() -> list[Change]:
     def hasty(policy: Any, error_class: Any, tries: int, retry_after: int | None, *seed: str) -> int:
         return delay_ms(policy, error_class, tries, None, *seed)
 
-    return [(attempts, "delay_ms", hasty)]
+    return in_attempts("delay_ms", hasty)
 
 
 # -- Slots, order, wake-ups --------------------------------------------------------------------------------------------
@@ -187,7 +198,7 @@ def _() -> list[Change]:
 
 @mutant("a repetition ignores the concurrency limit")
 def _() -> list[Change]:
-    return [(attempts, "has_slot", lambda state, step: True), (timers, "has_slot", lambda state, step: True)]
+    return in_attempts("has_slot", lambda state, step: True)
 
 
 @mutant("what a person decided leads nowhere")
@@ -197,7 +208,7 @@ def _() -> list[Change]:
 
 @mutant("a freed slot is offered to nobody")
 def _() -> list[Change]:
-    return [(attempts, "advance", lambda turn, scope: None if scope.busy else advance.advance(turn, scope))]
+    return in_attempts("advance", lambda turn, scope: None if scope.busy else progress.advance(turn, scope))
 
 
 @mutant("two layers begin together")
@@ -267,7 +278,7 @@ def _may_start(**ignored: object) -> list[Change]:
             for name, value in saved.items():
                 setattr(state, name, value)
 
-    return [(module, "may_start", blind) for module in (advance, attempts, timers)]
+    return [(progress, "may_start", blind), *in_attempts("may_start", blind)]
 
 
 @mutant("a pause does not stop new attempts")
@@ -282,7 +293,7 @@ def _() -> list[Change]:
 
 @mutant("attempts are repeated in a closing scope and under a cancel")
 def _() -> list[Change]:
-    return [(attempts, "may_repeat", lambda state, step: True)]
+    return in_attempts("may_repeat", lambda state, step: True)
 
 
 @mutant("a pause does not hold probes")
@@ -307,7 +318,7 @@ def _() -> list[Change]:
 
 @mutant("running attempts are not awaited when a scope closes")
 def _() -> list[Change]:
-    return [(advance, "_must_be_awaited", lambda step: False)]
+    return [(closing, "_must_be_awaited", lambda step: False)]
 
 
 @mutant("the time of an event goes back with the clock")
@@ -364,18 +375,18 @@ def _() -> list[Change]:
 
 @mutant("a failed undo is not surfaced")
 def _() -> list[Change]:
-    return [(attempts, "open_undo_failure", lambda turn, step: None)]
+    return in_attempts("open_undo_failure", lambda turn, step: None)
 
 
 @mutant("what was undone is made again under the old key")
 def _() -> list[Change]:
-    redo_list = control._redo_list
+    redo_list = runs._redo_list
 
     def same_keys(state: Execution, fact: f.Retry) -> Any:
         redo = redo_list(state, fact)
         return redo if isinstance(redo, f.Refused) else tuple((path, max(number - 1, 1)) for path, number in redo)
 
-    return [(control, "_redo_list", same_keys)]
+    return [(runs, "_redo_list", same_keys)]
 
 
 # -- Credits, rounds ---------------------------------------------------------------------------------------------------
@@ -392,7 +403,7 @@ def _() -> list[Change]:
 
 @mutant("usage is charged beyond the hold")
 def _() -> list[Change]:
-    return [(attempts, "_charge", lambda state, usage: (usage if state.hold else 0, False))]
+    return in_attempts("charge", lambda state, usage: (usage if state.hold else 0, False))
 
 
 @mutant("the retry budget is not spent")
@@ -400,12 +411,12 @@ def _() -> list[Change]:
     def unspent(path: str, round: int, budget_left: int, not_before: int) -> e.ScopeRestarted:
         return e.ScopeRestarted(path, round, budget_left + 1, not_before)
 
-    return [(advance, "ScopeRestarted", unspent)]
+    return [(rounds, "ScopeRestarted", unspent)]
 
 
 @mutant("rounds are not bounded")
 def _() -> list[Change]:
-    may_restart = advance._may_restart
+    may_restart = closing._may_restart
 
     def again(state: Execution, scope: ScopeState, failure: e.Failure) -> bool:
         saved, scope.round = scope.round, 1
@@ -414,7 +425,7 @@ def _() -> list[Change]:
         finally:
             scope.round = saved
 
-    return [(advance, "_may_restart", again)]
+    return [(closing, "_may_restart", again)]
 
 
 # -- Waits, timers, bookkeeping ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ A mutant is a list of changes to the kernel's own functions and tables, made by 
 The list of them is `mutants`.
 """
 
+import builtins
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
@@ -25,6 +26,7 @@ def changed(changes: list[Change]) -> Iterator[None]:
                 stack.callback(setattr, where, name, getattr(where, name))
                 setattr(where, name, value)
             else:  # a builtin, hidden by a global of the module
+                assert name in vars(builtins), f"{where} has no {name}"
                 stack.callback(delattr, where, name)
                 setattr(where, name, value)
         yield

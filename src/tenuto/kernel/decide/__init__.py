@@ -13,7 +13,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution
 
-from . import attempts, control, people
+from . import attempts, cancel, control, people, runs
 from .timers import fire_due
 from .turn import Turn
 
@@ -68,9 +68,9 @@ _DECIDE: dict[type, Callable[..., f.Answer]] = {  # type: ignore[explicit-any]  
     f.Decide: people.decided,
     f.Pause: control.pause,
     f.Resume: control.resume,
-    f.Cancel: control.cancel,
-    f.Retry: control.retry,
+    f.Cancel: cancel.cancel,
+    f.Retry: runs.retry,
     f.Admitted: control.admitted,
-    f.HoldGranted: control.hold_granted,
-    f.HoldRefused: control.hold_refused,
+    f.HoldGranted: runs.hold_granted,
+    f.HoldRefused: runs.hold_refused,
 }

@@ -16,9 +16,9 @@ from tenuto.kernel.facts import APPLIED, Answer, Decide, Refused, Signal
 from tenuto.kernel.retry import may_try_again
 from tenuto.kernel.state import Execution, Review, StepState
 
-from .advance import advance_all
 from .attempts import fail_step, go_on, mark_of, step_disposition, try_again
 from .ending import advance_undo, finish
+from .scopes import advance_all
 from .turn import Turn, encode, may_repeat
 
 MAX_KEPT_SIGNALS = 100

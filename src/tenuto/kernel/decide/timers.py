@@ -5,10 +5,10 @@ from tenuto.kernel.events import AttemptAbandoned, Failure, ReviewResolved, Step
 from tenuto.kernel.evolve import fan_at, find_step, scope_above, scope_at, step_at
 from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, ScopeState, StepState, TimerKind
 
-from .advance import advance, close_scope, settle_fan
-from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out
-from .control import expire_root, request_cancel
-from .turn import Turn, has_slot, may_have_been_made, may_start
+from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out, try_again
+from .cancel import expire_root, request_cancel
+from .scopes import advance, close_scope, settle_fan
+from .turn import Turn, may_have_been_made
 
 
 def fire_due(turn: Turn, until: int) -> None:
@@ -87,10 +87,8 @@ def _retry(turn: Turn, path: str) -> None:
     step = step_at(state, path)
     if step.undo == "retrying":
         turn.grant(path, "compensate", step.undo_number + 1)
-    elif may_start(state) and has_slot(state, step):
-        turn.grant(path, "forward", step.number + 1)
     else:
-        turn.emit(StepsReady((path,)))
+        try_again(turn, step)
 
 
 def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
@@ -101,10 +99,9 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
     if step.open is not None:
         turn.emit(AttemptAbandoned((step.open.ref,), "expired"))
     if unknown or (step.review is not None and state.reviews[step.review].kind != "approval"):
-        if step.review is not None:  # a person is asked already, and is not hurried
-            turn.emit(StepExpired(step.path, "review", failure))
-            return
         turn.emit(StepExpired(step.path, "review", failure))
+        if step.review is not None:  # a person is asked already, and is not hurried
+            return
         open_review(turn, step, "indeterminate", failure)
         advance(turn, scope_above(state, step.path))
         return

@@ -1,0 +1,199 @@
+"""A step's own attempt ended: it succeeded, failed, or did not answer in time."""
+
+from typing import Literal
+
+from tenuto.kernel.address import review_id
+from tenuto.kernel.decide.credits import charge
+from tenuto.kernel.decide.turn import Turn, may_repeat
+from tenuto.kernel.events import (
+    AttemptAbandoned,
+    AttemptFailed,
+    AttemptSucceeded,
+    AttemptTimedOut,
+    Failure,
+    Paused,
+    ReviewKind,
+    ReviewOpened,
+    ReviewResolved,
+    Verdict,
+)
+from tenuto.kernel.facts import Failed, Reported, Succeeded, TimedOut
+from tenuto.kernel.retry import delay_ms, judge, uncapped_delay_ms
+from tenuto.kernel.state import StepState
+
+from .steps import follow, go_on, mark_of, step_disposition, stop_for_credits
+
+SETTLED_BY_ITSELF = "the attempt's own answer came after all"
+
+
+def forward_reported(turn: Turn, step: StepState, fact: Reported) -> None:
+    if step.open is None or step.open.ref != fact.ref:
+        _settle_without_probe(turn, step)
+    match fact.outcome:
+        case Succeeded():
+            _succeed(turn, step, fact)
+        case Failed():
+            _fail(turn, step, fact, fact.outcome)
+        case TimedOut():
+            time_out(turn, step, "attempt", fact.started_at, fact.worker, fact.outcome.usage, fact.build)
+        case _:
+            outcome = Failed(error_class="NON_RETRYABLE", code="bad_report", summary="this outcome is for probes only")
+            _fail(turn, step, fact, outcome)
+
+
+def _settle_without_probe(turn: Turn, step: StepState) -> None:
+    """The late answer is the best there is: whoever was asked in its place is no longer waited for."""
+    if step.open is not None:
+        turn.emit(AttemptAbandoned((step.open.ref,), "settled"))
+    if step.review is not None:
+        turn.emit(ReviewResolved(step.review, "dismiss", "close", reason=SETTLED_BY_ITSELF))
+
+
+def _succeed(turn: Turn, step: StepState, fact: Reported) -> None:
+    outcome = fact.outcome
+    assert isinstance(outcome, Succeeded)
+    ref = fact.ref
+    state = turn.state
+    charged, exhausted = charge(state, outcome.usage)
+    node = step.node
+    turn.emit(
+        AttemptSucceeded(
+            ref.path,
+            "forward",
+            ref.number,
+            fact.started_at,
+            fact.worker,
+            outcome.result,
+            charged,
+            node.step.set_variable,
+            mark_of(state, node),
+            fact.build,
+        )
+    )
+    if exhausted:
+        stop_for_credits(turn, step.path)
+    go_on(turn, step)
+
+
+def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
+    state = turn.state
+    ref = fact.ref
+    spec = step.node.step
+    failure = Failure(outcome.error_class, outcome.code, outcome.summary, ref.path)
+    tries = step.tries + (ref.number > step.tried)  # an attempt that timed out, and answers late, is counted already
+    charged, exhausted = charge(state, outcome.usage)
+    judgement = judge(
+        spec,
+        "failed",
+        outcome.error_class,
+        tries=tries,
+        losses=step.losses,
+        may_repeat=may_repeat(state, step) and not exhausted,
+        partial_effect=outcome.partial_effect,
+    )
+    retry_at = None
+    if judgement.verdict == "retry" or (judgement.verdict == "probe" and outcome.error_class != "INDETERMINATE"):
+        wait = delay_ms(spec.retry_policy, outcome.error_class, tries, outcome.retry_after_ms, state.id, ref.path)
+        retry_at = turn.now + wait
+    elif judgement.verdict == "probe" and state.pause is not None:
+        retry_at = turn.now  # asked on resume
+    verdict = judgement.verdict
+    if verdict == "fail":
+        verdict = step_disposition(state, step)
+    turn.emit(
+        AttemptFailed(
+            ref.path,
+            "forward",
+            ref.number,
+            fact.started_at,
+            fact.worker,
+            failure,
+            verdict,
+            retry_at,
+            judgement.half_done,
+            charged,
+            fact.build,
+        )
+    )
+    _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)
+
+
+_AWAITED = {"attempt": "answer from the handler", "ack": "acknowledgement", "result": "result"}
+
+
+def time_out(
+    turn: Turn,
+    step: StepState,
+    kind: Literal["attempt", "ack", "result"],
+    started_at: int,
+    worker: str,
+    usage: int,
+    build: str = "",
+) -> None:
+    """No answer in time: on a step that is not safe to repeat, the outcome is unknown."""
+    state = turn.state
+    assert step.open is not None
+    ref = step.open.ref
+    spec = step.node.step
+    safe = spec.safety == "SAFE_TO_RETRY"
+    error_class: Literal["TRANSIENT", "INDETERMINATE"] = "TRANSIENT" if safe else "INDETERMINATE"
+    failure = Failure(error_class, f"{kind}_timeout", f"no {_AWAITED[kind]} in time", ref.path)
+    tries = step.tries + 1
+    charged, exhausted = charge(state, usage)
+    repeat = may_repeat(state, step) and not exhausted
+    judgement = judge(spec, "timed_out", error_class, tries=tries, losses=step.losses, may_repeat=repeat)
+    verdict = judgement.verdict
+    retry_at = None
+    if verdict == "retry":
+        retry_at = turn.now + delay_ms(spec.retry_policy, error_class, tries, None, state.id, ref.path)
+    elif verdict == "probe" and state.pause is not None:
+        retry_at = turn.now  # asked on resume
+    elif verdict == "fail":
+        verdict = step_disposition(state, step)
+    turn.emit(
+        AttemptTimedOut(
+            ref.path,
+            "forward",
+            ref.number,
+            started_at,
+            worker,
+            kind,
+            failure,
+            verdict,
+            retry_at,
+            judgement.half_done,
+            charged,
+            build,
+        )
+    )
+    _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)
+
+
+def _carry_out(
+    turn: Turn, step: StepState, verdict: Verdict, failure: Failure, review: ReviewKind | None, *, exhausted: bool
+) -> None:
+    if exhausted:
+        stop_for_credits(turn, step.path)
+    follow(turn, step, verdict, failure, review)
+    if verdict in ("retry", "probe"):
+        _escalate(turn, step, failure)
+
+
+def _escalate(turn: Turn, step: StepState, failure: Failure) -> None:
+    """Errors pile up: stop, and ask a person before the credits are gone."""
+    state = turn.state
+    policy = state.plan.definition.policies.escalation
+    if policy is None or state.pause is not None or state.finished is not None:
+        return
+    since = turn.now - policy.window_ms
+    errors = sum(at > since for at in state.error_times)
+    total = errors + sum(at > since for at in state.ok_times)
+    wanted, cap = uncapped_delay_ms(step.node.step.retry_policy, failure.error_class, step.tries)
+    too_many = errors > policy.errors
+    too_often = total >= policy.min_sample and errors / total > policy.error_rate
+    if too_many or too_often or wanted > cap:
+        reason = "too many errors" if too_many else "error rate too high" if too_often else "backoff beyond its limit"
+        id = review_id(state.id, state.seq + 1)
+        turn.emit(ReviewOpened(id, "escalation", step.path, reason, failure=failure))
+        limit = state.plan.definition.policies.pause_limit_ms
+        turn.emit(Paused("escalated", None if limit is None else turn.now + limit))

@@ -1,0 +1,130 @@
+"""Attempts whose owner or worker is gone, and those that are handed back."""
+
+from tenuto.kernel.address import Ref
+from tenuto.kernel.decide.ending import advance_undo, open_undo_failure
+from tenuto.kernel.decide.scopes import advance, fail_scope
+from tenuto.kernel.decide.turn import Turn, may_repeat
+from tenuto.kernel.effects import RunAttempt
+from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind
+from tenuto.kernel.evolve import holder_of, scope_above, scope_at, step_at
+from tenuto.kernel.facts import APPLIED, Answer, Ignored, Lost, Returned, Taken
+from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, needs_begin
+from tenuto.kernel.state import Execution, ScopeState, StepState
+
+from .holders import open_holder
+from .steps import follow, step_disposition
+
+
+def taken(turn: Turn, fact: Taken) -> Answer:
+    """A new owner: what the old one had in hand is lost, or, if it never began, simply runs."""
+    state = turn.state
+    losses: list[Ref] = []
+    again: list[Ref] = []
+    for holder in _local_attempts(state, fact.epoch):
+        open = holder.open
+        assert open is not None
+        never_begun = not open.begun_at and (open.epoch == 0 or needs_begin(holder.node, open.ref))
+        (again if never_begun else losses).append(open.ref)
+    unknown_owner = ("pending", "") in state.timers or state.epoch == 0
+    if state.finished is None and unknown_owner:
+        turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
+    for ref in again:
+        turn.grant(*ref.parts)
+    _lose(turn, losses, fact.lease_ms)
+    return APPLIED
+
+
+def _local_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
+    holders: list[tuple[Ref, StepState | ScopeState]] = []
+    for effect in state.agenda.values():
+        if isinstance(effect, RunAttempt):
+            holder = holder_of(state, effect.ref)
+            assert holder is not None
+            assert holder.open is not None
+            if holder.open.epoch < epoch:
+                holders.append((effect.ref, holder))
+    # Sorted: a state that was loaded has its agenda in another order than one that grew, and must decide the same.
+    return [holder for _, holder in sorted(holders, key=lambda found: found[0])]
+
+
+def lost(turn: Turn, fact: Lost) -> Answer:
+    """Attempts that were handed to a queue, and whose worker is gone. What it never took stays where it is."""
+    losses = [ref for ref in fact.refs if open_holder(turn.state, ref) is not None]
+    if not losses:
+        return Ignored("stale_attempt")
+    _lose(turn, losses, fact.lease_ms)
+    return APPLIED
+
+
+def _lose(turn: Turn, refs: list[Ref], lease_ms: int) -> None:
+    """Those that will be asked again are one event. The others follow singly: each may close what the next is in."""
+    judged = [_loss(turn, holder, ref, lease_ms) for ref in refs if (holder := open_holder(turn.state, ref))]
+    repeated = tuple(loss for loss in judged if loss.verdict in ("retry", "probe"))
+    if repeated:
+        turn.emit(AttemptLost(repeated))
+    for ref in refs:
+        holder = open_holder(turn.state, ref)
+        if holder is not None:
+            loss = _loss(turn, holder, ref, lease_ms)
+            turn.emit(AttemptLost((loss,)))
+            _after_loss(turn, loss)
+    for loss in repeated:
+        _after_loss(turn, loss)
+
+
+def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -> Loss:
+    state = turn.state
+    if isinstance(holder, ScopeState):
+        again = holder.status == "open" and holder.plan_losses < MAX_LOSSES
+        return Loss(*ref.parts, "retry", turn.now) if again else Loss(*ref.parts, "fail")
+    if ref.phase in ("guard", "reconcile"):
+        return Loss(*ref.parts, "probe", turn.now)
+    if ref.phase == "compensate":
+        verdict = judge_undo("TRANSIENT", holder.undo_tries, holder.undo_losses + 1, 1, lost=True)
+        return Loss(*ref.parts, verdict, turn.now if verdict == "retry" else None)
+    spec = holder.node.step
+    repeat = may_repeat(state, holder)
+    judgement = judge(spec, "lost", "INDETERMINATE", tries=holder.tries, losses=holder.losses + 1, may_repeat=repeat)
+    verdict = judgement.verdict
+    due = turn.now if verdict in ("retry", "probe") else None
+    if verdict == "probe" and spec.safety == "NOT_SAFE_TO_RETRY":
+        # A frozen worker may still be about to make the effect: it is not looked for before its time is over.
+        assert holder.open is not None
+        begun_at = holder.open.begun_at or turn.now - lease_ms  # nobody knows when the worker of a queue began
+        due = max(turn.now, begun_at + spec.retry_policy.timeout_ms + lease_ms)
+    if verdict == "fail":
+        verdict = step_disposition(state, holder)
+    return Loss(*ref.parts, verdict, due, judgement.half_done)
+
+
+def _after_loss(turn: Turn, loss: Loss) -> None:
+    state = turn.state
+    if loss.phase == "plan":
+        scope = scope_at(state, loss.path)
+        if loss.verdict == "fail":
+            fail_scope(turn, scope, Failure("TRANSIENT", "worker_lost", "no worker survived planning", loss.path))
+            advance(turn, scope)
+        return
+    if loss.verdict == "retry":
+        return  # its timer is due
+    if loss.verdict == "probe":
+        advance(turn, scope_above(state, loss.path))  # it freed its slot, perhaps for long
+        return
+    step = step_at(state, loss.path)
+    if loss.phase == "compensate":
+        open_undo_failure(turn, step)
+        advance_undo(turn)
+        return
+    failure = step.failure
+    assert failure is not None
+    review: ReviewKind | None = "indeterminate" if loss.verdict == "review" else None
+    follow(turn, step, loss.verdict, failure, review)
+
+
+def returned(turn: Turn, fact: Returned) -> Answer:
+    state = turn.state
+    refs = [ref for ref in fact.refs if (holder := open_holder(state, ref)) and holder.open and holder.open.epoch]
+    if not refs:
+        return Ignored("stale_attempt")
+    turn.emit(AttemptsReturned(tuple(refs)))
+    return APPLIED

@@ -1,0 +1,85 @@
+"""A planner proposes children: checked like any author's work, they are added to its scope."""
+
+from typing import Literal
+
+from msgspec import ValidationError
+
+from tenuto.kernel.decide.credits import charge
+from tenuto.kernel.decide.scopes import advance, fail_scope
+from tenuto.kernel.decide.turn import Turn, encode, refusal
+from tenuto.kernel.definition import Definition, RetryPolicy, node_from_document
+from tenuto.kernel.events import AttemptFailed, ChildrenAdded, Failure
+from tenuto.kernel.facts import Planned, Reported
+from tenuto.kernel.retry import delay_ms
+from tenuto.kernel.state import Execution, ScopeState
+from tenuto.kernel.validation import problems
+
+from .failures import failure_of
+from .steps import stop_for_credits
+
+PLAN_POLICY = RetryPolicy()
+
+
+def plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
+    path, _, number = fact.ref.parts
+    state = turn.state
+    if not isinstance(fact.outcome, Planned):
+        plan_failed(turn, scope, fact, failure_of(fact.outcome, path, "planner"))
+        return
+    wrong = _why_unfit(scope, fact.outcome)
+    if wrong:
+        plan_failed(turn, scope, fact, Failure("RETRYABLE", "bad_plan", wrong, path))
+        return
+    spec = scope.node.scope
+    superseded = tuple(p for p in scope.touched if p not in scope.superseded and _has_failed(state, p))
+    room = spec.max_children - (len(scope.children) - len(scope.superseded) - len(superseded))
+    children = fact.outcome.children[: max(room, 0)]
+    charged, exhausted = charge(state, fact.outcome.usage)
+    specs = encode(list(children))
+    turn.emit(ChildrenAdded(path, number, specs, len(children), superseded, fact.started_at, fact.worker, charged))
+    if exhausted:
+        stop_for_credits(turn, path)
+    elif not children and scope.remaining == 0 and not scope.succeeded:
+        fail_scope(turn, scope, refusal(path, "empty_plan", "the planner proposed nothing"))
+    advance(turn, scope)
+
+
+def _why_unfit(scope: ScopeState, planned: Planned) -> str:
+    """What keeps a planner's answer from being run: it is checked like any author's work."""
+    try:
+        children = tuple(node_from_document(document) for document in planned.children)
+    except ValidationError as error:
+        return f"not a list of steps: {error}"
+    known = [child.id for child in children if child.id in scope.by_id]
+    if known:
+        return f"ids that are taken: {', '.join(known)}"
+    if not children:
+        return ""
+    spec = scope.node.scope
+    found = problems(Definition(name="plan", mode=spec.mode, scheduling=spec.scheduling, steps=children))
+    return "; ".join(f"{problem.path}: {problem.message}" for problem in found[:3])
+
+
+def _has_failed(state: Execution, path: str) -> bool:
+    node = state.nodes[path]
+    if isinstance(node, ScopeState):
+        return node.status == "closed" and node.failure is not None
+    return node.failure is not None and node.status in ("failed", "timed_out", "skipped")
+
+
+def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure) -> None:
+    state = turn.state
+    path, phase, number = fact.ref.parts
+    tries = scope.plan_tries + 1
+    again = (
+        failure.error_class in PLAN_POLICY.retry_on_classes
+        and tries < PLAN_POLICY.max_attempts
+        and scope.status == "open"
+        and state.cancel is None
+    )
+    retry_at = turn.now + delay_ms(PLAN_POLICY, failure.error_class, tries, None, state.id, path) if again else None
+    verdict: Literal["retry", "fail"] = "retry" if again else "fail"
+    turn.emit(AttemptFailed(path, phase, number, fact.started_at, fact.worker, failure, verdict, retry_at))
+    if not again:
+        fail_scope(turn, scope, failure)
+        advance(turn, scope)

@@ -1,0 +1,102 @@
+"""What follows for a step: it goes on, fails, is attempted again, looked for, or put before a person."""
+
+from typing import Literal
+
+from tenuto.errors import ExpressionError
+from tenuto.kernel.address import fan_of, review_id
+from tenuto.kernel.decide.scopes import advance, close_scope, disposition, fail_child, fail_clone, settle_fan
+from tenuto.kernel.decide.turn import Turn, evaluation_scope, has_slot, may_start, refusal
+from tenuto.kernel.events import Failure, ReviewKind, ReviewOpened, StepsReady
+from tenuto.kernel.evolve import fan_at, scope_above
+from tenuto.kernel.plan import Node
+from tenuto.kernel.state import Execution, StepState
+
+
+def go_on(turn: Turn, step: StepState) -> None:
+    """A step is closed: what waited for it may start, and scopes that are complete close."""
+    state = turn.state
+    clone = fan_of(step.path)
+    if clone is not None:
+        settle_fan(turn, fan_at(state, clone[0]))
+    advance(turn, scope_above(state, step.path))
+
+
+def follow(turn: Turn, step: StepState, verdict: str, failure: Failure, review: ReviewKind | None) -> None:
+    """What happens after a forward attempt ended without success."""
+    state = turn.state
+    match verdict:
+        case "retry":
+            advance(turn, scope_above(state, step.path))  # it freed its slot
+        case "probe":
+            if ("probe", step.path) not in state.timers:
+                grant_probe(turn, step)
+            advance(turn, scope_above(state, step.path))
+        case "review":
+            assert review is not None
+            open_review(turn, step, review, failure)
+            advance(turn, scope_above(state, step.path))
+        case "fail":
+            fail_step(turn, step, failure)
+        case _:
+            go_on(turn, step)
+
+
+def fail_step(turn: Turn, step: StepState, failure: Failure) -> None:
+    clone = fan_of(step.path)
+    if clone is not None:
+        fail_clone(turn, fan_at(turn.state, clone[0]), failure)
+    else:
+        fail_child(turn, scope_above(turn.state, step.path), failure)
+    go_on(turn, step)
+
+
+def step_disposition(state: Execution, step: StepState) -> Literal["skip", "fail"]:
+    scope = scope_above(state, step.path)
+    if fan_of(step.path) is not None:  # a clone is passed over only if its own step says so
+        return "skip" if step.node.step.failure_mode == "continue" else "fail"
+    return disposition(scope, step.node)
+
+
+def grant_probe(turn: Turn, step: StepState) -> None:
+    if step.node.step.safety == "SAFE_TO_RETRY_WITH_GUARD":
+        turn.grant(step.path, "guard", step.guard_number + 1)
+    else:
+        turn.grant(step.path, "reconcile", step.reconcile_number + 1)
+
+
+def try_again(turn: Turn, step: StepState) -> None:
+    """Another forward attempt now, if the execution is not paused and there is a slot; else when there is."""
+    if may_start(turn.state) and has_slot(turn.state, step):
+        turn.grant(step.path, "forward", step.number + 1)
+    else:
+        turn.emit(StepsReady((step.path,)))
+
+
+def open_review(turn: Turn, step: StepState, kind: ReviewKind, failure: Failure | None) -> None:
+    state = turn.state
+    reason = {
+        "compensation": "the effect may have been made in part, and cannot safely be repeated",
+        "indeterminate": "nobody knows whether the effect was made",
+    }.get(kind, kind)
+    id = review_id(state.id, state.seq + 1)
+    permission = step.node.step.permission or ""
+    turn.emit(ReviewOpened(id, kind, step.path, reason, permission, failure=failure, attempts=step.number))
+
+
+def mark_of(state: Execution, node: Node) -> str | None:
+    """The key that a completed step leaves, so that another with the same one is passed over in this run."""
+    if node.key is None:
+        return None
+    try:
+        return str(node.key.render(evaluation_scope(state, node.key)))
+    except ExpressionError:
+        return None  # it could be made when the step began: what it reads was changed by others since
+
+
+def stop_for_credits(turn: Turn, path: str) -> None:
+    """Nothing more can be paid for, whatever edges and failure modes there are."""
+    failure = refusal(path, "credits_exhausted", "the run used more than was reserved for it")
+    root = turn.state.root
+    if root.status == "open":
+        close_scope(turn, root, "failed", failure)
+        advance(turn, root)

@@ -1,0 +1,106 @@
+"""A cancel: what it closes, what it awaits, and what a termination leaves behind."""
+
+from tenuto.kernel.address import Ref, fan_of, review_id
+from tenuto.kernel.definition import CancelMode
+from tenuto.kernel.events import (
+    AttemptAbandoned,
+    CancelRequested,
+    CompensationStopped,
+    Failure,
+    HoldChanged,
+    Resumed,
+    ReviewOpened,
+    ReviewResolved,
+    ScopeClosing,
+)
+from tenuto.kernel.evolve import step_at
+from tenuto.kernel.facts import APPLIED, Answer, Cancel
+from tenuto.kernel.state import Execution, FanState, StepState
+
+from .control import over
+from .ending import finish
+from .scopes import active_clones, advance_all, cancel_step, close_scope, open_scopes
+from .turn import Turn, may_have_been_made
+
+_FORCE: dict[CancelMode, int] = {"drain": 0, "compensate": 1, "terminate": 2}
+
+
+def cancel(turn: Turn, fact: Cancel) -> Answer:
+    state = turn.state
+    if state.finished == "canceled":
+        return APPLIED
+    if state.finished is not None:
+        if state.retry_hold:  # the run that would have followed does not
+            turn.emit(HoldChanged(state.run, 0, refused=True))
+            return APPLIED
+        return over(state)
+    mode: CancelMode = fact.mode or state.plan.definition.policies.cancel
+    if state.cancel is not None and _FORCE[mode] <= _FORCE[state.cancel.mode]:
+        return APPLIED
+    request_cancel(turn, mode, fact.reason)
+    return APPLIED
+
+
+def request_cancel(turn: Turn, mode: CancelMode, reason: str) -> None:
+    state = turn.state
+    if state.pause is not None:
+        turn.emit(Resumed(turn.now - state.pause.since))
+    turn.emit(CancelRequested(mode, reason))
+    if mode == "terminate":
+        _terminate(turn)
+    else:
+        if state.undo is None and state.root.status == "open":
+            close_scope(turn, state.root, "canceled", None)
+        advance_all(turn)
+
+
+def _terminate(turn: Turn) -> None:
+    """Nothing is awaited. An effect that may be under way and cannot be repeated leaves a question for a person."""
+    state = turn.state
+    open_refs: list[Ref] = []
+    unknown: list[StepState] = []
+    for step in _active_steps(state):
+        if step.open is not None:
+            open_refs.append(step.open.ref)
+        if step.node.step.safety == "NOT_SAFE_TO_RETRY" and may_have_been_made(step):
+            unknown.append(step)
+    open_refs.extend(scope.open.ref for scope in open_scopes(state) if scope.open is not None)
+    if open_refs:
+        turn.emit(AttemptAbandoned(tuple(open_refs), "terminated"))
+    if state.undo is not None:
+        rest = [path for group in state.undo.groups[state.undo.group :] for path in group]
+        pending = tuple(path for path in rest if path in state.compensable or fan_of(path) is not None)
+        turn.emit(CompensationStopped("terminated", pending))
+    else:
+        for step in _active_steps(state):
+            cancel_step(turn, step)
+        for scope in [scope for scope in open_scopes(state) if scope.moving]:  # it waits for its next round or plan
+            turn.emit(ScopeClosing(scope.path, "canceled"))
+    for review in list(state.reviews.values()):
+        turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="terminated"))
+    for step in unknown:
+        id = review_id(state.id, state.seq + 1)
+        reason = "terminated while this effect may have been under way"
+        turn.emit(ReviewOpened(id, "indeterminate", step.path, reason, failure=step.failure, attempts=step.number))
+    finish(turn, "canceled", None)
+
+
+def _active_steps(state: Execution) -> list[StepState]:
+    if state.undo is not None:
+        return [step_at(state, path) for path in state.undo.open]
+    steps: list[StepState] = []
+    for scope in open_scopes(state):
+        for path in scope.active:
+            node = state.nodes[path]
+            if isinstance(node, StepState):
+                steps.append(node)
+            elif isinstance(node, FanState):
+                steps.extend(active_clones(node))
+    return steps
+
+
+def expire_root(turn: Turn, code: str, summary: str) -> None:
+    """The execution's own time is over: its scope closes as failed, running attempts are awaited."""
+    state = turn.state
+    close_scope(turn, state.root, "timed_out", Failure("NON_RETRYABLE", code, summary))
+    advance_all(turn)

@@ -1,0 +1,177 @@
+"""A failed execution is run again: what is made anew, what is kept, and where it begins."""
+
+from collections.abc import Iterable
+
+from tenuto.kernel.address import clone_path, parent_of, segments, step_id
+from tenuto.kernel.effects import RunAttempt
+from tenuto.kernel.events import AttemptsReturned, HoldChanged, ReviewResolved, RunOpened
+from tenuto.kernel.evolve import scope_at
+from tenuto.kernel.facts import APPLIED, Answer, HoldGranted, HoldRefused, Ignored, Refused, Retry
+from tenuto.kernel.plan import Node
+from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanState, NodeState, ScopeState, StepState
+
+from .scopes import advance, restart_point
+from .turn import Turn
+
+
+def retry(turn: Turn, fact: Retry) -> Answer:
+    state = turn.state
+    if state.finished != "failed":
+        return Refused(
+            "invalid_transition",
+            f"only a failed execution can be retried; this one is {state.status}",
+            "start a new execution",
+        )
+    redo = _redo_list(state, fact)
+    if isinstance(redo, Refused):
+        return redo
+    _open_run(turn, fact.reason, redo, fact.start, admitted=fact.admitted, owned=fact.owned, hold=fact.hold)
+    return APPLIED
+
+
+def hold_granted(turn: Turn, fact: HoldGranted) -> Answer:
+    state = turn.state
+    if not state.retry_hold:
+        return Ignored("duplicate")
+    redo = _redo_list(state, Retry(at=fact.at, reason="automatic retry"))
+    assert not isinstance(redo, Refused)
+    _open_run(turn, "automatic retry", redo, None, admitted=fact.admitted, owned=True, hold=fact.amount)
+    return APPLIED
+
+
+def hold_refused(turn: Turn, fact: HoldRefused) -> Answer:
+    if not turn.state.retry_hold:
+        return Ignored("duplicate")
+    turn.emit(HoldChanged(turn.state.run, 0, refused=True))
+    return APPLIED
+
+
+def _open_run(
+    turn: Turn,
+    reason: str,
+    redo: tuple[tuple[str, int], ...],
+    start: str | None,
+    *,
+    admitted: bool,
+    owned: bool,
+    hold: int,
+    again: bool = False,
+) -> None:
+    state = turn.state
+    for review in [r for r in state.reviews.values() if r.kind == "dead_letter"]:
+        turn.emit(ReviewResolved(review.id, "retry", "close", reason))
+    policies = state.plan.definition.policies
+    at = _child_with(state, step_id(start)) if start is not None else None
+    begin, visits = restart_point(state, "", at) if state.plan.root.is_flow else (None, {})
+    turn.emit(
+        RunOpened(
+            state.run + 1,
+            reason,
+            begin,
+            visits,
+            redo,
+            None if policies.timeout_ms is None else turn.now + policies.timeout_ms,
+            None if policies.pending_timeout_ms is None or owned else turn.now + policies.pending_timeout_ms,
+            admitted,
+            hold,
+            start,
+            again,
+        )
+    )
+    advance(turn, state.root)
+    nobodys = tuple(sorted(effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)))
+    if nobodys and not owned:
+        turn.emit(AttemptsReturned(nobodys))  # whoever takes the execution has not lost them
+
+
+def _child_with(state: Execution, id: str) -> str:
+    """The child of the root that this step is, or is in."""
+    for child in state.root.children:
+        if any(node.id == id for node in child.walk()):
+            return child.id
+    return next(segments(path)[0].id for path in state.nodes if path and step_id(path) == id)  # a planner added it
+
+
+def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | Refused:
+    """What is to be made again: all that was undone, and all from the step that the operator names."""
+    redo: dict[str, int] = {}
+    for path, node in state.nodes.items():
+        if isinstance(node, StepState) and node.undo == "done":
+            redo[path] = node.generation + 1
+        elif isinstance(node, FanState):
+            for index, mark in enumerate(node.marks):
+                if mark == CLONE_UNDONE:
+                    live = node.live.get(index)
+                    generation = live.generation if live is not None else node.generations.get(index, 1)
+                    redo[clone_path(node.path, index)] = generation + 1
+    if fact.start is None:
+        return tuple(redo.items())
+    named = _last_visits(path for path in state.nodes if path and step_id(path) == step_id(fact.start))
+    if not named and not any(node.id == step_id(fact.start) for node in state.plan.root.walk()):
+        return Refused("not_found", f"the definition has no step {fact.start!r}", "name a step of the definition")
+    for path in _downstream(state, named):
+        node = state.nodes[path]
+        completed = _completed(node)
+        if completed and node.node.step.safety == "NOT_SAFE_TO_RETRY" and not fact.again:
+            return Refused(
+                "not_safe",
+                f"step {path!r} is completed and not safe to repeat",
+                "say `again` to make its effect once more, or start at a later step",
+            )
+        redo.update((path, generation + (1 if fact.again else 0)) for path, generation in completed)
+    return tuple(redo.items())
+
+
+def _last_visits(paths: Iterable[str]) -> list[str]:
+    """Of the visits of one node the last: that is where a flow begins again."""
+    return list({tuple(segment.id for segment in segments(path)): path for path in paths}.values())
+
+
+def _completed(node: NodeState) -> list[tuple[str, int]]:
+    """What of this node is completed, with its generation: a step, or clones of a fan-out."""
+    if isinstance(node, FanState):
+        return [
+            (clone_path(node.path, index), node.generations.get(index, 1))
+            for index, mark in enumerate(node.marks)
+            if mark == CLONE_SUCCEEDED
+        ]
+    return [(node.path, node.generation)] if isinstance(node, StepState) and node.done else []
+
+
+def _downstream(state: Execution, paths: list[str]) -> list[str]:
+    """These nodes, all that depends on them, and all that stands inside either."""
+    found: dict[str, None] = {}
+    for path in paths:
+        for sibling in _dependents(state, path):
+            found.update(dict.fromkeys(p for p in state.nodes if p == sibling or p.startswith(f"{sibling}/")))
+    return list(found)
+
+
+def _dependents(state: Execution, path: str) -> list[str]:
+    found = [path]
+    at = path
+    while at:
+        above = parent_of(at)
+        found.extend(_followers(scope_at(state, above), at, state.nodes[at].node))
+        at = above
+    return found
+
+
+def _followers(scope: ScopeState, path: str, node: Node) -> list[str]:
+    """The siblings that were reached after this one in a flow; elsewhere those that depend on it."""
+    reached = list(scope.touched)
+    if scope.node.is_flow:
+        return reached[reached.index(path) + 1 :]
+    dependent = [found.id for found in _closure(scope, node)]
+    return [sibling for sibling in reached if step_id(sibling) in dependent]
+
+
+def _closure(scope: ScopeState, node: Node) -> list[Node]:
+    reached = {node.index: node}
+    pending = [node]
+    for current in pending:  # grows while it is walked
+        for index, _ in current.dependents:
+            if index not in reached:
+                reached[index] = scope.children[index]
+                pending.append(scope.children[index])
+    return [found for index, found in reached.items() if index != node.index]

@@ -1,0 +1,33 @@
+"""How scopes go on: which children open, what a closed child leads to, when the scope itself closes.
+
+`advance` is called for the scope in which something changed, and works its way up. Everything it looks at is in the
+state, so it may be called at any time: after a report, a timer, a resume.
+"""
+
+from .closing import (
+    active_clones,
+    cancel_step,
+    close_scope,
+    disposition,
+    fail_child,
+    fail_clone,
+    fail_scope,
+    settle_fan,
+)
+from .flows import restart_point
+from .progress import advance, advance_all, open_scopes
+
+__all__ = [
+    "active_clones",
+    "advance",
+    "advance_all",
+    "cancel_step",
+    "close_scope",
+    "disposition",
+    "fail_child",
+    "fail_clone",
+    "fail_scope",
+    "open_scopes",
+    "restart_point",
+    "settle_fan",
+]

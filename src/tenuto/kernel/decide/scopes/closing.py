@@ -1,0 +1,176 @@
+"""A child failed, or a scope's outcome is known: what that closes, what is awaited, and how it moves up."""
+
+from typing import Literal
+
+from tenuto.kernel.address import ROOT, step_id
+from tenuto.kernel.decide.turn import Turn
+from tenuto.kernel.events import (
+    BranchTaken,
+    Failure,
+    NodesClosed,
+    ReviewResolved,
+    ScopeClosed,
+    ScopeClosing,
+    ScopeOutcome,
+)
+from tenuto.kernel.evolve import scope_above
+from tenuto.kernel.plan import Node
+from tenuto.kernel.retry import MATRIX, needs_begin
+from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
+
+from .outcomes import has_ended, outcome_of
+from .planners import needs_new_plan
+
+
+def disposition(scope: ScopeState, node: Node) -> Literal["skip", "fail"]:
+    """Whether a child that failed for good is passed over or makes its scope fail."""
+    if scope.status == "closing":
+        return "fail"
+    if not node.is_scope and node.step.failure_mode == "continue":
+        return "skip"
+    return "skip" if scope.node.scope.failure_mode == "continue" and not scope.node.is_flow else "fail"
+
+
+def fail_child(turn: Turn, scope: ScopeState, failure: Failure) -> None:
+    """A child of this scope failed for good, and is not passed over."""
+    if scope.status != "open":
+        return
+    if scope.node.is_flow and scope.current is not None:
+        spec = scope.by_id[step_id(scope.current)].spec
+        timed_out = _closed_status(turn.state, scope.current) == "timed_out"
+        edge = spec.on_timeout if timed_out else spec.on_failure
+        if edge is not None:
+            turn.emit(BranchTaken(scope.current, edge))
+            return
+    if scope.open is not None or needs_new_plan(turn.state, scope):
+        return  # its planner is asked, or will be: `advance` sees to it
+    fail_scope(turn, scope, failure)
+
+
+def _closed_status(state: Execution, path: str) -> str | None:
+    node = state.nodes[path]
+    return node.outcome if isinstance(node, ScopeState) else node.status
+
+
+def fail_scope(turn: Turn, scope: ScopeState, failure: Failure) -> None:
+    if scope.status == "open":
+        close_scope(turn, scope, "retry" if _may_restart(turn.state, scope, failure) else "failed", failure)
+
+
+def _may_restart(state: Execution, scope: ScopeState, failure: Failure) -> bool:
+    spec = scope.node.scope
+    rounds = state.run if restarts_as_run(state, scope) else scope.round
+    return (
+        spec.failure_mode == "retry"
+        and MATRIX[failure.error_class].retried
+        and rounds < spec.max_rounds
+        and state.budget_left > 0
+        and state.cancel is None
+    )
+
+
+def restarts_as_run(state: Execution, scope: ScopeState) -> bool:
+    """What is paid for with credits is not run again in a round but as a run of its own, with credits of its own."""
+    return scope.path == ROOT and state.hold > 0
+
+
+def close_scope(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
+    """The outcome is known: nothing new starts, what only waits is closed, what runs is awaited."""
+    turn.emit(ScopeClosing(scope.path, outcome, failure))
+    for path in list(scope.active):
+        _stop_child(turn, path)
+
+
+def _stop_child(turn: Turn, path: str) -> None:
+    node = turn.state.nodes[path]
+    if isinstance(node, ScopeState):
+        if node.status == "open" or node.outcome == "retry":
+            close_scope(turn, node, "canceled", None)
+        _settle_closing(turn, node)
+    elif isinstance(node, FanState):
+        _stop_clones(turn, node)
+        settle_fan(turn, node)
+    elif not _must_be_awaited(node):
+        cancel_step(turn, node)
+
+
+def _settle_closing(turn: Turn, scope: ScopeState) -> None:
+    if not scope.active and has_ended(turn.state, scope):
+        conclude(turn, scope, *outcome_of(turn.state, scope))
+
+
+def _must_be_awaited(step: StepState) -> bool:
+    """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited.
+
+    Nor is an attempt that must be recorded before it begins, and was not: it never will.
+    """
+    if step.open is not None and not step.node.outside and needs_begin(step.node, step.open.ref):
+        return step.open.begun_at > 0
+    return step.open is not None or (step.status in ("retrying", "awaiting_approval") and _is_unknown(step))
+
+
+def _is_unknown(step: StepState) -> bool:
+    safety = step.node.step.safety
+    if step.status == "awaiting_approval":
+        return step.node.step.type != "human_approval"
+    return safety != "SAFE_TO_RETRY" and step.unknown_since > 0
+
+
+def cancel_step(turn: Turn, step: StepState) -> None:
+    if step.review is not None:
+        turn.emit(ReviewResolved(step.review, "dismiss", "close", reason="closed with its scope"))
+    turn.emit(NodesClosed((step.path,), "canceled"))
+
+
+def conclude(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
+    """The scope has come to its end, which its parent hears of."""
+    parent = scope_above(turn.state, scope.path)
+    if outcome in ("failed", "timed_out") and disposition(parent, scope.node) == "skip":
+        outcome = "skipped"
+    turn.emit(ScopeClosed(scope.path, outcome, failure))
+    if outcome in ("failed", "timed_out") and failure is not None:
+        fail_child(turn, parent, failure)
+
+
+def settle_fan(turn: Turn, fan: FanState) -> bool:
+    """Closes a fan-out when its clones are closed, or, once one of them failed, when the running ones are."""
+    if fan.status != "running":  # its scope closed it already
+        return False
+    state = turn.state
+    scope = scope_above(state, fan.path)
+    halted = fan.closing or scope.status != "open"
+    if fan.remaining and not (halted and fan.active == 0):
+        return False
+    if fan.closing:
+        verdict = disposition(scope, fan.node)
+        outcome: ScopeOutcome = "skipped" if verdict == "skip" else "failed"
+        failure = fan.failure
+        turn.emit(ScopeClosed(fan.path, outcome, failure))
+        if verdict == "fail" and failure is not None:
+            fail_child(turn, scope, failure)
+    elif fan.remaining or fan.failure is not None:
+        turn.emit(ScopeClosed(fan.path, "canceled"))
+    else:
+        turn.emit(ScopeClosed(fan.path, "succeeded" if fan.succeeded else "skipped"))
+    return True
+
+
+def fail_clone(turn: Turn, fan: FanState, failure: Failure) -> None:
+    """One clone failed for good: no further ones start, and a scope that fails fast closes with them."""
+    if fan.closing or fan.status != "running":
+        return
+    scope = scope_above(turn.state, fan.path)
+    turn.emit(ScopeClosing(fan.path, "failed", failure))
+    _stop_clones(turn, fan)
+    if not scope.node.is_flow and scope.status == "open" and disposition(scope, fan.node) == "fail":
+        fail_child(turn, scope, failure)
+
+
+def _stop_clones(turn: Turn, fan: FanState) -> None:
+    for step in active_clones(fan):
+        if not _must_be_awaited(step):
+            cancel_step(turn, step)
+
+
+def active_clones(fan: FanState) -> list[StepState]:
+    return [step for step in fan.live.values() if step.status in ("running", "retrying", "awaiting_approval")]
