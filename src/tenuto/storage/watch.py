@@ -7,6 +7,7 @@ connection's is told by SQLite itself (`PRAGMA data_version`), which is asked on
 import asyncio
 import os
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -16,6 +17,7 @@ from .store import EVERYTHING, Hints
 
 BUSY_SECONDS = 0.005  # between looks while somebody writes
 IDLE_SECONDS = 0.02
+SETTLED_NS = 100_000_000  # a file's time may be as coarse as this: what is younger may hide another write
 COOLING = 0.05  # so much nearer to idle with every look that finds nothing
 
 
@@ -31,10 +33,10 @@ class Watch:
         while True:
             await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  (jitter)
             wait += (IDLE_SECONDS - wait) * COOLING
-            now = self._written()
-            if now == written:
+            found = self._written()
+            if found == written and time.time_ns() - found > SETTLED_NS:
                 continue
-            written = now
+            written = found
             with suppress(StorageError):
                 version = await self._version()
                 if version != seen:
