@@ -183,13 +183,13 @@ class SqliteStore:
     async def close(self) -> None:
         if self._watch is not None:
             await self._watch.close()
+        # The reader first: only a connection that may write leaves no log behind when it is the last.
+        await self._in_reader(self._read.close)
         await self._in_writer(self._close)
         self._writer.shutdown()
         self._reader.shutdown()
 
     def _close(self) -> None:
-        """The reader first: only a connection that may write leaves no log behind when it is the last."""
-        self._read.close()
         with suppress(apsw.Error):  # others may be at work: the log is theirs now
             self._write.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._write.close()

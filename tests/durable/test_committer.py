@@ -1,0 +1,148 @@
+"""A commit whose outcome is unknown: nothing is lost, nothing is written twice, and everybody is told."""
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from tenuto.runtimes.durable import committer
+from tenuto.runtimes.durable.committer import Committer, Fate, Told
+from tenuto.storage import Store
+from tenuto.storage.store import Batch, MailVerdict
+from tests.durable.faults import Fault, FaultyStore
+from tests.durable.rows import append, standing, start, started
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committer, "RETRY_SECONDS", (0.0,))
+
+
+class Fates:
+    """What the writes of a test were told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Fate]] = []
+
+    def of(self, execution: str) -> Callable[[Fate], None]:
+        return lambda fate: self.told.append((execution, fate))
+
+
+async def _commit(store: Store, fates: Fates, *writes: Told, faults: tuple[Fault, ...] = ()) -> None:
+    to = Committer(cast(Store, FaultyStore(store, *faults)), "s1", lambda now: None)
+    to.start()
+    for write in writes:
+        to.add(write)
+    await to.stop()
+
+
+def _start(id: str, fates: Fates) -> Told:
+    return Told(execution=id, append=append(id), start=start(id), standing=standing(id), tell=fates.of(id))
+
+
+def _next(id: str, fates: Fates, seq: int = 2) -> Told:
+    return Told(execution=id, append=append(id, seq, b'["next"]'), tell=fates.of(id))
+
+
+@pytest.fixture
+async def live(store: Store) -> Store:
+    """With a session, and an execution of it."""
+    await store.open_session("s1", "worker", "build", 60_000, ("default",))
+    await store.commit(started())
+    return store
+
+
+@pytest.mark.parametrize("faults", [("lost",), ("applied",), ("late",), ("lost", "late"), ("late", "applied")])
+async def test_what_was_decided_is_written_once(live: Store, faults: tuple[Fault, ...]) -> None:
+    fates = Fates()
+    await _commit(live, fates, _next("x1", fates), _start("x2", fates), faults=faults)
+    assert sorted(fates.told) == [("x1", "committed"), ("x2", "committed")]
+    assert await live.bodies("x1", 2, 2) == [b'["next"]']
+    assert [row.row.id for row in await live.load(["x2"])] == ["x2"]
+
+
+@pytest.mark.parametrize("faults", [("lost",), ("applied",), ("late",)])
+async def test_a_start_that_ends_at_once_is_told_so_after_all(live: Store, faults: tuple[Fault, ...]) -> None:
+    """Its row has no owner any more when it is sent again: that alone would look like somebody else's."""
+    fates = Fates()
+    ended = standing("x1", "succeeded", release=True, ended=True)
+    write = Told(execution="x1", append=append("x1", 2), standing=ended, tell=fates.of("x1"))
+    await _commit(live, fates, write, faults=faults)
+    assert fates.told == [("x1", "committed")]
+
+
+@pytest.mark.parametrize("fault", ["lost", "applied"])
+async def test_what_writes_no_event_is_sent_again(live: Store, fault: Fault) -> None:
+    await live.post("m1", "x1", b"{}")
+    fates = Fates()
+    mail = Told(execution="x1", extra=Batch(session=None, mail=[MailVerdict("m1", b'"applied"')]), tell=fates.of("x1"))
+    release = Told(execution="x1", standing=standing(release=True, wake_at=5), tell=fates.of("x1"))
+    await _commit(live, fates, mail, release, faults=(fault,))
+    assert await live.verdict("m1") == b'"applied"'
+    assert len(fates.told) == 2
+    row = await live.row("x1")
+    assert row is not None
+    assert row.owner is None
+
+
+async def test_g2_an_answer_that_was_lost_with_the_session_is_found(live: Store) -> None:
+    """The commit arrived, its answer did not, and meanwhile the session was ended: it is on record all the same."""
+    faulty = FaultyStore(live, "late", "lost")
+    fates = Fates()
+    to = Committer(cast(Store, faulty), "s1", lambda now: None)
+    to.start()
+    to.add(_next("x1", fates))
+    to.add(_next("x9", fates))
+    await to.drain()
+    await live.end_session("s1")
+    to.add(_next("x1", fates, seq=3))
+    await to.stop()
+    assert fates.told == [("x1", "committed"), ("x9", "committed"), ("x1", "fenced")]
+
+
+async def test_g2_rows_of_another_owner_are_not_taken_for_our_own(live: Store) -> None:
+    fates = Fates()
+    await live.end_session("s1")
+    await live.open_session("s2", "worker", "build", 60_000, ("default",))
+    await live.commit(Batch(session="s2", appends=[append("x1", 2, b'["theirs"]')]))
+    await _commit(live, fates, _next("x1", fates), faults=("lost",))
+    assert fates.told == [("x1", "fenced")]
+    assert await live.bodies("x1", 2, 2) == [b'["theirs"]']
+
+
+async def test_data_that_the_database_refuses_sets_one_execution_aside(live: Store) -> None:
+    """Here: a row that somebody else wrote under its number."""
+    fates = Fates()
+    for id in ("x2", "x3", "x4"):
+        await live.commit(started(id))
+    await live.commit(Batch(session="s1", appends=[append("x3", 2, b'["other"]')]))
+    await _commit(live, fates, *(_next(id, fates) for id in ("x1", "x2", "x3", "x4")))
+    assert dict(fates.told) == {"x1": "committed", "x2": "committed", "x3": "parked", "x4": "committed"}
+    row = await live.row("x3")
+    assert row is not None
+    assert (row.parked, row.owner, row.wake_at) == ("incompatible", None, None)
+
+
+async def test_what_is_not_known_when_the_engine_closes_is_said(live: Store) -> None:
+    fates = Fates()
+    for_ever: list[Fault] = ["lost"] * 100_000
+    to = Committer(cast(Store, FaultyStore(live, *for_ever)), "s1", lambda now: None)
+    to.start()
+    to.add(_next("x1", fates))
+    await to.stop(patience_s=0.05)
+    assert fates.told == [("x1", "unknown")]
+
+
+async def test_one_execution_that_cannot_go_on_stops_no_other(live: Store) -> None:
+    """What follows a commit is the affair of its execution."""
+    fates = Fates()
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+
+    def fail(fate: Fate) -> None:
+        raise RuntimeError("a contradiction")
+
+    await _commit(live, fates, Told(execution="x1", append=append("x1", 2), tell=fail), _start("x2", fates))
+    assert fates.told == [("x2", "committed")]
+    assert reported == ["Execution x1 could not go on."]
