@@ -1,11 +1,21 @@
 """Bad surroundings get a clear error, and lose nothing."""
 
+import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+import asyncpg
 import pytest
 
-from tenuto import Engine
+from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
+from tenuto.storage import make_store
+from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.store import Batch
+from tests.durable.rows import append, started
 
 
 async def _open(url: str) -> str:
@@ -34,3 +44,131 @@ async def test_a_server_that_is_not_there() -> None:
 async def test_a_database_that_is_not_there(postgres_url: str) -> None:
     url = postgres_url.rpartition("/")[0] + "/nowhere"
     assert await _open(url) == "no_database"
+
+
+async def test_a_database_that_may_only_be_read(postgres_url: str) -> None:
+    async with Engine(postgres_url):
+        pass
+    connection = await asyncpg.connect(postgres_url)
+    name = postgres_url.rpartition("/")[2]
+    await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    await connection.close()
+    assert await _open(postgres_url) == "read_only"
+
+
+def test_a_file_that_may_only_be_read() -> None:
+    """In a process of somebody who may not write it: root may write everything."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "x.db"
+        command = [sys.executable, "-c", _OPEN, f"sqlite:///{file}"]
+        subprocess.run(command, check=True)
+        file.chmod(0o444)
+        Path(folder).chmod(0o555)
+        told = subprocess.run([*command, "nobody"], capture_output=True, text=True, check=False)
+        Path(folder).chmod(0o755)
+    assert told.stdout.strip() == "read_only", told.stderr
+
+
+_OPEN = """
+import asyncio, os, pwd, sys
+from tenuto import Engine
+from tenuto.errors import StorageError
+from tenuto.storage import sqlite
+
+if len(sys.argv) > 2 and os.geteuid() == 0:
+    os.setuid(pwd.getpwnam(sys.argv[2]).pw_uid)
+
+async def main():
+    try:
+        async with Engine(sys.argv[1]):
+            pass
+    except StorageError as error:
+        print(error.code)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_file_that_another_program_has_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import apsw
+
+    from tenuto.storage import sqlite
+
+    async with Engine(f"sqlite:///{tmp_path}/x.db"):
+        pass
+    monkeypatch.setattr(sqlite, "BUSY_MS", 10)
+    other = apsw.Connection(f"{tmp_path}/x.db")
+    other.execute("BEGIN EXCLUSIVE")
+    assert await _open(f"sqlite:///{tmp_path}/x.db") == "busy"
+    other.execute("ROLLBACK")
+    async with Engine(f"sqlite:///{tmp_path}/x.db"):
+        pass
+
+
+async def test_a_full_disk_loses_nothing_page_by_page(tmp_path: Path) -> None:
+    """A commit is written whole or refused whole, wherever the space ends."""
+    store = SqliteStore(f"{tmp_path}/x.db")
+    await store.open(migrate=True)
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.commit(started())
+    pages = await _pages(store)
+    refused: list[str] = []
+    for seq in range(2, 62):
+        body = bytes([65 + seq % 26]) * 2_500
+        await _limit(store, pages)
+        while why := await _refusal(store, Batch(session="s1", appends=[append(seq=seq, body=body)])):
+            refused.append(why)
+            assert not await store.bodies("x1", seq, seq)
+            pages += 1
+            await _limit(store, pages)
+        assert await store.bodies("x1", seq, seq) == [body]
+    assert set(refused) == {"full"}
+    await store.close()
+
+
+async def _refusal(store: SqliteStore, batch: Batch) -> str | None:
+    try:
+        await store.commit(batch)
+    except StorageError as error:
+        return error.code
+    return None
+
+
+async def _pages(store: SqliteStore) -> int:
+    count: int = await store._in_writer(lambda: store._write.execute("PRAGMA page_count").get)
+    return count
+
+
+async def _limit(store: SqliteStore, pages: int) -> None:
+    """As if the disk had room for so many pages: SQLite's own way to run out of space."""
+    await store._in_writer(lambda: store._write.execute(f"PRAGMA max_page_count = {pages}").get)
+
+
+async def test_an_engine_on_a_full_disk_goes_on_when_there_is_space(tmp_path: Path) -> None:
+    async def long() -> str:
+        return "x" * 3_000
+
+    async with Engine(f"sqlite:///{tmp_path}/x.db") as engine:
+        engine.register(SagaBuilder("long", output="b").step("a", long).step("b", long, depends_on=["a"]))
+        await engine.execute("long")
+        store = engine._runtime._store  # type: ignore[attr-defined]  # the limit is one connection's
+        await _limit(store, await _pages(store))
+        starting = [asyncio.ensure_future(engine.start("long")) for _ in range(20)]
+        await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED, timeout=1)
+        await _limit(store, 1_000_000)
+        handles = [await one for one in starting]
+        assert {(await handle.result()).output for handle in handles} == {"x" * 3_000}
+
+
+async def test_a_closed_engine_leaves_one_file(tmp_path: Path) -> None:
+    async def one() -> int:
+        return 1
+
+    async with Engine(f"sqlite:///{tmp_path}/x.db") as engine:
+        engine.register(SagaBuilder("one").step("a", one))
+        for _ in range(20):
+            await engine.execute("one")
+    assert os.listdir(tmp_path) == ["x.db"]
+    store = make_store(f"sqlite:///{tmp_path}/x.db")
+    await store.open(migrate=False)
+    await store.close()
