@@ -315,7 +315,9 @@ class PostgresStore:
                 self._committer = await self._connect_committer()
             try:
                 return await self._commit(batch)
-            except (OSError, asyncpg.InterfaceError):
+            except asyncpg.PostgresError:
+                raise
+            except BaseException:
                 self._committer.terminate()  # it may be in the middle of something
                 raise
         raise AssertionError("translated() does not swallow")
@@ -724,6 +726,7 @@ async def _end_sessions(connection: Any, where: str, *values: object) -> int:
 _UNREACHABLE = (
     OSError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,

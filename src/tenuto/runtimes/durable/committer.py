@@ -126,8 +126,10 @@ class Committer:
             batch = _batch(self._session, writes)
             try:
                 committed = await self._store.commit(batch)
-            except StorageError as error:
-                is_bad = error.code == "bad_data"
+            except Exception as error:  # whatever it is: what became of the batch is not known
+                if not isinstance(error, StorageError):
+                    _report("A commit failed, and is tried again.", error)
+                is_bad = isinstance(error, StorageError) and error.code == "bad_data"
                 if attempts or not is_bad:
                     await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
                     attempts += 1
@@ -154,9 +156,7 @@ class Committer:
         try:
             write.settle(fate)
         except Exception as error:
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": f"Execution {write.execution} could not go on.", "exception": error}
-            )
+            _report(f"Execution {write.execution} could not go on.", error)
 
     async def _not_written(self, writes: list[Write]) -> list[Write]:
         """After a commit whose outcome is unknown: settles what is there, and gives the rest.
@@ -199,6 +199,10 @@ class Committer:
         first = dict.fromkeys(executions[: len(executions) // 2])
         await self._commit([write for write in writes if write.execution in first])
         await self._commit([write for write in writes if write.execution not in first])
+
+
+def _report(message: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 
 async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:

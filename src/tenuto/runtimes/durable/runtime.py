@@ -373,6 +373,8 @@ class DurableRuntime(GuestWorker):
 
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         state = record.state
+        if self._records.get(state.id) is not record:
+            return f.Ignored("stale_lease")  # given up, or let go of: whoever has it now decides
         decision = self._decide(record, fact)
         entries, answer = decision.entries, decision.answer
         if entries:
@@ -809,18 +811,27 @@ class DurableRuntime(GuestWorker):
         else:
             await self._take(execution_id)
             await self._read_mail()
-        deadline = asyncio.get_running_loop().time() + VERDICT_SECONDS
+        return await self._verdict(id, execution_id)
+
+    async def _verdict(self, mail_id: str, execution_id: str) -> f.Answer:
+        """What the owner says. If there is none any more, this process takes the execution and says it itself."""
+        deadline = monotonic() + VERDICT_SECONDS
         wait = 0.005
-        while (verdict := await self._store.verdict(id)) is None:
-            if asyncio.get_running_loop().time() > deadline:
-                raise ResultTimeout(
-                    "The command was delivered, and its verdict is not known yet; it will be acted upon."
-                )
+        while monotonic() < deadline:
+            try:
+                if (verdict := await self._store.verdict(mail_id)) is not None:
+                    return decode_answer(verdict)
+                row = await self._store.row(execution_id)
+                if row is not None and row.parked:
+                    raise _not_kept(execution_id, "parked")
+                await self._take(execution_id)
+                await self._read_mail()
+            except StorageError as error:
+                if error.code == "incompatible":
+                    raise
             await asyncio.sleep(wait)
             wait = min(wait * 2, self._poll_ms / 1_000)
-            await self._take(execution_id)
-            await self._read_mail()
-        return decode_answer(verdict)
+        raise ResultTimeout("The command was delivered, and its verdict is not known yet; it will be acted upon.")
 
     async def _take(self, execution_id: str) -> None:
         record = self._records.get(execution_id)
@@ -923,16 +934,17 @@ class DurableRuntime(GuestWorker):
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
         if not self._claimed:
             return
+        session = self._session
         for loaded in await self._store.load(list(self._claimed), short=True):
-            claim = self._claimed.get(loaded.row.id)
+            claim = self._claimed.pop(loaded.row.id, None)
             if claim is not None:
                 try:
-                    await self._adopt(claim, loaded)
-                except (StorageError, _Moved):
+                    await self._adopt(claim, loaded, session)
+                except StorageError:
+                    self._claimed[claim.id] = claim
                     raise
                 except Exception as error:  # whatever it is: it is this one's affair, and the others go on
                     await self._set_aside(claim, error)
-                self._claimed.pop(claim.id, None)
 
     async def _set_aside(self, claim: Claim, error: Exception) -> None:
         """This release cannot read what is recorded. Another may; it is looked at again after a while."""
@@ -959,10 +971,12 @@ class DurableRuntime(GuestWorker):
         super().provide_handler(handler)
         self._runnable.clear()
 
-    async def _adopt(self, claim: Claim, loaded: Loaded) -> None:
+    async def _adopt(self, claim: Claim, loaded: Loaded, session: Session) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)
         record = Record(self, performer, loaded.row.key)
         await self._restore(record, loaded)
+        if session is not self._session or not session.alive:
+            return  # it was claimed in the name of one that is over
         record.is_active = record.state.finished is None
         record.epoch = claim.epoch
         record.kept_status = record.state.status
