@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tenuto.kernel.plan import Plan, handler_name
 
-from .build import decision, definition, guarded, pause_for, scope, step, unsafe
+from .build import definition, guarded, pause_for, scope, step, unsafe
 
 
 def layers(plan: Plan) -> dict[str, int]:
@@ -91,21 +91,3 @@ def test_each_phase_has_its_handler() -> None:
     ]
     assert handler_name(b.spec, "reconcile") == b.step.reconcile_handler
     assert handler_name(s.spec, "plan") == "p"
-
-
-def test_what_can_repeat_is_known() -> None:
-    plan = Plan(
-        definition(
-            decision("d", ("true", "s")),
-            scope("s", scope("again", step("a"), repeat_until="true"), step("b")),
-            mode="flow",
-        )
-    )
-    assert {node.id: node.can_repeat for node in plan.root.walk()} == {
-        "": False,
-        "d": True,
-        "s": True,
-        "again": True,
-        "a": False,
-        "b": False,
-    }

@@ -20,8 +20,7 @@ Verdict = Literal["retry", "probe", "skip", "fail", "review"]
 ScopeOutcome = Literal["succeeded", "failed", "timed_out", "skipped", "canceled", "retry"]
 ReviewKind = Literal["approval", "compensation", "compensation_failed", "indeterminate", "dead_letter", "escalation"]
 Resolution = Literal["approved", "rejected", "completed", "not_completed", "retry", "compensate", "dismiss"]
-ProbeVerdict = Literal["done", "not_done", "pending", "unknown"]
-
+ProbeAnswer = Literal["done", "not_done", "pending", "unknown"]
 
 NULL = Raw(b"null")
 """No value. Payloads are raw JSON and never absent: what has none has null."""
@@ -235,7 +234,7 @@ class AttemptAbandoned(Recorded, frozen=True, array_like=True, tag="abandoned"):
     """Nobody waits for these any more: the execution was terminated, or the step was settled without them."""
 
     refs: tuple[Ref, ...]
-    why: Literal["terminated", "superseded", "settled", "expired"]
+    why: Literal["terminated", "settled", "expired"]
 
 
 class ProbeAnswered(Recorded, frozen=True, array_like=True, tag="probed"):
@@ -244,7 +243,7 @@ class ProbeAnswered(Recorded, frozen=True, array_like=True, tag="probed"):
     path: str
     phase: Phase
     number: int
-    answer: ProbeVerdict
+    answer: ProbeAnswer
     verdict: Literal["succeed", "retry", "again", "skip", "fail", "review"]
     started_at: int
     worker: str

@@ -1,4 +1,4 @@
-"""What happened outside. A runtime reports facts; `decide` turns each into events and a verdict.
+"""What happened outside. A runtime reports facts; `decide` turns each into events and an answer.
 
 `at` is when the fact arrived: timers due at or before it fire first, however late it is handled.
 """
@@ -12,7 +12,7 @@ from .definition import JSON, CancelMode, ErrorClass
 from .events import NULL, Resolution
 
 
-class Reading(Struct, frozen=True, kw_only=True, tag=True, gc=False):
+class Happened(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     """A fact. Who says so (`actor`) and what brought it (`cause`: a mail's id, a ref, a timer) go into the record."""
 
     at: int
@@ -70,7 +70,7 @@ Outcome: TypeAlias = Succeeded | Failed | TimedOut | Done | NotDone | Pending | 
 # Facts ----------------------------------------------------------------------------------------------------------
 
 
-class Start(Reading, frozen=True, kw_only=True, tag=True):
+class Start(Happened, frozen=True, kw_only=True, tag=True):
     """`owned`: whoever starts it also runs it, as its owner of epoch 1, so that no worker has to be waited for."""
 
     execution: str
@@ -89,7 +89,7 @@ class Start(Reading, frozen=True, kw_only=True, tag=True):
     hold: int = 0
 
 
-class Begun(Reading, frozen=True, kw_only=True, tag=True):
+class Begun(Happened, frozen=True, kw_only=True, tag=True):
     """A worker has a slot for this attempt and is about to call its handler (NOT_SAFE_TO_RETRY only)."""
 
     ref: Ref
@@ -97,7 +97,7 @@ class Begun(Reading, frozen=True, kw_only=True, tag=True):
     build: str = ""
 
 
-class Reported(Reading, frozen=True, kw_only=True, tag=True):
+class Reported(Happened, frozen=True, kw_only=True, tag=True):
     """An attempt ended. `lease` is set by those who answer from outside: it must be the attempt's."""
 
     ref: Ref
@@ -108,54 +108,54 @@ class Reported(Reading, frozen=True, kw_only=True, tag=True):
     lease: str | None = None
 
 
-class Dispatched(Reading, frozen=True, kw_only=True, tag=True):
+class Dispatched(Happened, frozen=True, kw_only=True, tag=True):
     ref: Ref
     lane: int = -1
     routing_key: str = ""
 
 
-class DispatchRefused(Reading, frozen=True, kw_only=True, tag=True):
+class DispatchRefused(Happened, frozen=True, kw_only=True, tag=True):
     ref: Ref
     failure: Failed
 
 
-class Acked(Reading, frozen=True, kw_only=True, tag=True):
+class Acked(Happened, frozen=True, kw_only=True, tag=True):
     ref: Ref
     lease: str
     workspace: str = ""
 
 
-class Taken(Reading, frozen=True, kw_only=True, tag=True):
+class Taken(Happened, frozen=True, kw_only=True, tag=True):
     """A worker took the execution over: local attempts granted under an older epoch are lost."""
 
     epoch: int
     lease_ms: int = 15_000
 
 
-class Lost(Reading, frozen=True, kw_only=True, tag=True):
+class Lost(Happened, frozen=True, kw_only=True, tag=True):
     """The worker of a queue that had these attempts is gone."""
 
     refs: tuple[Ref, ...]
     lease_ms: int = 15_000
 
 
-class Returned(Reading, frozen=True, kw_only=True, tag=True):
+class Returned(Happened, frozen=True, kw_only=True, tag=True):
     """A worker leaves in good order and never began these attempts."""
 
     refs: tuple[Ref, ...]
 
 
-class Tick(Reading, frozen=True, kw_only=True, tag=True):
+class Tick(Happened, frozen=True, kw_only=True, tag=True):
     """Time passed."""
 
 
-class Signal(Reading, frozen=True, kw_only=True, tag=True):
+class Signal(Happened, frozen=True, kw_only=True, tag=True):
     name: str
     id: str
     payload: Raw
 
 
-class Decide(Reading, frozen=True, kw_only=True, tag=True):
+class Decide(Happened, frozen=True, kw_only=True, tag=True):
     """A person's word on a review, named by its id or, for approvals, by its step's path."""
 
     resolution: Resolution
@@ -166,20 +166,20 @@ class Decide(Reading, frozen=True, kw_only=True, tag=True):
     again: bool = False
 
 
-class Pause(Reading, frozen=True, kw_only=True, tag=True):
+class Pause(Happened, frozen=True, kw_only=True, tag=True):
     reason: str = ""
 
 
-class Resume(Reading, frozen=True, kw_only=True, tag=True):
+class Resume(Happened, frozen=True, kw_only=True, tag=True):
     pass
 
 
-class Cancel(Reading, frozen=True, kw_only=True, tag=True):
+class Cancel(Happened, frozen=True, kw_only=True, tag=True):
     mode: CancelMode | None = None
     reason: str = ""
 
 
-class Retry(Reading, frozen=True, kw_only=True, tag=True):
+class Retry(Happened, frozen=True, kw_only=True, tag=True):
     """An audited retry of a failed execution. `again` makes completed effects anew, under new keys."""
 
     reason: str
@@ -190,16 +190,16 @@ class Retry(Reading, frozen=True, kw_only=True, tag=True):
     hold: int = 0
 
 
-class Admitted(Reading, frozen=True, kw_only=True, tag=True):
+class Admitted(Happened, frozen=True, kw_only=True, tag=True):
     key: str
 
 
-class HoldGranted(Reading, frozen=True, kw_only=True, tag=True):
+class HoldGranted(Happened, frozen=True, kw_only=True, tag=True):
     amount: int
     admitted: bool = True
 
 
-class HoldRefused(Reading, frozen=True, kw_only=True, tag=True):
+class HoldRefused(Happened, frozen=True, kw_only=True, tag=True):
     pass
 
 
@@ -226,7 +226,7 @@ Fact: TypeAlias = (
 )
 
 
-# Verdicts -------------------------------------------------------------------------------------------------------
+# Answers --------------------------------------------------------------------------------------------------------
 
 
 class Applied(Struct, frozen=True, tag=True):

@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterator
 from .address import Phase
 from .definition import FAN_OUT_CONCURRENCY, JSON, Definition, Scope, Step, content_hash, root_scope
 from .definition import Node as Spec
-from .expression import Expression, Template, compile_expression, compile_template
-
-ITEM_ROOTS = frozenset({"input", "steps", "variables", "context", "item", "index"})
-NODE_ROOTS = frozenset({"input", "steps", "variables", "context"})
+from .expression import NODE_ROOTS, Expression, Template, compile_expression, compile_template
 
 
 class Node:
@@ -72,7 +69,7 @@ class Node:
         self.is_flow = False
         self.children: tuple[Node, ...] = ()
         self.foreach = _expression(step.foreach)
-        self.suffix = compile_expression(step.suffix, ITEM_ROOTS) if step.suffix is not None else None
+        self.suffix = compile_expression(step.suffix) if step.suffix is not None else None
         self.branches = tuple((compile_expression(b.when, NODE_ROOTS), b.next) for b in step.branches)
         self.payload: Template | None = compile_template(step.with_) if step.type == "wait" else None
         self.key = compile_template(step.idempotency_key) if step.idempotency_key is not None else None
@@ -93,11 +90,6 @@ class Node:
         self.children = compile_children(self, scope.children)
         self.by_id = {child.id: child for child in self.children}
         self.layers: tuple[tuple[int, ...], ...] = _layers(self.children) if scope.scheduling == "layered" else ()
-
-    @property
-    def can_repeat(self) -> bool:
-        """Whether its visits are numbered: it stands in a flow, or it is a scope that repeats itself."""
-        return self.repeat_until is not None or (self.parent is not None and self.parent.is_flow)
 
     def walk(self) -> Iterator["Node"]:
         yield self

@@ -90,6 +90,7 @@ TimerKey: TypeAlias = tuple[TimerKind, str]
 # Deadlines shift by the length of a pause; what waits for a delay acts on resume; running attempts' timers go on.
 SHIFTED_BY_PAUSE: tuple[TimerKind, ...] = ("deadline", "reconcile", "scope", "execution", "review", "pending")
 HELD_BY_PAUSE: tuple[TimerKind, ...] = ("retry", "probe", "round", "wait")
+GOING_ON_IN_PAUSE: tuple[TimerKind, ...] = ("ack", "result", "pause")
 
 
 class OpenAttempt(Struct, gc=False):
@@ -381,12 +382,11 @@ class Execution:
             due, kind, path = heap[0]
             if self.timers.get((kind, path)) != due:
                 heapq.heappop(heap)
-            elif self.pause is not None and kind not in ("ack", "result", "pause"):
+            elif self.pause is not None and kind not in GOING_ON_IN_PAUSE:
                 return self._wake_while_paused()
             else:
                 return due
         return None
 
     def _wake_while_paused(self) -> int | None:
-        going_on = ("ack", "result", "pause")
-        return min((due for (kind, _), due in self.timers.items() if kind in going_on), default=None)
+        return min((due for (kind, _), due in self.timers.items() if kind in GOING_ON_IN_PAUSE), default=None)

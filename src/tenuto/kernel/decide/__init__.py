@@ -1,4 +1,4 @@
-"""`decide(state, fact, now)`: one fact becomes events, applied to the state as they are decided, and a verdict.
+"""`decide(state, fact, now)`: one fact becomes events, applied to the state as they are decided, and an answer.
 
 Law 1: `decide` holds all the policy and does nothing else: no IO, no clock, no chance.
 Law 2: a fact that is refused or ignored changes nothing; timers that were due before it have fired all the same.

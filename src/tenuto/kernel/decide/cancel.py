@@ -1,6 +1,6 @@
 """A cancel: what it closes, what it awaits, and what a termination leaves behind."""
 
-from tenuto.kernel.address import Ref, fan_of, review_id
+from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.definition import CancelMode
 from tenuto.kernel.events import (
     AttemptAbandoned,
@@ -79,7 +79,7 @@ def _terminate(turn: Turn) -> None:
     for review in list(state.reviews.values()):
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="terminated"))
     for step in unknown:
-        id = review_id(state.id, state.seq + 1)
+        id = turn.new_review()
         reason = "terminated while this effect may have been under way"
         turn.emit(ReviewOpened(id, "indeterminate", step.path, reason, failure=step.failure, attempts=step.number))
     finish(turn, "canceled", None)

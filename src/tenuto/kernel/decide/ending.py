@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Raw
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel.address import fan_of, review_id
+from tenuto.kernel.address import fan_of
 from tenuto.kernel.compensation import rollback, undo_groups, undo_policy
 from tenuto.kernel.definition import FAN_OUT_CONCURRENCY, JSON
 from tenuto.kernel.events import (
@@ -91,7 +91,7 @@ def finish(
         step = find_step(state, path) if path else None
         attempts = step.number if step is not None else 0
         reason = failure.code if failure is not None else "failed"
-        id = review_id(state.id, state.seq + 1)
+        id = turn.new_review()
         turn.emit(ReviewOpened(id, "dead_letter", path, reason, failure=failure, attempts=attempts))
     refunded = state.hold - state.charged
     outcome = _outcome(state) if status == "succeeded" else ""
@@ -154,7 +154,7 @@ def _start_undo(turn: Turn, path: str) -> None:
     step = find_step(turn.state, path)  # a closed clone has no object: its fan-out knows its node
     node = _node_of(turn.state, path)
     if node.step.compensation_policy == "manual":
-        id = review_id(turn.state.id, turn.state.seq + 1)
+        id = turn.new_review()
         reason = "the step's compensation needs a person's consent"
         turn.emit(ReviewOpened(id, "compensation", path, reason, node.step.permission or ""))
         return
@@ -196,8 +196,7 @@ def undo_max_attempts(state: Execution, step: StepState) -> int:
 
 def open_undo_failure(turn: Turn, step: StepState) -> None:
     """A compensation that failed is surfaced at once, whatever the rest of the rollback does."""
-    state = turn.state
-    id = review_id(state.id, state.seq + 1)
+    id = turn.new_review()
     critical = " (critical)" if step.node.step.compensation_critical else ""
     reason = f"the compensation of this step failed{critical}"
     turn.emit(

@@ -8,7 +8,7 @@ state is the same.
 import msgspec
 from msgspec import Raw
 
-from tenuto.kernel.address import Phase, fan_of
+from tenuto.kernel.address import Phase, fan_of, review_id
 from tenuto.kernel.definition import JSON, plain_name
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
 from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_above
@@ -48,6 +48,10 @@ class Turn:
         grant = Grant(path, phase, number, first, last)
         apply_grant(self.state, grant)
         self._grants.append(grant)
+
+    def new_review(self) -> str:
+        """The id of the review that the next event opens."""
+        return review_id(self.state.id, self.state.seq + 1)
 
     def _record(self, event: Event) -> None:
         grants = tuple(self._grants)

@@ -11,8 +11,6 @@ from .parts import (
     clear_timer,
     free_slot,
     leave_pending,
-    note_error,
-    note_success,
     scope_above,
     scope_at,
     set_moving,
@@ -103,13 +101,15 @@ def end_attempt(state: Execution, step: StepState) -> None:
         free_slot(state, step)
 
 
-def end_plan(state: Execution, scope: ScopeState) -> None:
+def end_plan(state: Execution, scope: ScopeState, retry_at: int | None = None) -> None:
     open = scope.open
     assert open is not None
     scope.open = None
     del state.agenda[open.ref]
     state.changed.append(open.ref)
-    set_scope_moving(state, scope, False)
+    set_scope_moving(state, scope, retry_at is not None)
+    if retry_at is not None:
+        set_timer(state, "retry", scope.path, retry_at)
 
 
 def attempts_granted(state: Execution, event: e.AttemptsGranted) -> None:
@@ -160,7 +160,7 @@ def attempt_succeeded(state: Execution, event: e.AttemptSucceeded) -> None:
     leave_pending(state)
     end_attempt(state, step)
     state.charged += event.charge
-    note_success(state)
+    state.ok_times.append(state.at)
     if event.phase == "compensate":
         step.undo_seq = state.seq
         close_undo(state, step, "done")
@@ -171,14 +171,11 @@ def attempt_succeeded(state: Execution, event: e.AttemptSucceeded) -> None:
 def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
     state.charged += event.charge
     leave_pending(state)
-    note_error(state)
+    state.error_times.append(state.at)
     if event.phase == "plan":
         scope = scope_at(state, event.path)
-        end_plan(state, scope)
         scope.plan_tries += 1
-        if event.retry_at is not None:
-            set_scope_moving(state, scope, True)
-            set_timer(state, "retry", event.path, event.retry_at)
+        end_plan(state, scope, event.retry_at)
         return
     step = step_at(state, event.path)
     ref = Ref(event.path, event.phase, event.number)
@@ -206,11 +203,8 @@ def attempt_lost(state: Execution, event: e.AttemptLost) -> None:
         failure = e.Failure("TRANSIENT", "worker_lost", "the worker that ran this attempt is gone", loss.path)
         if loss.phase == "plan":
             scope = scope_at(state, loss.path)
-            end_plan(state, scope)
             scope.plan_losses += 1
-            if loss.retry_at is not None:
-                set_scope_moving(state, scope, True)
-                set_timer(state, "retry", loss.path, loss.retry_at)
+            end_plan(state, scope, loss.retry_at)
             continue
         step = step_at(state, loss.path)
         begun_at = step.open.begun_at if step.open is not None else 0
@@ -256,14 +250,18 @@ def after_failure(
             if verdict == "probe" and ("reconcile", step.path) not in state.timers:
                 set_timer(state, "reconcile", step.path, state.at + step.node.step.reconcile_timeout_ms)
         case "review":
-            for kind in PROBE_TIMERS:
-                clear_timer(state, kind, step.path)
-            set_moving(state, step, False)
-            set_status(step, "awaiting_approval")
+            await_person(state, step)
         case "skip":
             close_step(state, step, "skipped")
         case "fail":
             close_step(state, step, "timed_out" if timed_out else "failed")
+
+
+def await_person(state: Execution, step: StepState) -> None:
+    for kind in PROBE_TIMERS:
+        clear_timer(state, kind, step.path)
+    set_moving(state, step, False)
+    set_status(step, "awaiting_approval")
 
 
 def attempts_returned(state: Execution, event: e.AttemptsReturned) -> None:
@@ -306,7 +304,4 @@ def probe_answered(state: Execution, event: e.ProbeAnswered) -> None:
             close_step(state, step, "skipped" if event.verdict == "skip" else "failed")
         case "review":
             step.failure = event.failure or step.failure
-            for kind in PROBE_TIMERS:
-                clear_timer(state, kind, event.path)
-            set_moving(state, step, False)
-            set_status(step, "awaiting_approval")
+            await_person(state, step)

@@ -147,11 +147,3 @@ def watch(state: Execution, id: str, payload: Raw) -> None:
     plan = state.plan
     if plan.watches_all or id in plan.watched:
         state.payloads[state.seq] = payload
-
-
-def note_error(state: Execution) -> None:
-    state.error_times.append(state.at)
-
-
-def note_success(state: Execution) -> None:
-    state.ok_times.append(state.at)

@@ -17,7 +17,9 @@ Syntax and meaning are CEL's (github.com/google/cel-spec), the types are JSON's.
 
 from .compiled import (
     MAX_SOURCE,
+    NODE_ROOTS,
     ROOTS,
+    START_ROOTS,
     Expression,
     compile_expression,
     evaluate,
@@ -33,7 +35,9 @@ __all__ = [
     "MAX_DEPTH",
     "MAX_SOURCE",
     "MAX_WORK",
+    "NODE_ROOTS",
     "ROOTS",
+    "START_ROOTS",
     "Expression",
     "Template",
     "compile_expression",

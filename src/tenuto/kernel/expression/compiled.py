@@ -14,7 +14,9 @@ from .results import to_json, to_text
 from .running import Compute, Exhausted, Run
 from .tokens import Invalid
 
-ROOTS = frozenset({"input", "steps", "variables", "context", "item", "index"})
+START_ROOTS = frozenset({"input", "variables", "context"})  # before there are steps
+NODE_ROOTS = START_ROOTS | {"steps"}
+ROOTS = NODE_ROOTS | {"item", "index"}  # in a fan-out
 MAX_SOURCE = 4096
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from tenuto.errors import Problem
 from tenuto.kernel.address import is_identifier
 from tenuto.kernel.definition import Definition, Escalation, Policies, Scope, plain_name
+from tenuto.kernel.expression import NODE_ROOTS, START_ROOTS
 
 from .graph import check_children, check_edges
 from .ranges import ESCALATION_RANGES, MOST, POLICY_RANGES, SCOPE_RANGES, check_ranges
-from .reads import NODE_ROOTS, START_ROOTS, check_expression, check_template
+from .reads import check_expression, check_template
 from .steps import check_step
 from .tree import MAX_NESTING as MAX_NESTING
 from .tree import MAX_NODES as MAX_NODES

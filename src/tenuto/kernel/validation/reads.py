@@ -9,10 +9,6 @@ from tenuto.kernel.expression import compile_expression, compile_template, templ
 
 from .tree import Place, Tree
 
-START_ROOTS = frozenset({"input", "variables", "context"})
-NODE_ROOTS = frozenset({"input", "steps", "variables", "context"})
-ITEM_ROOTS = NODE_ROOTS | {"item", "index"}
-
 
 def check_expression(
     source: str | None, pointer: str, roots: frozenset[str], reader: Place | None, tree: Tree

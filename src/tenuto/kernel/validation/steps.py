@@ -6,9 +6,10 @@ import msgspec
 
 from tenuto.errors import Problem
 from tenuto.kernel.definition import Step
+from tenuto.kernel.expression import NODE_ROOTS, ROOTS
 
 from .ranges import MAX_DURATION, RETRY_RANGES, STEP_RANGES, between, check_ranges, is_within
-from .reads import ITEM_ROOTS, NODE_ROOTS, check_expression, check_template
+from .reads import check_expression, check_template
 from .tree import Place, Tree
 
 HANDLED = frozenset({"task", "external_call", "notify"})
@@ -128,7 +129,7 @@ def _of_retry(step: Step, pointer: str) -> Iterator[Problem]:
 
 def _of_fan_out(place: Place, step: Step, tree: Tree) -> Iterator[Problem]:
     yield from check_expression(step.foreach, f"{place.pointer}/foreach", NODE_ROOTS, place, tree)
-    yield from check_expression(step.suffix, f"{place.pointer}/suffix", ITEM_ROOTS, place, tree)
+    yield from check_expression(step.suffix, f"{place.pointer}/suffix", ROOTS, place, tree)
     if step.suffix is not None and step.foreach is None:
         text = "it names the clones of a fan-out, and there is no `foreach`: add one, or leave it out"
         yield Problem(f"{place.pointer}/suffix", "not_allowed", text)
@@ -189,7 +190,7 @@ def _of_wait(step: Step, pointer: str) -> Iterator[Problem]:
 
 
 def _of_payloads(place: Place, step: Step, tree: Tree) -> Iterator[Problem]:
-    roots = ITEM_ROOTS if step.foreach is not None else NODE_ROOTS
+    roots = ROOTS if step.foreach is not None else NODE_ROOTS
     pointer = place.pointer
     yield from check_template(step.with_, f"{pointer}/with", roots, place, tree)
     yield from check_template(step.idempotency_key, f"{pointer}/idempotency_key", NODE_ROOTS, place, tree)

@@ -16,6 +16,8 @@ from .holders import open_holder, staleness
 from .proposals import plan_failed
 from .steps import follow, step_disposition
 
+SEND_POLICY = RetryPolicy()
+
 
 def begun(turn: Turn, fact: Begun) -> Answer:
     holder = holder_of(turn.state, fact.ref)
@@ -62,7 +64,7 @@ def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
     if verdict in ("retry", "probe"):
         tries = holder.refused_dispatches + 1
         wanted = fact.failure.retry_after_ms
-        retry_at = turn.now + delay_ms(RetryPolicy(), failure.error_class, tries, wanted, state.id, ref.path, "send")
+        retry_at = turn.now + delay_ms(SEND_POLICY, failure.error_class, tries, wanted, state.id, ref.path, "send")
     turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at))
     if ref.phase != "compensate":
         follow(turn, holder, verdict, failure, review)

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from tenuto.kernel.address import review_id
 from tenuto.kernel.decide.credits import charge
 from tenuto.kernel.decide.turn import Turn, may_repeat
+from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.events import (
     AttemptAbandoned,
     AttemptFailed,
@@ -91,15 +91,8 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
         may_repeat=may_repeat(state, step) and not exhausted,
         partial_effect=outcome.partial_effect,
     )
-    retry_at = None
-    if judgement.verdict == "retry" or (judgement.verdict == "probe" and outcome.error_class != "INDETERMINATE"):
-        wait = delay_ms(spec.retry_policy, outcome.error_class, tries, outcome.retry_after_ms, state.id, ref.path)
-        retry_at = turn.now + wait
-    elif judgement.verdict == "probe" and state.pause is not None:
-        retry_at = turn.now  # asked on resume
-    verdict = judgement.verdict
-    if verdict == "fail":
-        verdict = step_disposition(state, step)
+    verdict = step_disposition(state, step) if judgement.verdict == "fail" else judgement.verdict
+    retry_at = _next_at(turn, step, verdict, outcome.error_class, tries, outcome.retry_after_ms)
     turn.emit(
         AttemptFailed(
             ref.path,
@@ -136,20 +129,14 @@ def time_out(
     ref = step.open.ref
     spec = step.node.step
     safe = spec.safety == "SAFE_TO_RETRY"
-    error_class: Literal["TRANSIENT", "INDETERMINATE"] = "TRANSIENT" if safe else "INDETERMINATE"
+    error_class: ErrorClass = "TRANSIENT" if safe else "INDETERMINATE"
     failure = Failure(error_class, f"{kind}_timeout", f"no {_AWAITED[kind]} in time", ref.path)
     tries = step.tries + 1
     charged, exhausted = charge(state, usage)
     repeat = may_repeat(state, step) and not exhausted
     judgement = judge(spec, "timed_out", error_class, tries=tries, losses=step.losses, may_repeat=repeat)
-    verdict = judgement.verdict
-    retry_at = None
-    if verdict == "retry":
-        retry_at = turn.now + delay_ms(spec.retry_policy, error_class, tries, None, state.id, ref.path)
-    elif verdict == "probe" and state.pause is not None:
-        retry_at = turn.now  # asked on resume
-    elif verdict == "fail":
-        verdict = step_disposition(state, step)
+    verdict = step_disposition(state, step) if judgement.verdict == "fail" else judgement.verdict
+    retry_at = _next_at(turn, step, verdict, error_class, tries, None)
     turn.emit(
         AttemptTimedOut(
             ref.path,
@@ -167,6 +154,17 @@ def time_out(
         )
     )
     _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)
+
+
+def _next_at(
+    turn: Turn, step: StepState, verdict: Verdict, error_class: ErrorClass, tries: int, retry_after_ms: int | None
+) -> int | None:
+    """When the step is attempted or looked for again. What became of an unknown attempt is asked at once."""
+    state = turn.state
+    if verdict == "retry" or (verdict == "probe" and error_class != "INDETERMINATE"):
+        policy = step.node.step.retry_policy
+        return turn.now + delay_ms(policy, error_class, tries, retry_after_ms, state.id, step.path)
+    return turn.now if verdict == "probe" and state.pause is not None else None  # asked on resume
 
 
 def _carry_out(
@@ -193,7 +191,7 @@ def _escalate(turn: Turn, step: StepState, failure: Failure) -> None:
     too_often = total >= policy.min_sample and errors / total > policy.error_rate
     if too_many or too_often or wanted > cap:
         reason = "too many errors" if too_many else "error rate too high" if too_often else "backoff beyond its limit"
-        id = review_id(state.id, state.seq + 1)
+        id = turn.new_review()
         turn.emit(ReviewOpened(id, "escalation", step.path, reason, failure=failure))
         limit = state.plan.definition.policies.pause_limit_ms
         turn.emit(Paused("escalated", None if limit is None else turn.now + limit))

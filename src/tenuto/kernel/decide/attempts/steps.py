@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel.address import fan_of, review_id
+from tenuto.kernel.address import fan_of
 from tenuto.kernel.decide.scopes import advance, close_scope, disposition, fail_child, fail_clone, settle_fan
 from tenuto.kernel.decide.turn import Turn, evaluation_scope, has_slot, may_start, refusal
 from tenuto.kernel.events import Failure, ReviewKind, ReviewOpened, StepsReady
@@ -73,12 +73,11 @@ def try_again(turn: Turn, step: StepState) -> None:
 
 
 def open_review(turn: Turn, step: StepState, kind: ReviewKind, failure: Failure | None) -> None:
-    state = turn.state
     reason = {
         "compensation": "the effect may have been made in part, and cannot safely be repeated",
         "indeterminate": "nobody knows whether the effect was made",
     }.get(kind, kind)
-    id = review_id(state.id, state.seq + 1)
+    id = turn.new_review()
     permission = step.node.step.permission or ""
     turn.emit(ReviewOpened(id, kind, step.path, reason, permission, failure=failure, attempts=step.number))
 

@@ -1,7 +1,6 @@
 """A child opens: it is granted, waits, asks a person, becomes many, or is closed at once."""
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel.address import review_id
 from tenuto.kernel.decide.credits import can_afford, out_of_credits
 from tenuto.kernel.decide.turn import Turn, evaluation_scope, refusal
 from tenuto.kernel.definition import FAIL
@@ -87,7 +86,7 @@ def _open_step(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
             _open_wait(turn, node, path)
         case "human_approval":
             due = None if step.timeout_ms is None else turn.now + step.timeout_ms
-            id = review_id(state.id, state.seq + 1)
+            id = turn.new_review()
             turn.emit(ReviewOpened(id, "approval", path, "approval", step.permission or "", due))
         case _:
             if not can_afford(state, node):
