@@ -58,6 +58,9 @@ CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 SESSIONS_KEPT_MS = 24 * 3_600_000
+# What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
+# grown: a hash join over all executions or events for each batch is what the planner would choose instead.
+_BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
 _DUE = f"e.owner IS NULL AND e.wake_at <= {NOW} AND e.definition || '/' || e.version = ANY($2)"
 _TAKE = "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL, parked = ''"
 _TAKEN = "RETURNING e.id, e.epoch, e.definition, e.version"
@@ -243,7 +246,12 @@ class PostgresStore:
             self._committer = await self._connect_committer()
             try:
                 self._pool = await asyncpg.create_pool(
-                    self.dsn, min_size=1, max_size=8, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS
+                    self.dsn,
+                    min_size=1,
+                    max_size=8,
+                    timeout=CONNECT_SECONDS,
+                    command_timeout=ANSWER_SECONDS,
+                    server_settings=_BY_INDEX,
                 )
                 self._has_wall = await self._committer.fetchval(_HAS_WALL)
                 now: int = await self._committer.fetchval(f"SELECT {NOW}")
@@ -254,12 +262,9 @@ class PostgresStore:
         raise AssertionError("translated() does not swallow")
 
     async def _connect_committer(self) -> asyncpg.Connection:
-        # The fence and the row changes are index look-ups whatever the statistics say of a table that has just grown:
-        # a hash join over all executions for each batch is what the planner would choose instead.
         connection = await self._connect()
-        for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
-            await connection.execute(f"SET {setting} = off")
-        await connection.execute("SET plan_cache_mode = force_generic_plan")
+        for setting, value in {**_BY_INDEX, "plan_cache_mode": "force_generic_plan"}.items():
+            await connection.execute(f"SET {setting} = {value}")
         return connection
 
     async def _connect(self) -> asyncpg.Connection:
