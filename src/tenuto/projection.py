@@ -182,8 +182,13 @@ def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | Tas
                     priority=UNDO if key.phase == "compensate" else PRIORITIES[state.priority],
                     created_at=state.at,
                 )
-        elif effect is None:
+        elif effect is None and not _is_local(state, key):
             yield TaskEnded(state.id, *key.parts)
+
+
+def _is_local(state: Execution, ref: Ref) -> bool:
+    holder = holder_of(state, ref)
+    return holder is not None and holder.node.queue is None
 
 
 def audit(state: Execution, entries: Sequence[Entry], started_by: str | None) -> list[AuditRow]:

@@ -8,7 +8,7 @@ import asyncio
 import copy
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -523,6 +523,15 @@ class PostgresStore:
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = $1 AND seq > $2 ORDER BY seq"
         return [row["body"] for row in await self.fetch(query, (id, after))]
+
+    async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
+        query = """
+            SELECT e.execution, e.body FROM unnest($1::text[], $2::bigint[]) AS a (execution, seq)
+            JOIN events e ON e.execution = a.execution AND e.seq > a.seq ORDER BY e.execution, e.seq"""
+        found: dict[str, list[bytes]] = {}
+        for row in await self.fetch(query, (list(after), list(after.values()))):
+            found.setdefault(row["execution"], []).append(row["body"])
+        return found
 
     async def holding(self, id: str, seqs: Sequence[int]) -> list[bytes]:
         query = (

@@ -8,7 +8,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -436,6 +436,15 @@ class SqliteStore:
     async def tail(self, id: str, after: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = ? AND seq > ? ORDER BY seq"
         return [body for (body,) in await self.fetch(query, (id, after))]
+
+    async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
+        query = """
+            SELECT execution, body FROM json_each(?) JOIN events ON execution = key AND seq > value
+            ORDER BY execution, seq"""
+        found: dict[str, list[bytes]] = {}
+        for id, body in await self.fetch(query, (json.dumps(dict(after)),)):
+            found.setdefault(id, []).append(body)
+        return found
 
     def _row(self, where: str, values: tuple[Any, ...]) -> ExecutionRow | None:
         with translated():

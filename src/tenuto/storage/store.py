@@ -23,7 +23,7 @@ What can go wrong, and what happens then:
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct
@@ -338,6 +338,9 @@ class Store(Protocol):
 
     async def tail(self, id: str, after: int) -> list[bytes]:
         """The rows that follow this entry."""
+
+    async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
+        """For each execution the rows that follow this entry, in order; those that have none are left out."""
 
     async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
         """Puts mail into an execution's box, once per id. Gives when it arrived and the owner, None if unknown.

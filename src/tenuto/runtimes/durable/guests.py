@@ -16,6 +16,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
+from typing import NamedTuple
 
 from msgspec import Raw, Struct
 
@@ -72,6 +73,11 @@ class Visit(Record):
         return is_paused != (held.status == "paused") or (held.cancel_requested and state.cancel is None)
 
 
+class Asking(NamedTuple):
+    ticket: Ticket
+    since: float
+
+
 class Returned(Struct, frozen=True):
     key: TaskKey
     why: str
@@ -90,8 +96,7 @@ class GuestWorker(Worker):
         self._rested: dict[str, Visit] = {}
         self._in_hand: dict[TaskKey, Visit] = {}
         self._unanswered: dict[TaskKey, None] = {}  # ended here, and their answer is not posted yet
-        self._asking: dict[str, Ticket] = {}  # by letter: whether they may begin
-        self._asking_since = 0.0
+        self._asking: dict[str, Asking] = {}  # by letter: whether they may begin
         self._works_on: tuple[frozenset[str], frozenset[str]] | None = None
         self._served: tuple[str, frozenset[str]] | None = None
         self._gave_back = False
@@ -142,9 +147,7 @@ class GuestWorker(Worker):
         for visit in self._visits.values():
             for ticket in list(visit.tickets.values()):
                 self._give_back(visit, ticket.ref, "")
-        asked, self._asking = self._asking, {}
-        for ticket in asked.values():
-            self._begin(ticket)
+        self._stop_asking()
 
     async def _close_guests(self, patience_s: float) -> None:
         for gathering in (self._beginnings, self._answers, self._returns):
@@ -153,13 +156,17 @@ class GuestWorker(Worker):
     def _forget_visits(self) -> None:
         """The session is over: what it had taken is others' to run, and what it had begun is lost."""
         visits, self._visits = self._visits, {}
-        asked, self._asking = self._asking, {}
         self._rested.clear()
         self._in_hand.clear()
         for visit in visits.values():
             self._forget_work(visit)
-        for ticket in asked.values():
-            self._begin(ticket)
+        self._stop_asking()
+
+    def _stop_asking(self) -> None:
+        """Those who asked whether they may begin are no longer wanted, and leave their slots."""
+        asking, self._asking = self._asking, {}
+        for each in asking.values():
+            self._begin(each.ticket)
 
     def _under_way(self) -> list[Job]:
         visited = (job for visit in self._visits.values() for job in (*visit.jobs.values(), *visit.zombies.values()))
@@ -239,7 +246,8 @@ class GuestWorker(Worker):
     def _patience(self) -> float:
         poll = self._poll_ms / 1_000
         if self._asking:  # an owner elsewhere is about to answer
-            return min(poll, max(FIRST_LOOK_SECONDS, time.monotonic() - self._asking_since))
+            newest = max(asking.since for asking in self._asking.values())
+            return min(poll, max(FIRST_LOOK_SECONDS, time.monotonic() - newest))
         return poll * random.uniform(0.75, 1.25)  # noqa: S311  (jitter)
 
     async def _visit_queues(self) -> None:
@@ -266,43 +274,47 @@ class GuestWorker(Worker):
         tasks = await self._store.tasks.take(session.id, queue, handlers, room)
         if len(tasks) == room:
             self._knock.set()  # there may be more
-        new = {task.key.execution: None for task in tasks if not self._is_known(task.key.execution)}
-        loaded = {each.row.id: each for each in await self._store.load(list(new), short=True)} if new else {}
+        if tasks:
+            ids = dict.fromkeys(task.key.execution for task in tasks)
+            self._visits.update((id, self._rested.pop(id)) for id in ids if id in self._rested)
+            await self._follow_up([id for id in ids if id in self._visits])
+            new = [id for id in ids if id not in self._visits]
+            loaded = {found.row.id: found for found in await self._store.load(new, short=True)} if new else {}
+            if self._session is session:
+                await self._enter_all(session, tasks, loaded)
+
+    async def _follow_up(self, ids: list[str]) -> None:
+        """Brings visits to where their executions stand now."""
+        if ids:
+            tails = await self._store.tails({id: self._visits[id].state.seq for id in ids})
+            for id, bodies in tails.items():
+                if (visit := self._visits.get(id)) is not None:
+                    visit.follow(bodies)
+
+    async def _enter_all(self, session: Session, tasks: list[Task], loaded: dict[str, Loaded]) -> None:
         for task in tasks:
-            visit = await self._visit_or_return(task, loaded.get(task.key.execution))
-            if self._session is not session:
-                return
-            if visit is not None:
-                self._enter(visit, task)
-
-    def _is_known(self, id: str) -> bool:
-        return id in self._visits or id in self._rested
-
-    async def _visit_or_return(self, task: Task, loaded: Loaded | None) -> Visit | None:
-        try:
-            return await self._visit(task, loaded)
-        except StorageError:
-            raise
-        except Exception:  # a history that this release cannot read must not keep others waiting
-            logger.exception("execution %s cannot be read", task.key.execution)
-            self._return(task.key, "its history cannot be read")
-            return None
+            try:
+                visit = await self._visit(task, loaded.get(task.key.execution))
+                if self._session is not session:
+                    return
+                if visit is not None:
+                    self._enter(visit, task)
+            except StorageError:
+                raise
+            except Exception:  # a history that this release cannot read must not keep others waiting
+                logger.exception("execution %s cannot be read", task.key.execution)
+                self._return(task.key, "its history cannot be read")
 
     async def _visit(self, task: Task, loaded: Loaded | None) -> Visit | None:
-        """The execution of a task, as it stands now."""
-        id = task.key.execution
-        visit = self._visits.get(id) or self._rested.pop(id, None)
-        if visit is not None and task.key.ref not in visit.state.agenda:
-            visit.follow(await self._store.tail(id, visit.state.seq))
-        elif visit is None and loaded is not None:
+        visit = self._visits.get(task.key.execution)
+        if visit is None and loaded is not None:
             performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
             if performer.program.plan.hash != _plan_hash(loaded):
                 self._return(task.key, f"{task.plan} is another definition here")
                 return None
             visit = Visit(self, performer, loaded.row.key)
             await self._restore(visit, loaded)
-        if visit is not None:
-            self._visits[id] = visit
+            self._visits[task.key.execution] = visit
         return visit
 
     def _enter(self, visit: Visit, task: Task) -> None:
@@ -348,9 +360,8 @@ class GuestWorker(Worker):
             elif beginning.letter is None:
                 self._begin(ticket)
             else:
-                self._asking[beginning.letter.id] = ticket
-                self._asking_since = time.monotonic()
-        if self._asking:
+                self._asking[beginning.letter.id] = Asking(ticket, time.monotonic())
+        if owners:
             self._tell_owners(owners)
             self._knock.set()
 
@@ -365,11 +376,10 @@ class GuestWorker(Worker):
         return Beginning(key, marks=not role.dispatches, letter=letter)
 
     def _withdraw(self, ticket: Ticket) -> None:
-        """It may not begin: it is somebody else's now, or settled."""
+        """It does not begin: it is somebody else's now, or settled, or this process may be taken for dead."""
         record, ref, _ = ticket
-        if record.tickets.get(ref) is ticket:
-            del record.tickets[ref]
-            self._in_hand.pop(TaskKey(record.state.id, *ref.parts), None)
+        if isinstance(record, Visit) and record.tickets.get(ref) is ticket:
+            self._give_back(record, ref, "")
         self._begin(ticket)
 
     async def _hear_owners(self) -> None:
@@ -377,18 +387,20 @@ class GuestWorker(Worker):
         if not self._asking:
             return
         for id, verdict in (await self._store.verdicts(list(self._asking))).items():
-            ticket = self._asking.pop(id, None)
-            if ticket is None:
+            asking = self._asking.pop(id, None)
+            if asking is None:
                 continue
             answer = decode_answer(verdict)
             # A duplicate: whoever had it before left without running it, and gave it back.
             if self._session.may_start and (answer == f.APPLIED or answer == f.Ignored("duplicate")):
-                self._begin(ticket)
+                self._begin(asking.ticket)
             else:
-                self._withdraw(ticket)
-        if self._asking and time.monotonic() - self._asking_since > 2 * self._poll_ms / 1_000:
-            for ticket in list(self._asking.values()):
-                await self._take(ticket.record.state.id)
+                self._withdraw(asking.ticket)
+        long_ago = time.monotonic() - 2 * self._poll_ms / 1_000
+        unheard = [asking.ticket.record.state.id for asking in self._asking.values() if asking.since < long_ago]
+        for id in dict.fromkeys(unheard):
+            await self._take(id)  # if nobody owns it: to read one letter, no handler is needed
+        if unheard:
             self._nudge(mail_for(self._session.id))
 
     # -- Answering -----------------------------------------------------------------------------------------------------
@@ -459,12 +471,14 @@ class GuestWorker(Worker):
             if visit is not None and key not in held:
                 del self._in_hand[key]
                 self._drop(visit, key.ref)
+        late: dict[str, None] = {}
         for key, row in held.items():
             visit = self._in_hand.get(key)
             if visit is not None and visit.lags(row):
-                visit.follow(await self._store.tail(key.execution, visit.state.seq))
-            elif visit is None and not row.begun and key not in self._unanswered:
-                self._return(key, "")  # taken by a statement whose answer was lost on its way
+                late[key.execution] = None
+            elif visit is None and key not in self._unanswered:
+                self._return(key, "")  # never run here: the answer to whoever took it was lost on its way
+        await self._follow_up(list(late))
 
     async def _beat(self) -> None:
         if self._in_hand:
