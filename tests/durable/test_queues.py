@@ -1,6 +1,7 @@
 """Queues between engines: who runs a step, what the others see of it, and what is left when one goes."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from typing import Annotated, Any, Protocol
@@ -191,6 +192,27 @@ async def test_a_fan_out_is_shared_by_the_workers_of_its_queue(owner: MakeEngine
     for _ in range(2):
         await guest(saga, slots=1)
     assert (await home.execute("s")).output == list(range(10))
+
+
+async def test_l1_many_workers_never_run_the_same_attempt(owner: MakeEngine, guest: MakeEngine) -> None:
+    calls: Counter[tuple[str, str]] = Counter()
+
+    async def safe(ctx: SagaContext) -> None:
+        calls[ctx.execution_id, "safe"] += 1
+
+    def unsafe(ctx: SagaContext) -> None:
+        calls[ctx.execution_id, "unsafe"] += 1
+
+    builder = SagaBuilder("s").step("safe", safe, queue="gpu")
+    options: Any = {"queue": "gpu", "depends_on": ["safe"], "safety": "not_safe_to_retry"}
+    saga = builder.step("unsafe", unsafe, compensation_policy="manual", **options).build()
+    homes = [await owner(saga) for _ in range(2)]
+    for _ in range(3):
+        await guest(saga, slots=5, threads=5)
+    batches = [await home.start_many("s", range(50)) for home in homes]
+    results = [result for batch in batches async for result in batch.results()]
+    assert ({result.status for result in results}, len(calls)) == ({"succeeded"}, 2 * len(results))
+    assert set(calls.values()) == {1}
 
 
 # -- What others see ---------------------------------------------------------------------------------------------------

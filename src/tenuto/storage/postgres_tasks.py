@@ -11,7 +11,7 @@ from typing import Any
 
 from .tasks import Answered, Beginning, Held, Letter, Serving, Task, TaskKey, TaskState, loss
 
-WINDOW = 2_000  # waiting tasks among which turns are shared out
+WINDOW = 1_000  # waiting tasks among which turns are shared out
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _KEY = "execution, path, phase, number"
 _T_KEY = "t.execution, t.path, t.phase, t.number"
@@ -36,15 +36,18 @@ waiting AS (
         WHERE tenant = tenants.tenant AND {_WAITING} ORDER BY priority DESC, created_at
         LIMIT greatest($4::int, {WINDOW} / (SELECT count(*) FROM tenants))) t
 ),
-busy AS MATERIALIZED (SELECT tenant, execution, count(*) AS n FROM tasks
-    WHERE session IS NOT NULL AND queue = $2 GROUP BY tenant, execution),
+taken AS MATERIALIZED (SELECT tenant, execution FROM tasks WHERE session IS NOT NULL AND queue = $2),
+by_execution AS MATERIALIZED (SELECT execution, count(*) AS busy FROM taken GROUP BY execution),
+by_tenant AS MATERIALIZED (SELECT tenant, count(*) AS crowd FROM taken GROUP BY tenant),
 turns AS (
-    SELECT *, row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at)
-        + coalesce((SELECT n FROM busy WHERE busy.execution = waiting.execution), 0) AS turn FROM waiting
+    SELECT waiting.*, coalesce(busy, 0)
+        + row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at) AS turn
+    FROM waiting LEFT JOIN by_execution USING (execution)
 ),
 shares AS (
-    SELECT *, row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at)
-        + coalesce((SELECT sum(n) FROM busy WHERE busy.tenant = turns.tenant), 0) AS share FROM turns
+    SELECT turns.*, coalesce(crowd, 0)
+        + row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at) AS share
+    FROM turns LEFT JOIN by_tenant USING (tenant)
 ),
 chosen AS (SELECT * FROM shares ORDER BY priority DESC, share, dice, turn, created_at LIMIT 4 * $4::int + 16),
 mine AS (

@@ -11,7 +11,7 @@ from .tasks import Answered, Beginning, Held, Letter, Serving, Task, TaskKey, Ta
 
 T = TypeVar("T")
 
-WINDOW = 2_000  # waiting tasks among which turns are shared out
+WINDOW = 1_000  # waiting tasks among which turns are shared out
 _KEY = "execution, path, phase, number"
 _IS_KEY = "execution = ? AND path = ? AND phase = ? AND number = ?"
 # ?1 session, ?2 queue, ?3 handlers, ?4 how many, ?5 now
@@ -30,15 +30,18 @@ waiting AS (
         SELECT {_KEY} FROM tasks WHERE tenant = tenants.tenant AND {_WAITING} ORDER BY priority DESC, created_at
         LIMIT max(?4, {WINDOW} / (SELECT count(*) FROM tenants)))
 ),
-busy AS MATERIALIZED (SELECT tenant, execution, count(*) AS n FROM tasks
-    WHERE session IS NOT NULL AND queue = ?2 GROUP BY tenant, execution),
+taken AS MATERIALIZED (SELECT tenant, execution FROM tasks WHERE session IS NOT NULL AND queue = ?2),
+by_execution AS MATERIALIZED (SELECT execution, count(*) AS busy FROM taken GROUP BY execution),
+by_tenant AS MATERIALIZED (SELECT tenant, count(*) AS crowd FROM taken GROUP BY tenant),
 turns AS (
-    SELECT *, row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at)
-        + coalesce((SELECT n FROM busy WHERE busy.execution = waiting.execution), 0) AS turn FROM waiting
+    SELECT waiting.*, coalesce(busy, 0)
+        + row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at) AS turn
+    FROM waiting LEFT JOIN by_execution USING (execution)
 ),
 shares AS (
-    SELECT *, row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at)
-        + coalesce((SELECT sum(n) FROM busy WHERE busy.tenant = turns.tenant), 0) AS share FROM turns
+    SELECT turns.*, coalesce(crowd, 0)
+        + row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at) AS share
+    FROM turns LEFT JOIN by_tenant USING (tenant)
 )
 UPDATE tasks SET session = ?1, beat_at = ?5
 WHERE ({_KEY}) IN (SELECT {_KEY} FROM shares ORDER BY priority DESC, share, dice, turn, created_at LIMIT ?4)
