@@ -7,7 +7,7 @@ UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-quick test check static coverage sim bench docs
+.PHONY: help setup demo demo-quick test check static coverage sim chaos bench docs
 
 help:
 	@echo "make setup        create .venv with everything locked in uv.lock"
@@ -16,6 +16,7 @@ help:
 	@echo "make test         every check and every test"
 	@echo "make check        format, lint, types, imports, fast tests"
 	@echo "make sim          simulate faults under seeds"
+	@echo "make chaos        kill processes at every commit, and again while others recover"
 	@echo "make bench        measure, on this machine"
 	@echo "make docs         write the generated pages again"
 
@@ -52,6 +53,9 @@ test: static coverage
 
 sim: setup
 	$(BIN)/python -m tests.simulation
+
+chaos: setup
+	$(BIN)/python -m tests.crash
 
 bench: setup
 	$(UV) sync --locked --all-extras --group bench

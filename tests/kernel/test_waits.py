@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from tenuto.errors import ExpressionError
 from tenuto.kernel import facts as f
+from tenuto.kernel.decide import decide
 from tenuto.kernel.decide.scopes.instants import instant_ms
 from tenuto.kernel.definition import JSON, Step
 from tenuto.kernel.events import NULL
 
-from .build import pause_for, step, wait_for
+from .build import pause_for, scope, step, wait_for
 from .driver import Driver, given
 from .rendering import START
 
@@ -154,6 +155,32 @@ def test_a_kept_signal_that_comes_twice_is_kept_once() -> None:
     assert run.signal("go", id="m1") == f.APPLIED
     assert run.signal("go", id="m1") == f.APPLIED
     assert len(run.state.signals["go"]) == 1
+
+
+def test_a_signal_that_was_used_and_comes_again_is_the_same_message() -> None:
+    run = given(wait_for("w", "go"), step("a"), wait_for("v", "go"))
+    run.start()
+    run.signal("go", 1, id="m1")
+    assert run.signal("go", 1, id="m1") == f.APPLIED
+    run.succeed("a")
+    run.signal("go", 1, id="m1")
+    assert run.step("v").status == "running"
+    run.signal("go", 2, id="m2")
+    assert run.status == "succeeded"
+
+
+def test_the_last_thousand_signals_are_known_again() -> None:
+    run = given(scope("s", wait_for("w", "go"), repeat_until="false", max_visits=10_000))
+    run.start()
+    state = run.state
+
+    def signal(number: int) -> int:
+        return len(decide(state, f.Signal(at=START, name="go", id=f"m{number}", payload=NULL), START).entries)
+
+    assert all(signal(number) for number in range(1_001))
+    assert len(state.heard) == 1_000
+    assert not signal(1)
+    assert signal(0)
 
 
 def test_100_signals_of_a_name_are_kept_and_no_more() -> None:

@@ -33,9 +33,9 @@ def _check_signal(before: Execution, fact: f.Signal, decision: Decision) -> None
     events = [entry.event for entry in decision.entries]
     used = any(isinstance(event, e.WaitEnded) and event.by == fact.id for event in events)
     kept = any(isinstance(event, e.SignalKept) and event.id == fact.id for event in events)
-    known = fact.id in [signal.id for signal in before.signals.get(fact.name, ())]
+    known = fact.id in before.heard or fact.id in [signal.id for signal in before.signals.get(fact.name, ())]
     require(used or kept or known, "a signal is used or kept", fact)
-    if fact.name in before.waits and _arrived_in_time(before, fact):
+    if fact.name in before.waits and fact.id not in before.heard and _arrived_in_time(before, fact):
         require(used, "a signal wakes who waits", fact)
 
 

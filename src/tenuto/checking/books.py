@@ -38,6 +38,7 @@ class Books:
         self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
         self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
         self.kept: list[str] = []  # signals that wait for somebody who waits for them
+        self.used: dict[str, None] = {}  # signals that ended a wait
         self.open_refs: dict[Ref, None] = {}  # attempts that may still report
         self.finishes = 0
         self.dead_letters = 0  # opened in this run
@@ -211,6 +212,8 @@ class Books:
             case e.WaitEnded():
                 if event.by in self.kept:
                     self.kept.remove(event.by)
+                if event.by != "timer":
+                    self.used[event.by] = None
                 self.track(event.path).done = True
                 self.close(event.path, "succeeded")
 

@@ -8,7 +8,7 @@ from .invariants import Family, require
 family = Family("People and messages")
 
 H2 = family("H2", "A review is opened once and resolved at most once.")
-H5 = family("H5", "A signal that waits for somebody is kept once.")
+H5 = family("H5", "A signal ends one wait, and is kept once.")
 H6 = family("H6", "When a run ends no review is open that could start an attempt.")
 
 
@@ -19,7 +19,9 @@ def recorded(books: Books, entry: e.Entry) -> None:
         case e.ReviewResolved(id=id):
             require(id in books.reviews, H2, f"review {id} was resolved, and was not open")
         case e.SignalKept(id=id):
-            require(id not in books.kept, H5, f"signal {id} was kept twice")
+            require(id not in books.kept and id not in books.used, H5, f"signal {id} was kept, and is known")
+        case e.WaitEnded(by=by) as event if by != "timer":
+            require(by not in books.used, H5, f"signal {by} ended a second wait, {event.path}")
         case e.ExecutionFinished():
             _finished(books)
 

@@ -151,6 +151,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     error_times: list[int]
     ok_times: list[int]
     signals: dict[str, list[KeptSignal]]
+    heard: dict[str, None] = {}
     waits: dict[str, dict[str, None]]
     marks: dict[str, str]
     nodes: dict[str, StepState | FanState | ScopeState]

@@ -280,6 +280,7 @@ class Execution:
         "error_times",
         "failure",
         "finished",
+        "heard",
         "hold",
         "id",
         "input",
@@ -343,6 +344,7 @@ class Execution:
         self.error_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
         self.ok_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
         self.signals: dict[str, deque[KeptSignal]] = {}
+        self.heard: dict[str, None] = {}  # signals that ended a wait, the last thousand: the same id is one message
         self.waits: dict[str, dict[str, None]] = {}
         self.marks: dict[str, str] = {}
         self.nodes: dict[str, NodeState] = {}

@@ -120,7 +120,7 @@ new AS (
 ),
 moved AS (
     UPDATE executions e SET status = p.status, run = p.run, seq = p.seq,
-        wake_at = CASE WHEN p.ended_at IS NOT NULL THEN NULL WHEN p.release THEN least(e.wake_at, p.wake_at)
+        wake_at = CASE WHEN p.release THEN least(e.wake_at, p.wake_at)
             ELSE e.wake_at END,
         owner = CASE WHEN p.release THEN NULL ELSE e.owner END, cancel_requested = p.cancel_requested,
         error_class = p.error_class, parked = p.parked, ended_at = p.ended_at

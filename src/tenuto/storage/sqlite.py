@@ -67,8 +67,7 @@ SELECT {", ".join(f"value ->> {n}" for n in range(len(ExecutionRow.__struct_fiel
 _MOVES = """
 UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value ->> 3,
     owner = iif(m.value ->> 5, NULL, owner), cancel_requested = m.value ->> 6,
-    wake_at = CASE WHEN m.value ->> 9 IS NOT NULL THEN NULL
-        WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at
+    wake_at = CASE WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at
         ELSE min(coalesce(wake_at, m.value ->> 4), m.value ->> 4) END,
     error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
 FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ?

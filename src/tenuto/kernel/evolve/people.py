@@ -9,6 +9,8 @@ from .nodes import close_step, complete, not_made, opened, reached
 from .parts import clear_timer, find_step, set_moving, set_status, set_timer, set_undo, step_at
 from .undo import close_undo, enter_undo
 
+MAX_HEARD = 1_000
+
 
 def wait_opened(state: Execution, event: e.WaitOpened) -> None:
     step = opened(state, event.path)
@@ -29,12 +31,19 @@ def wait_ended(state: Execution, event: e.WaitEnded) -> None:
     name = step.waits_for
     stop_waiting(state, step)
     if name is not None:
+        _hear(state, event.by)
         kept = state.signals.get(name)
         if kept and kept[0].id == event.by:
             kept.popleft()
             if not kept:
                 del state.signals[name]
     complete(state, step, event.payload, event.variable, None)
+
+
+def _hear(state: Execution, id: str) -> None:
+    state.heard[id] = None
+    if len(state.heard) > MAX_HEARD:
+        del state.heard[next(iter(state.heard))]
 
 
 def stop_waiting(state: Execution, step: StepState) -> None:

@@ -1,0 +1,67 @@
+"""The process that is killed, and the one that takes over: a worker with a client that runs a scenario to its end."""
+
+import asyncio
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from tenuto import Engine
+
+from . import scenarios
+from .client import Client
+from .plants import PLANTS
+from .points import Point, set_trap
+from .scenario import SCENARIOS
+from .verdict import judge
+from .world import World
+
+LEASE = "1s"
+
+assert scenarios.__all__  # importing them registers what they hold
+
+
+class Job(NamedTuple):
+    scenario: str
+    url: str
+    folder: Path
+    point: Point | None
+    judged: bool
+    plant: str = ""
+
+
+class Told(msgspec.Struct):
+    """What a process that was not killed leaves behind: its points, and what was wrong in the end."""
+
+    points: list[Point]
+    wrong: list[str]
+
+
+def work(job: Job) -> None:
+    """Ends by the point's signal, or with 0 and a report, or with 1."""
+    trap = set_trap(job.url, job.point)
+    if job.plant:
+        PLANTS[job.plant][1]()
+    try:
+        asyncio.run(_run(job))
+        points = trap.points()
+        trap.point = None
+        wrong = asyncio.run(judge(SCENARIOS[job.scenario], job.url, World(job.folder / "log"))) if job.judged else []
+        (job.folder / "told").write_bytes(msgspec.json.encode(Told(points, wrong)))
+    except BaseException:
+        (job.folder / "failed").write_text(traceback.format_exc())
+        sys.stderr.flush()
+        os._exit(1)
+    os._exit(0)
+
+
+async def _run(job: Job) -> None:
+    scenario = SCENARIOS[job.scenario]
+    world = World(job.folder / "log")
+    async with Engine(job.url, lease=LEASE, shutdown_grace="1s", **scenario.options) as engine:
+        world.provide(engine)
+        await engine.apply(scenario.document)
+        await scenario.script(Client(engine, world, scenario.document["name"]))

@@ -1,0 +1,40 @@
+"""Bugs to be found: each changes the engine of the processes of one run, as a mistake in it would."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tenuto.kernel.decide.attempts import losses
+from tenuto.runtimes.durable import committer
+from tenuto.runtimes.perform import attempt
+from tenuto.storage.store import Committed
+
+Change = Callable[[], None]
+
+PLANTS: dict[str, tuple[str, Change]] = {}
+"""By what is wrong: a scenario that must find it, and the change."""
+
+
+def plant(name: str, scenario: str) -> Callable[[Change], None]:
+    def register(change: Change) -> None:
+        PLANTS[name] = (scenario, change)
+
+    return register
+
+
+@plant("a payment begins before that is recorded", "paid once")
+def _() -> None:
+    vars(attempt)["needs_begin"] = lambda node, ref: False
+
+
+@plant("after a takeover what was under way simply runs again", "three in a row")
+def _() -> None:
+    vars(losses)["needs_begin"] = lambda node, ref: True
+
+
+@plant("what was decided acts before it is committed", "refused at once")
+def _() -> None:
+    async def hasty(self: committer.Committer, writes: Any) -> None:
+        self._settle_all(writes, Committed(0))
+        await self._store.commit(committer._batch(self._session, writes))
+
+    type.__setattr__(committer.Committer, "_commit", hasty)

@@ -1,0 +1,132 @@
+"""Whether the record and the outside tell one story, when all is over."""
+
+from collections import Counter
+from typing import Any
+
+from tenuto.checking import check_database, export_lines
+from tenuto.checking.derived import AttemptRow, RunRow, StepRow
+from tenuto.checking.ndjson import record_of
+from tenuto.storage.records import ExecutionRecord
+
+from .scenario import UNSAFE, Scenario
+from .world import World
+
+TERMINAL = ("succeeded", "failed", "canceled")
+
+
+class Record:
+    """What an export says of executions, attempts and steps."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        records = [record_of(line) for line in lines]
+        self.executions = {row.id: row for row in records if isinstance(row, ExecutionRecord)}
+        self.steps = [row for row in records if isinstance(row, StepRow)]
+        self.runs = [row for row in records if isinstance(row, RunRow)]
+        attempts = [row for row in records if isinstance(row, AttemptRow)]
+        self.attempts = {(row.execution, row.path, row.phase, row.number): row for row in attempts}
+
+
+async def judge(scenario: Scenario, url: str, world: World) -> list[str]:
+    """Everything that is wrong, in words. Nothing is expected."""
+    findings = [line for found in await check_database(url) for line in found.lines()]
+    record = Record([line async for line in export_lines(url, "")])
+    return [
+        *findings,
+        *_ends(scenario, record),
+        *_acknowledged(record, world),
+        *_explained(record, world),
+        *_once(scenario, record, world),
+        *_settled(scenario, record, world),
+    ]
+
+
+def _ends(scenario: Scenario, record: Record) -> list[str]:
+    bad = {x: row.status for x, row in record.executions.items() if row.status not in scenario.statuses}
+    return [f"execution {x} ended {status}" for x, status in bad.items()]
+
+
+def _acknowledged(record: Record, world: World) -> list[str]:
+    """K5, K1: what was acknowledged is there; one key is one execution."""
+    wrong = []
+    keys: dict[str, str] = {}
+    for line in world.lines("acknowledged"):
+        if line["x"] not in record.executions:
+            wrong.append(f"execution {line['x']} was acknowledged, and is not there")
+        if keys.setdefault(line["key"], line["x"]) != line["x"]:
+            wrong.append(f"key {line['key']} was given two executions")
+    return wrong
+
+
+PHASES = {"began": ("forward",), "undoing": ("compensate",), "asked": ("guard", "reconcile"), "sent": ("forward",)}
+
+
+def _explained(record: Record, world: World) -> list[str]:
+    """L10, K7: every call of a handler is an attempt that was granted, under the key of its step."""
+    wrong = []
+    for line in world.lines(*PHASES):
+        refs = [(line["x"], line["path"], phase, line["number"]) for phase in PHASES[line["what"]]]
+        known = [record.attempts[ref] for ref in refs if ref in record.attempts]
+        if not known:
+            wrong.append(f"{line['what']} {line['path']} {line['number']}, and there was no such attempt")
+        elif line["key"] not in [row.key for row in known]:
+            wrong.append(f"{line['what']} {line['path']} {line['number']} under another key")
+    made = {line["key"] for line in world.lines("made")}
+    began = {line["key"] for line in world.lines("began")}
+    for row in record.attempts.values():
+        if row.phase == "forward" and row.state == "succeeded" and row.key in began and row.key not in made:
+            wrong.append(f"{row.path} succeeded, and nothing was made")
+    return wrong
+
+
+def _once(scenario: Scenario, record: Record, world: World) -> list[str]:
+    """R3: what is not safe to repeat is made once for each key, and no attempt of it is begun twice."""
+    unsafe = {(row.execution, row.path) for row in record.steps if row.safety == UNSAFE}
+    made = Counter(line["key"] for line in world.lines("made") if (line["x"], line["path"]) in unsafe)
+    began = Counter(
+        (line["key"], line["number"]) for line in world.lines("began") if (line["x"], line["path"]) in unsafe
+    )
+    wrong = [f"made {count} times under one key" for count in made.values() if count > 1 + scenario.repeats]
+    return wrong + [f"attempt {ref[1]} was begun {count} times" for ref, count in began.items() if count > 1]
+
+
+def _settled(scenario: Scenario, record: Record, world: World) -> list[str]:
+    """P1: an effect that was made is kept by a step that is done, or was undone; and what was undone had been made."""
+    undone = Counter(line["undoes"] for line in world.lines("undone"))
+    made = {line["key"]: line for line in world.lines("made")}
+    wrong = []
+    for row in record.steps:
+        if row.compensable:
+            status = record.executions[row.execution].status
+            wrong += _step(row, status, _key(record, row), made, undone, lost=scenario.lost)
+    for key in undone:
+        if key not in made and not _forgiven(record, key):
+            wrong.append("something was undone that was never made")
+    return wrong
+
+
+def _key(record: Record, step: StepRow) -> str:
+    """The forward key of the step's last generation."""
+    rows = [row for row in record.attempts.values() if (row.execution, row.path) == (step.execution, step.path)]
+    forward = [row for row in rows if row.phase == "forward"]
+    return max(forward, key=lambda row: row.granted_seq).key if forward else ""
+
+
+def _step(row: StepRow, status: str, key: str, made: Any, undone: "Counter[str]", *, lost: bool) -> list[str]:
+    was_made, was_undone = key in made, undone[key] > 0
+    if row.undo == "done" and was_made and not was_undone:
+        return [f"{row.path} is recorded as undone, and was not"]
+    if was_undone and row.undo != "done":
+        return [f"{row.path} was undone, and is recorded as {row.undo or 'not undone'}"]
+    if status == "succeeded" and row.done_seq and not was_made:
+        return [f"{row.path} is recorded as done, and nothing was made"]
+    if was_made and not was_undone and not row.done_seq and not lost:
+        return [f"{row.path} was made, and nobody keeps or undoes it ({status})"]
+    if was_made and not was_undone and status == "failed":
+        return [f"{row.path} was made, and the execution failed without undoing it"]
+    return []
+
+
+def _forgiven(record: Record, key: str) -> bool:
+    """An attempt whose outcome was unknown, or half made, may be undone though it made nothing."""
+    rows = [row for row in record.attempts.values() if row.key == key]
+    return any(row.state in ("lost", "timed_out", "failed") for row in rows)

@@ -1,0 +1,100 @@
+"""The outside: handlers that leave a line for everything they do, in a file that outlives their process.
+
+One write appends one line, so what was done can be told when the process is gone. A handler behaves by a script: a word
+for each time that it is called under one key, whichever process calls it.
+"""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tenuto import Done, Engine, NotDone, Outcome, SagaContext
+from tenuto.errors import (
+    CompensationRequiredError,
+    IndeterminateError,
+    NonRetryableError,
+    StepError,
+    TransientError,
+)
+
+ERRORS: dict[str, type[StepError]] = {
+    "transient": TransientError,
+    "refused": NonRetryableError,
+    "review": CompensationRequiredError,
+    "unknown": IndeterminateError,
+}
+
+
+class World:
+    def __init__(self, log: Path) -> None:
+        self.log = log
+
+    def note(self, what: str, **fields: Any) -> None:
+        line = json.dumps({"what": what, "pid": os.getpid(), **fields}) + "\n"
+        handle = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(handle, line.encode())
+        os.close(handle)
+
+    def lines(self, *what: str) -> list[dict[str, Any]]:
+        if not self.log.exists():
+            return []
+        lines = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [line for line in lines if not what or line["what"] in what]
+
+    def count(self, what: str, key: str) -> int:
+        return sum(line["key"] == key for line in self.lines(what))
+
+    def is_made(self, forward_key: str) -> bool:
+        return self.count("made", forward_key) > self._undone(forward_key)
+
+    def _undone(self, forward_key: str) -> int:
+        return sum(line["undoes"] == forward_key for line in self.lines("undone"))
+
+    # -- Handlers ------------------------------------------------------------------------------------------------------
+
+    def provide(self, engine: Engine) -> None:
+        for name in ("act", "undo", "guard", "find", "send", "plan"):
+            engine.handler(name, getattr(self, name))
+
+    def _call(self, ctx: SagaContext, what: str, script: Any) -> str:
+        nth = self.count(what, ctx.idempotency_key)
+        self.note(what, x=ctx.execution_id, path=ctx.path, number=ctx.attempt, key=ctx.idempotency_key)
+        words = script if isinstance(script, list) else ["ok"]
+        word: str = words[min(nth, len(words) - 1)]
+        return word
+
+    async def act(self, given: Any, ctx: SagaContext) -> Any:
+        script = given.get("script") if isinstance(given, dict) else None
+        word = self._call(ctx, "began", script)
+        before, _, error = word.partition(" ")
+        if before in ("ok", "made"):
+            self.note("made", x=ctx.execution_id, path=ctx.path, key=ctx.idempotency_key)
+        if before == "ok":
+            return {"path": ctx.path, "more": given.get("gives") if isinstance(given, dict) else None}
+        if (error or before) == "hangs":
+            await asyncio.Event().wait()
+        raise ERRORS[error or before](word)
+
+    async def undo(self, given: Any, ctx: SagaContext) -> None:
+        script = given.get("script") if isinstance(given, dict) else None
+        word = self._call(ctx, "undoing", script)
+        if word != "ok":
+            raise ERRORS[word](word)
+        self.note("undone", x=ctx.execution_id, path=ctx.path, key=ctx.idempotency_key, undoes=ctx.forward_key)
+
+    async def guard(self, ctx: SagaContext) -> Outcome[Any]:
+        self._call(ctx, "asked", None)
+        return Done({"path": ctx.path, "more": None}) if self.is_made(ctx.forward_key) else NotDone()
+
+    async def find(self, ctx: SagaContext) -> Outcome[Any]:
+        return await self.guard(ctx)
+
+    async def send(self, given: Any, ctx: SagaContext) -> None:
+        """A directive for somebody outside, who answers it by its lease."""
+        lease = ctx.lease_id
+        self.note("sent", x=ctx.execution_id, path=ctx.path, number=ctx.attempt, key=ctx.idempotency_key, lease=lease)
+
+    async def plan(self, ctx: SagaContext) -> Any:
+        raise NotImplementedError
