@@ -17,6 +17,7 @@ from tenuto.handle import Handle
 from tenuto.results import SagaResult
 from tenuto.runtimes.durable import DurableRuntime
 from tenuto.storage import make_store
+from tenuto.storage.store import Claim
 from tests.durable.faults import Wire
 from tests.servers import postgres
 
@@ -165,6 +166,30 @@ async def _end_session(url: str, id: str) -> None:
     await store.open(migrate=False)
     await store.end_session(id)
     await store.close()
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session owns the execution, and does not know it: nobody else would ever take it."""
+    effects = Effects()
+    worker = Engine(url)
+    store = _runtime(worker)._store
+    claim = store.claim
+    lost: list[str] = []
+
+    async def claim_and_lose(session: str, plans: list[str], limit: int) -> list[Claim]:
+        claims = await claim(session, plans, limit)
+        if claims and not lost:
+            lost.extend(each.id for each in claims)
+            raise StorageError("the connection was lost", code="unreachable")
+        return claims
+
+    monkeypatch.setattr(store, "claim", claim_and_lose)
+    async with worker, Engine(url, worker=False) as client:
+        worker.register(effects.saga())
+        client.register(effects.saga())
+        handle = await client.start("chain")
+        assert (await handle.result()).output == "c"
+        assert lost == [handle.id]
 
 
 async def test_an_execution_whose_record_the_database_refuses_is_set_aside_and_says_so(url: str) -> None:

@@ -35,7 +35,7 @@ def at_every_chance(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", history.names())
-def test_g4_a_snapshot_and_what_followed_are_the_state_that_the_history_folds_to(name: str) -> None:
+def test_a_snapshot_and_what_followed_are_the_state_that_the_history_folds_to(name: str) -> None:
     kept = history.load(name)
     plan = history.plan_of(kept)
     decisions = history.decisions_of(kept)

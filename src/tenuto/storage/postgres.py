@@ -42,6 +42,7 @@ from .store import (
     Loaded,
     Mail,
     Notice,
+    ProgressRow,
     Refusal,
     Renewal,
     SessionRow,
@@ -497,6 +498,23 @@ class PostgresStore:
             row = await self._pool.fetchrow(_CLAIM_ONE, session, execution)
             return None if row is None else Claim(*row)
         raise AssertionError("translated() does not swallow")
+
+    async def owned(self, session: str) -> list[Claim]:
+        query = "SELECT id, epoch, definition, version FROM executions WHERE owner = $1"
+        return [Claim(*row) for row in await self.fetch(query, (session,))]
+
+    async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
+        query = "SELECT execution, path, body FROM progress WHERE execution = ANY($1)"
+        return [ProgressRow(*row) for row in await self.fetch(query, (list(executions),))]
+
+    async def keep_progress(self, rows: Sequence[ProgressRow], gone: Sequence[tuple[str, str]]) -> None:
+        async with translated(), self._pool.acquire() as connection, connection.transaction():
+            await connection.executemany(
+                "INSERT INTO progress (execution, path, body) VALUES ($1, $2, $3) "
+                "ON CONFLICT (execution, path) DO UPDATE SET body = excluded.body",
+                sorted((row.execution, row.path, row.body) for row in rows),
+            )
+            await connection.executemany("DELETE FROM progress WHERE execution = $1 AND path = $2", sorted(gone))
 
     # Reading --------------------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from .store import (
     Loaded,
     Mail,
     Notice,
+    ProgressRow,
     Refusal,
     Renewal,
     SessionRow,
@@ -404,6 +405,23 @@ class SqliteStore:
             values = (priority, now, wanted, limit - len(found))
             found.extend(id for (id,) in self._write.execute(query, values))
         return found
+
+    async def owned(self, session: str) -> list[Claim]:
+        query = "SELECT id, epoch, definition, version FROM executions WHERE owner = ?"
+        return [Claim(*row) for row in await self.fetch(query, (session,))]
+
+    async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
+        query = "SELECT execution, path, body FROM progress WHERE execution IN (SELECT value FROM json_each(?))"
+        return [ProgressRow(*row) for row in await self.fetch(query, (json.dumps(list(executions)),))]
+
+    async def keep_progress(self, rows: Sequence[ProgressRow], gone: Sequence[tuple[str, str]]) -> None:
+        def work() -> None:
+            with translated(), self._transaction():
+                query = "INSERT OR REPLACE INTO progress (execution, path, body) VALUES (?, ?, ?)"
+                self._write.executemany(query, [(row.execution, row.path, row.body) for row in rows])
+                self._write.executemany("DELETE FROM progress WHERE execution = ? AND path = ?", gone)
+
+        await self._in_writer(work)
 
     # Reading --------------------------------------------------------------------------------------------------------
 

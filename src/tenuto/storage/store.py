@@ -79,6 +79,14 @@ class SnapshotRow(Struct, frozen=True):
     body: bytes
 
 
+class ProgressRow(Struct, frozen=True):
+    """How far a step is, as its handler said."""
+
+    execution: str
+    path: str
+    body: bytes
+
+
 class Batch(Struct, kw_only=True):
     """All that one commit writes. Nothing in it may be refused by the database for reasons of one execution."""
 
@@ -323,6 +331,14 @@ class Store(Protocol):
         It costs a look for each tenant, and none for each execution that waits: one with ten thousand of them does not
         hide the others. `TENANTS_AT_ONCE` are looked at in one call.
         """
+
+    async def owned(self, session: str) -> list[Claim]:
+        """What this session owns: the answer after a claim whose outcome is unknown."""
+
+    async def progress(self, executions: Sequence[str]) -> list[ProgressRow]: ...
+
+    async def keep_progress(self, rows: Sequence[ProgressRow], gone: Sequence[tuple[str, str]]) -> None:
+        """Writes these, and deletes those of these executions and paths."""
 
     async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
         """These executions as they are stored, in no particular order; those that are not there are left out.

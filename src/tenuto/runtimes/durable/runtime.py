@@ -103,6 +103,7 @@ from tenuto.storage.store import (
     Loaded,
     Mail,
     MailVerdict,
+    ProgressRow,
     SessionRow,
     Store,
     Turn,
@@ -122,6 +123,7 @@ from tenuto.view import (
 from tenuto.view import ReviewRow as ReviewDocument
 
 from . import snapshots
+from .beats import EVERY_SECONDS, Beats
 from .clock import DatabaseClock
 from .committer import Committer, Fate, Told, Write
 from .guests import GuestWorker
@@ -234,6 +236,7 @@ class DurableRuntime(GuestWorker):
         self._next_turn = 0.0
         self._nudged = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
         self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
         self._letters = Letters()
@@ -242,6 +245,8 @@ class DurableRuntime(GuestWorker):
         self._lingering: dict[str, int] = {}
         self._runnable: dict[Performer, bool] = {}
         self._watched = Watched(store)
+        self._beats = Beats(store)
+        self._unsure: dict[str, None] | None = None  # claims may have gone astray; what was let go of since
         self._reopening: asyncio.Task[None] | None = None
         self._prepare_guests()
 
@@ -272,6 +277,7 @@ class DurableRuntime(GuestWorker):
             raise
         self._store.listen(self._hear)
         self._polling = asyncio.create_task(self._keep_polling(), name="tenuto-poll")
+        self._beating = asyncio.create_task(self._keep_beating(), name="tenuto-beats")
         if self._relay is not None:
             self._relay.start()
         if self._keep_ms is not None:
@@ -304,10 +310,12 @@ class DurableRuntime(GuestWorker):
             await self._leave_queues(LAST_WORDS_SECONDS)
             stopped = await self._stop_work(grace_ms)
             await self._close_guests(LAST_WORDS_SECONDS)
-            for task in (self._polling, self._reopening, self._pruning):
+            for task in (self._polling, self._beating, self._reopening, self._pruning):
                 if task is not None:
                     task.cancel()
                     await asyncio.wait([task])
+            with suppress(StorageError):
+                await self._beats.write(self._records)
             unknown = {(job.attempt.host, job.attempt.ref) for job in stopped}
             for record in list(self._records.values()):
                 self._return_work(record, [ref for host, ref in unknown if host is record])
@@ -348,6 +356,7 @@ class DurableRuntime(GuestWorker):
         self._claimed.clear()
         self._fresh.clear()
         self._letters.clear()
+        self._beats.clear()
         self._forget_visits()
         if not self._closing:
             self._reopening = asyncio.ensure_future(self._reopen(self._committer))
@@ -527,6 +536,10 @@ class DurableRuntime(GuestWorker):
         del self._records[state.id]
         self._letters.left(state.id)
         record.wake_at = None
+        if self._unsure is not None:
+            self._unsure[state.id] = None
+        if record.shown and state.finished is None:
+            self._beats.leave(state.id)
         if record.owned:
             kept = (kind or Released)(self, record, [], [], None, f.APPLIED, None, execution=state.id)
             self._write(kept, release=True)
@@ -838,7 +851,11 @@ class DurableRuntime(GuestWorker):
         # One that was given up may still be here for a handler that has not ended: it is ours no more.
         in_hand = record is not None and (record.owned or record.unkept)
         if not in_hand and self._session.may_start:
-            claim = await self._store.claim_one(self._session.id, execution_id)
+            try:
+                claim = await self._store.claim_one(self._session.id, execution_id)
+            except StorageError:
+                self._unsure = {}
+                raise
             if claim is not None:
                 self._claimed[claim.id] = claim
                 await self._adopt_claimed()
@@ -869,6 +886,12 @@ class DurableRuntime(GuestWorker):
                 await self._look(hints)
                 self._end_lingering()
 
+    async def _keep_beating(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_SECONDS * random.uniform(0, 2))  # noqa: S311  (jitter)
+            with suppress(StorageError):
+                await self._beats.write(self._records)
+
     async def _look(self, hints: Hints) -> None:
         if hints & {*EVERYTHING, WORK}:
             await self._claim()
@@ -887,6 +910,8 @@ class DurableRuntime(GuestWorker):
         self._hear_of_tasks(hints)
 
     async def _claim(self) -> None:
+        if self._unsure is not None:
+            await self._find_astray(self._unsure)
         await self._adopt_claimed()
         if not self._works or not self._session.may_start or self._closing:
             return
@@ -902,7 +927,11 @@ class DurableRuntime(GuestWorker):
         is_full = (
             room <= 0 or self._tasks.backlog > self._tasks.size or self._in_threads.backlog > self._in_threads.size
         )
-        claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(self._session.id, plans, room))
+        try:
+            claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(self._session.id, plans, room))
+        except StorageError:
+            self._unsure = {}
+            raise
         self._claimed.update((claim.id, claim) for claim in claims)
         await self._adopt_claimed()
         if len(claims) == room:
@@ -930,16 +959,26 @@ class DurableRuntime(GuestWorker):
                 waiting[record.performer] += number
         return frozenset(performer for performer, number in waiting.items() if number > self._tasks.size)
 
+    async def _find_astray(self, let_go: dict[str, None]) -> None:
+        """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand."""
+        if not await self._is_kept(""):  # when what was let go of before is on record
+            return
+        for claim in await self._store.owned(self._session.id):
+            if claim.id not in self._records and claim.id not in let_go:
+                self._claimed[claim.id] = claim
+        self._unsure = None
+
     async def _adopt_claimed(self) -> None:
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
         if not self._claimed:
             return
         session = self._session
+        progress = await self._beats.give(list(self._claimed))
         for loaded in await self._store.load(list(self._claimed), short=True):
             claim = self._claimed.pop(loaded.row.id, None)
             if claim is not None:
                 try:
-                    await self._adopt(claim, loaded, session)
+                    await self._adopt(claim, loaded, session, progress.get(claim.id, []))
                 except StorageError:
                     self._claimed[claim.id] = claim
                     raise
@@ -971,12 +1010,13 @@ class DurableRuntime(GuestWorker):
         super().provide_handler(handler)
         self._runnable.clear()
 
-    async def _adopt(self, claim: Claim, loaded: Loaded, session: Session) -> None:
+    async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)
         record = Record(self, performer, loaded.row.key)
         await self._restore(record, loaded)
         if session is not self._session or not session.alive:
             return  # it was claimed in the name of one that is over
+        self._beats.take(record, progress)
         record.is_active = record.state.finished is None
         record.epoch = claim.epoch
         record.kept_status = record.state.status
@@ -1076,6 +1116,8 @@ class DurableRuntime(GuestWorker):
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         reading = await self._read_as_decided(tenant, execution_id)
+        if execution_id not in self._records and reading.state.finished is None:
+            reading.activity = await self._beats.show(execution_id, reading.activity)
         if reading.program.plan.has_queues and has_queued(reading.state):
             reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
         return reading

@@ -1,0 +1,73 @@
+"""Executions that wait cost a worker nothing but their rows, however many they are."""
+
+import gc
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from tenuto import Engine, SagaBuilder
+from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtimes.worker import ALARMS, Record
+from tenuto.storage.postgres import _CLAIM
+from tenuto.storage.sqlite import SqliteStore
+
+WAITING = 20_000
+IN_MEMORY = 100  # of so many, some may be on their way out
+
+
+async def one() -> int:
+    return 1
+
+
+def _waits() -> list[SagaBuilder]:
+    """For a person, for a message, for a time: each in an execution of its own."""
+    return [
+        SagaBuilder("asks", output="done").approval("agreed").step("done", one, depends_on=["agreed"]),
+        SagaBuilder("listens", output="done").signal("paid", "paid").step("done", one, depends_on=["paid"]),
+        SagaBuilder("sleeps", output="done").wait("a-week", "7d").step("done", one, depends_on=["a-week"]),
+    ]
+
+
+@pytest.mark.slow
+async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_due(tmp_path: Path) -> None:
+    async with Engine(f"sqlite:///{tmp_path}/x.db") as engine:
+        engine.register(*_waits())
+        runtime = engine._runtime
+        assert isinstance(runtime, DurableRuntime)
+        batches = [await engine.start_many(name, [None] * (WAITING // 3)) for name in ("asks", "listens", "sleeps")]
+        await runtime._committer.drain()
+        gc.collect()
+        assert len(runtime._records) < IN_MEMORY
+        assert sum(isinstance(thing, Record) for thing in gc.get_objects()) < IN_MEMORY
+        assert len(runtime._alarms) <= 2 * IN_MEMORY + ALARMS
+        asks, listens, sleeps = (batch.execution_ids[WAITING // 5] for batch in batches)
+        await engine.get(asks).approve("agreed")
+        await engine.get(listens).signal("paid")
+        assert (await engine.get(asks).result()).output == 1
+        assert (await engine.get(listens).result()).output == 1
+        assert await _is_due_by_index(runtime._store)
+        assert (await engine.get(sleeps).status())["blocked"] is not None
+
+
+async def _is_due_by_index(store: object) -> bool:
+    assert isinstance(store, SqliteStore)
+    query = "EXPLAIN QUERY PLAN SELECT id FROM executions WHERE owner IS NULL AND priority = 0 AND wake_at <= 1"
+    plan = await store.fetch(f"{query} ORDER BY wake_at LIMIT 200", ())
+    return "SEARCH executions USING INDEX executions_due" in str(plan) and "TEMP B-TREE" not in str(plan)
+
+
+@pytest.mark.slow
+async def test_what_is_due_is_found_by_its_index_on_postgresql(postgres_url: str) -> None:
+    async with Engine(postgres_url) as engine:
+        engine.register(*_waits())
+        await engine.start_many("sleeps", [None] * 3_000)
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("ANALYZE")
+    await connection.execute("SET plan_cache_mode = force_generic_plan")
+    await connection.execute(f"PREPARE claim (text, text[], bigint) AS {_CLAIM}")
+    rows = await connection.fetch("EXPLAIN EXECUTE claim ('nobody', '{sleeps/1}', 200)")
+    await connection.close()
+    plan = "\n".join(row[0] for row in rows)
+    assert plan.count("Index Scan using executions_due") == 2, plan
+    assert "Seq Scan on executions" not in plan
