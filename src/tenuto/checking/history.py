@@ -211,7 +211,7 @@ class History:
         self._ask(projections.wakes, row, state, len(unread))
         self._ask(projections.reviews_are_listed, self._opened, self._resolved, self._reviews, row)
         self._ask(projections.person_is_asked, row, self._reviews)
-        self._ask(projections.tasks_are_listed, state, self._tasks)
+        self._ask(projections.tasks_are_listed, state, self._tasks, len(unread))
         self._ask(projections.admission_is_in_turn, row, state, self._place, unread)
         for mail in self._mail:
             self._ask(projections.mail_is_told, mail, self._causes)

@@ -6,7 +6,9 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import SNAPSHOT_FORMAT, decode_answer, encode_snapshot
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
+from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.facts import Applied
+from tenuto.kernel.plan import handler_name
 from tenuto.kernel.state import TERMINAL, Execution
 from tenuto.storage.records import (
     AdmissionRow,
@@ -94,27 +96,26 @@ def person_is_asked(row: ExecutionRecord, rows: list[ReviewRecord]) -> None:
     require(asks or row.status != "waiting_approval", H1, "it waits for a person, and no open review says so")
 
 
-def tasks_are_listed(state: Execution, rows: list[TaskRecord]) -> None:
-    """Every attempt that a queue is to run has its row, and no other has one."""
-    wanted = set(for_queues(state))
+def tasks_are_listed(state: Execution, rows: list[TaskRecord], unread: int) -> None:
+    """Every attempt that a queue is to run has its row, or mail says what became of it; and no other has one."""
+    wanted = {ref.parts for ref in for_queues(state)}
     stored = {(task.path, task.phase, task.number) for task in rows}
     missing, foreign = sorted(wanted - stored)[:3], sorted(stored - wanted)[:3]
-    require(not missing, V2, f"{missing} wait for a queue, and have no task")
+    require(not missing or unread > 0, V2, f"{missing} wait for a queue, and have no task")
     require(not foreign, M1, f"tasks {foreign} are of attempts that are not open")
 
 
 def for_queues(state: Execution) -> list[Ref]:
     refs = [effect.ref for effect in state.agenda.values() if isinstance(effect, DispatchAttempt)]
-    return [ref for ref in refs if _queue_of(state, ref) is not None]
+    return [ref for ref in refs if _is_for_queue(state, ref)]
 
 
-def _queue_of(state: Execution, ref: Ref) -> str | None:
-    path = ref.path
-    while path not in state.nodes:  # a clone has its fan-out's
-        head, _, last = path.rpartition("#")
-        _, at, visit = last.partition("@")
-        path = f"{head}{at}{visit}"
-    return state.nodes[path].node.queue
+def _is_for_queue(state: Execution, ref: Ref) -> bool:
+    """Whether a worker has something to call: not for what was sent already, or is fetched by whoever answers it."""
+    holder = holder_of(state, ref)
+    if holder is None or holder.open is None or holder.node.queue is None:
+        return False
+    return handler_name(holder.node.spec, ref.phase) is not None and not holder.open.dispatched_at
 
 
 def mail_is_told(mail: MailRow, causes: dict[str, int]) -> None:
