@@ -57,6 +57,12 @@ async def test_what_is_malformed_is_refused_and_nothing_is_started(site: Site, w
     assert (await client.get("/v1/executions")).json()["items"] == []
 
 
+@pytest.mark.parametrize("path", ["/v1/executions/%00", "/v1/executions?definition=%00", "/v1/dlq/a%00b"])
+async def test_an_address_that_cannot_be_stored_is_refused(site: Site, path: str) -> None:
+    refused = await (await site.client()).get(path)
+    assert (refused.status_code, refused.json()["code"]) == (400, "malformed")
+
+
 async def test_what_fits_just_so_is_taken(site: Site) -> None:
     client = await site.client()
     for body in (nested(30), b'{"definition": "asks", "input": "' + b"x" * 200_000 + b'"}'):

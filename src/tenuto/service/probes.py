@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from tenuto.engine import Engine
 from tenuto.errors import NotFound
@@ -32,7 +32,12 @@ def router(engine: Engine, **options: Any) -> APIRouter:
     async def readyz() -> Response:
         return _told("ready", await engine.ready())
 
-    @routes.get("/metrics", operation_id="metrics", summary="Figures, as Prometheus reads them")
+    @routes.get(
+        "/metrics",
+        operation_id="metrics",
+        summary="Figures, as Prometheus reads them",
+        response_class=PlainTextResponse,
+    )
     async def metrics() -> Response:
         if engine.telemetry is None:
             raise NotFound("This engine counts nothing.", hint="make it with Engine(…, telemetry=Telemetry())")

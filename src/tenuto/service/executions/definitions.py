@@ -69,7 +69,7 @@ async def list_definitions(
 
 @face.operation(
     "GET",
-    "/v1/definitions/{name}/{version}",
+    "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:read",
     summary="A definition with its status",
     responses=documented({200: "DefinitionSummary"}, 404),
@@ -80,7 +80,7 @@ async def get_definition(name: Name, version: Version, caller: Called) -> Respon
 
 @face.operation(
     "PUT",
-    "/v1/definitions/{name}/{version}",
+    "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:write",
     summary="Change a draft",
     responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
@@ -91,7 +91,7 @@ async def replace_definition(name: Name, version: Version, document: Document, c
 
 @face.operation(
     "POST",
-    "/v1/definitions/{name}/{version}:publish",
+    "/v1/definitions/{name:plain}/{version:plain}:publish",
     "definitions:write",
     summary="Publish: from now on it can be started, and never changes",
     responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
@@ -102,7 +102,7 @@ async def publish_definition(name: Name, version: Version, caller: Called) -> Re
 
 @face.operation(
     "POST",
-    "/v1/definitions/{name}/{version}:deprecate",
+    "/v1/definitions/{name:plain}/{version:plain}:deprecate",
     "definitions:write",
     summary="Deprecate: no more of it is started, what runs goes on",
     responses=documented({200: "DefinitionSummary"}, 404, 409),
@@ -113,7 +113,7 @@ async def deprecate_definition(name: Name, version: Version, caller: Called) -> 
 
 @face.operation(
     "POST",
-    "/v1/definitions/{name}/{version}:validate",
+    "/v1/definitions/{name:plain}/{version:plain}:validate",
     "definitions:read",
     summary="What publishing it would say",
     responses=documented({200: "Validation"}, 404),

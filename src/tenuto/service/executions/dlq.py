@@ -1,6 +1,5 @@
 """Dead letters: what failed for good, tried again or let go."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -12,6 +11,7 @@ from tenuto.kernel.definition import ErrorClass
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import DiscardBody, ReprocessBody, ReprocessManyBody
 from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.moment import Moment
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import IdempotencyKey, once
 
@@ -31,7 +31,7 @@ async def list_dead_letters(
     caller: Called,
     definition: Annotated[str | None, Query(max_length=256)] = None,
     error_class: ErrorClass | None = None,
-    before: datetime | None = None,
+    before: Moment | None = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
@@ -43,7 +43,7 @@ async def list_dead_letters(
 
 @face.operation(
     "GET",
-    "/v1/dlq/{id}",
+    "/v1/dlq/{id:plain}",
     "dlq:read",
     summary="One dead letter, open or resolved",
     responses=documented({200: "DeadLetterRow"}, 404),
@@ -57,7 +57,7 @@ _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409)
 
 @face.operation(
     "POST",
-    "/v1/dlq/{id}:reprocess",
+    "/v1/dlq/{id:plain}:reprocess",
     "dlq:write",
     summary="Open the next run of what failed",
     responses=_DECIDED,
@@ -70,7 +70,7 @@ async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody | N
 
 
 @face.operation(
-    "POST", "/v1/dlq/{id}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
+    "POST", "/v1/dlq/{id:plain}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
 )
 async def discard_dead_letter(id: str, caller: Called, body: DiscardBody | None = None) -> Response:
     await caller.engine.listing.dead_letter(id)

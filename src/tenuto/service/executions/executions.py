@@ -1,7 +1,6 @@
 """Starting executions, looking at them, and telling them what to do."""
 
 from collections.abc import Coroutine
-from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query
@@ -13,6 +12,7 @@ from tenuto.kernel.state import ExecutionStatus
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody
 from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.moment import Moment
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import REPLAYED, IdempotencyKey, unquoted
 
@@ -27,7 +27,7 @@ Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=
     "executions:start",
     status_code=201,
     summary="Start an execution",
-    responses=documented({201: "ExecutionDocument", 200: "ExecutionDocument"}, 409, 422, 429),
+    responses=documented({201: "ExecutionDocument", 200: "ExecutionDocument"}, 404, 409, 422, 429),
 )
 async def start_execution(
     body: StartBody, caller: Called, request: Request, key: IdempotencyKey = None, correlation: Correlation = None
@@ -69,7 +69,7 @@ async def list_executions(
     definition: Annotated[str | None, Query(max_length=256)] = None,
     target_id: Annotated[str | None, Query(max_length=256)] = None,
     correlation_id: Annotated[str | None, Query(max_length=256)] = None,
-    since: Annotated[datetime | None, Query(description="started at this moment or later (RFC 3339)")] = None,
+    since: Annotated[Moment | None, Query(description="started at this moment or later (RFC 3339)")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
@@ -87,7 +87,7 @@ async def list_executions(
 
 @face.operation(
     "GET",
-    "/v1/executions/{id}",
+    "/v1/executions/{id:plain}",
     "executions:read",
     summary="Where an execution stands, and why it is blocked if it is",
     responses=documented({200: "ExecutionDocument"}, 404),
@@ -109,7 +109,7 @@ async def commanded(caller: Caller, id: str, command: Coroutine[Any, Any, object
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}:pause",
+    "/v1/executions/{id:plain}:pause",
     "executions:write",
     summary="Start nothing more; what runs finishes",
     responses=_COMMANDED,
@@ -120,7 +120,11 @@ async def pause_execution(id: str, caller: Called, body: PauseBody | None = None
 
 
 @face.operation(
-    "POST", "/v1/executions/{id}:resume", "executions:write", summary="Go on with what was paused", responses=_COMMANDED
+    "POST",
+    "/v1/executions/{id:plain}:resume",
+    "executions:write",
+    summary="Go on with what was paused",
+    responses=_COMMANDED,
 )
 async def resume_execution(id: str, caller: Called, body: ResumeBody | None = None) -> Response:
     return await commanded(caller, id, caller.engine.get(id).resume())
@@ -128,7 +132,7 @@ async def resume_execution(id: str, caller: Called, body: ResumeBody | None = No
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}:cancel",
+    "/v1/executions/{id:plain}:cancel",
     "executions:write",
     summary="Cancel: await what runs, end it, or undo what was done",
     responses=_COMMANDED,
@@ -140,7 +144,7 @@ async def cancel_execution(id: str, caller: Called, body: CancelBody | None = No
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}:retry",
+    "/v1/executions/{id:plain}:retry",
     "executions:write",
     summary="Open the next run of a failed execution",
     responses=_COMMANDED,

@@ -22,7 +22,7 @@ MAX_STREAMS = 1_000
 
 @face.operation(
     "GET",
-    "/v1/executions/{id}/history",
+    "/v1/executions/{id:plain}/history",
     "executions:read",
     summary="All attempts, or with `view=events` what was recorded",
     responses=documented({200: "[AttemptRow]"}, 404, 422),
@@ -44,7 +44,7 @@ async def get_history(
 
 @face.operation(
     "GET",
-    "/v1/executions/{id}/steps",
+    "/v1/executions/{id:plain}/steps",
     "executions:read",
     summary="The current state of each step, or with `of=` the clones of a fan-out",
     responses=documented({200: "[StepDocument]"}, 404, 422),
@@ -66,7 +66,7 @@ async def list_steps(
 
 @face.operation(
     "GET",
-    "/v1/executions/{id}/events",
+    "/v1/executions/{id:plain}/events",
     "executions:read",
     summary="What is recorded, as it happens",
     responses=streamed(documented({}, 404)),

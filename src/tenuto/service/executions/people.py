@@ -23,7 +23,7 @@ _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 40
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}/steps/{step_id}:approve",
+    "/v1/executions/{id:plain}/steps/{step_id:plain}:approve",
     "approvals:write",
     summary="Say yes where a step waits for a person",
     responses=_COMMANDED,
@@ -37,7 +37,7 @@ async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionB
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}/steps/{step_id}:reject",
+    "/v1/executions/{id:plain}/steps/{step_id:plain}:reject",
     "approvals:write",
     summary="Say no where a step waits for a person",
     responses=_COMMANDED,
@@ -50,7 +50,7 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}/steps/{step_id}:retry",
+    "/v1/executions/{id:plain}/steps/{step_id:plain}:retry",
     "executions:write",
     summary="Try a step again, in the next run of a failed execution",
     responses=_COMMANDED,
@@ -63,7 +63,7 @@ async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryBody |
 
 @face.operation(
     "POST",
-    "/v1/executions/{id}/signals/{name}",
+    "/v1/executions/{id:plain}/signals/{name:plain}",
     "executions:write",
     summary="Send a signal, for a step that waits for it now or later",
     responses=_COMMANDED,
@@ -112,7 +112,7 @@ async def list_reviews(
 
 @face.operation(
     "GET",
-    "/v1/reviews/{id}",
+    "/v1/reviews/{id:plain}",
     "reviews:read",
     summary="One review, open or resolved",
     responses=documented({200: "ReviewRow"}, 404),
@@ -123,7 +123,7 @@ async def get_review(id: str, caller: Called) -> Response:
 
 @face.operation(
     "POST",
-    "/v1/reviews/{id}:resolve",
+    "/v1/reviews/{id:plain}:resolve",
     "approvals:write",
     summary="Say what a review comes to",
     responses=documented({200: "ReviewRow", 202: "ReviewRow"}, 404, 409, 422),

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tenuto.kernel.definition import ErrorClass
+
+from .moment import Moment
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(max_length=2_000)]
@@ -84,6 +86,6 @@ class DiscardBody(Body):
 class ReprocessManyBody(Body):
     definition: Name | None = None
     error_class: ErrorClass | None = Field(default=None, examples=["TRANSIENT"])
-    before: AwareDatetime | None = Field(default=None, strict=False, description="those older than this (RFC 3339)")
+    before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(default=100, ge=1, le=1_000)
     reason: Reason = ""

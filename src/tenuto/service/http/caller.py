@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 
 from tenuto.access.permission import Permission
@@ -99,8 +100,17 @@ async def unless_closed(request: Request) -> None:
         await authenticated(request)
 
 
+class Plain(StringConvertor):
+    """A part of a path without a colon: what follows one is a verb."""
+
+    regex = "[^/:]+"
+
+
+register_url_convertor("plain", Plain())
+
+
 class Face(APIRouter):
-    """Routes, each with its permission."""
+    """Routes, each with its permission. `{id:plain}` in a path is what precedes a verb."""
 
     def operation(
         self, method: str, path: str, permission: Permission, **options: Any

@@ -23,7 +23,13 @@ class Guard:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] not in _WITH_BODY:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+            await refused(Refusal(400, "The address has characters that cannot be stored."))(scope, receive, send)
+            return
+        if scope["method"] not in _WITH_BODY:
             await self._app(scope, receive, send)
             return
         try:

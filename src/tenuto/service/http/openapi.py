@@ -84,7 +84,7 @@ def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[
     found: dict[int | str, dict[str, Any]] = {}
     for status, shape in answers.items():
         found[status] = {"description": _said(status), "content": {"application/json": {"schema": _schema(shape)}}}
-    for status in sorted({401, 403, 429, 503, *problems}):
+    for status in sorted({400, 401, 403, 429, 503, *problems}):
         found[status] = _problem(status)
     return found
 
@@ -158,6 +158,6 @@ def _finish(operation: dict[str, Any]) -> None:
     if "application/json" in responses.get("422", {}).get("content", {}):
         responses["422"] = _problem(422)
     if "requestBody" in operation:
-        responses.update({str(status): _problem(status) for status in (400, 413, 415)})
+        responses.update({str(status): _problem(status) for status in (413, 415)})
     if "x-permission" in operation:
         operation["security"] = [{"key": []}]

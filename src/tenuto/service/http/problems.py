@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -136,11 +137,25 @@ def add_problems(app: FastAPI) -> None:
     async def _(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code, detail = CODES.get(error.status_code, ("http_error", str(error.detail)))
-        return problem(error.status_code, code, detail, headers=error.headers)
+        headers = error.headers
+        if error.status_code == 405:
+            headers = {"Allow": ", ".join(sorted(_methods_at(app, request.scope["path"])))}
+        return problem(error.status_code, code, detail, headers=headers)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
         return problem(500, *CODES[500])
+
+
+def _methods_at(router: Any, path: str) -> set[str]:
+    """Of all routes that take this path: each by itself knows its own methods only."""
+    found: set[str] = set()
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            found |= (route.methods or set()) if route.path_regex.match(path) else set()
+        elif (included := getattr(route, "original_router", None)) is not None:
+            found |= _methods_at(included, path)
+    return found
 
 
 def _invalid(error: RequestValidationError) -> Response:
