@@ -30,6 +30,7 @@ async def test_a_probe_is_told_one_word(tmp_path: Path, alone: bool) -> None:
             assert "tenuto_executions_started_total 0.0" in metrics.text
 
             database = apsw.Connection(str(file))
+            database.set_busy_timeout(5_000)
             database.execute("INSERT INTO tenuto_migrations VALUES (9999, 'later', 'x', 0)")
             database.close()
             unready = await http.get("/readyz")

@@ -15,6 +15,7 @@ import msgspec
 from .registry import AuditEntry, Head, Registry
 
 AT_ONCE = 500
+MAX_CONFLICTS = 20
 _MARK = b"\x01"  # what is hashed here is a row of the audit, and nothing else is
 
 
@@ -35,15 +36,16 @@ def row_hash(before: str, row: AuditEntry, n: int) -> str:
 
 async def seal(registry: Registry) -> int:
     """Numbers and chains what is not chained yet. Two who do it at once do it once."""
-    sealed = 0
-    while waiting := await registry.unchained(None, AT_ONCE):
+    sealed = conflicts = 0
+    while conflicts < MAX_CONFLICTS and (waiting := await registry.unchained(None, AT_ONCE)):
         for tenant in dict.fromkeys(row.tenant for row in waiting):
             # The head comes first: whoever chains these rows meanwhile moves it, and then ours is refused.
             head = await registry.head(tenant)
             rows = await registry.unchained(tenant, AT_ONCE)
-            if rows and not await registry.chain(tenant, head, _numbered(head, rows)):
-                return sealed  # somebody else is at it
-            sealed += len(rows)
+            if rows and await registry.chain(tenant, head, _numbered(head, rows)):
+                sealed += len(rows)
+            elif rows:
+                conflicts += 1  # somebody else is at it: look again
     return sealed
 
 
