@@ -306,6 +306,7 @@ class DurableRuntime(GuestWorker):
         """
         if self._closing or self._loop is None:
             return
+        self._closing = True  # from here on nothing is begun
         try:
             await self._leave_queues(LAST_WORDS_SECONDS)
             stopped = await self._stop_work(grace_ms)
