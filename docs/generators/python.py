@@ -63,7 +63,7 @@ STEP_OPTIONS = {
     "max_concurrency": "How many clones run at once. 0 is 1,000.",
     "failure_mode": "`continue`: if it, or one of its clones, fails, that is passed over, and dependents get None.",
     "limits": "Names of limits (`engine.limit`) that an attempt must get before it starts.",
-    "queue": "Only workers that serve this queue run it. Not carried across processes yet.",
+    "queue": "Only workers that serve this queue run it.",
     "classify": "Which error class an exception type means.",
     "idempotency_key": "A template, `mail-${input.to}`. Skipped if a completed step of this run had the same.",
     "set_variable": "The result becomes this variable of the execution.",
