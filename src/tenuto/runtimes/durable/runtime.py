@@ -423,7 +423,11 @@ class DurableRuntime(GuestWorker):
         status = state.status
         if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
             record.kept_status = status
-            kept.standing = where = standing(state, entries, release=release)
+            where = standing(state, entries, release=release)
+            if release and state.id in self._fresh:  # nobody has looked for its mail: it is due
+                del self._fresh[state.id]
+                where = msgspec.structs.replace(where, wake_at=state.at)
+            kept.standing = where
             record.owned = not where.release
         self._committer.add(kept)
 
@@ -1025,7 +1029,13 @@ class DurableRuntime(GuestWorker):
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
         self._fresh[claim.id] = None
         self._letters.taken(claim.id)
-        self.apply(record, fact, RESUME, lambda _: self._follow(record, list(record.state.agenda), RESUME))
+        taken: list[EffectKey] | None = None  # what is granted on top of this is not recorded with it
+
+        def follow(_: f.Answer) -> None:
+            self._follow(record, list(record.state.agenda) if taken is None else taken, RESUME)
+
+        self.apply(record, fact, RESUME, follow)
+        taken = list(record.state.agenda)
 
     async def _restore(self, record: Record, loaded: Loaded) -> None:
         if loaded.snapshot is None or not snapshots.restore(record, loaded):
