@@ -56,6 +56,7 @@ class ReviewRow(Struct, frozen=True, kw_only=True):
 
 
 class ReviewClosed(Struct, frozen=True):
+    execution: str
     id: str
     resolution: str
     actor: str
@@ -156,7 +157,7 @@ def reviews(state: Execution, entries: Sequence[Entry]) -> Iterator[ReviewRow | 
                 due_at=event.due_at,
             )
         elif isinstance(event, ReviewResolved):
-            yield ReviewClosed(event.id, event.resolution, entry.actor or "", entry.at)
+            yield ReviewClosed(state.id, event.id, event.resolution, entry.actor or "", entry.at)
 
 
 def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | TaskEnded]:

@@ -76,7 +76,9 @@ async def test_a_start_that_ends_at_once_is_told_so_after_all(live: Store, fault
 async def test_what_writes_no_event_is_sent_again(live: Store, fault: Fault) -> None:
     await live.post("m1", "x1", b"{}")
     fates = Fates()
-    mail = Told(execution="x1", extra=Batch(session=None, mail=[MailVerdict("m1", b'"applied"')]), tell=fates.of("x1"))
+    mail = Told(
+        execution="x1", extra=Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')]), tell=fates.of("x1")
+    )
     release = Told(execution="x1", standing=standing(release=True, wake_at=5), tell=fates.of("x1"))
     await _commit(live, fates, mail, release, faults=(fault,))
     assert await live.verdict("m1") == b'"applied"'

@@ -1,21 +1,35 @@
 """What the durable runtime relies on, of both databases."""
 
 import asyncio
+from typing import TypeVar
 
 import asyncpg
 import pytest
+from msgspec import Struct
 
 from tenuto.errors import StorageError
-from tenuto.storage import Store, make_store
+from tenuto.projection import ReviewClosed, ReviewRow, TaskEnded, TaskRow
+from tenuto.storage import Store, make_reader, make_store
 from tenuto.storage.migrations import Migration, migrations, missing
-from tenuto.storage.store import Batch
+from tenuto.storage.records import TaskRecord, select
+from tenuto.storage.store import Batch, MailVerdict, SnapshotRow, Wanted
 from tests.durable.rows import append, standing, started
 
 LEASE = 60_000
+T = TypeVar("T", bound=Struct)
 
 
 async def _session(store: Store, id: str = "s1", lease_ms: int = LEASE) -> None:
     await store.open_session(id, "worker", "build", lease_ms, ("default",))
+
+
+async def _rows(url: str, kind: type[T]) -> list[T]:
+    reader = make_reader(url)
+    await reader.open()
+    async with reader.page():
+        found = [row async for row in reader.rows(kind, select(kind))]
+    await reader.close()
+    return found
 
 
 async def test_what_is_committed_is_there(store: Store) -> None:
@@ -102,6 +116,85 @@ async def test_mail_that_meets_a_release_is_not_lost(store: Store) -> None:
     await store.post("m1", "x1", b"{}")
     await store.commit(Batch(session="s1", standings={"x1": standing(release=True, wake_at=None)}))
     assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["x1"]
+
+
+async def test_mail_that_meets_the_end_is_not_lost(store: Store) -> None:
+    """Somebody has to say to its sender that it came too late."""
+    await _session(store)
+    await store.commit(started())
+    await store.post("m1", "x1", b"{}")
+    await store.commit(Batch(session="s1", standings={"x1": standing(status="succeeded", release=True, ended=True)}))
+    assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["x1"]
+    assert [mail.id for mail in await store.mail("s1")] == ["m1"]
+
+
+async def test_what_a_session_owns_can_be_asked_for(store: Store) -> None:
+    await _session(store)
+    await _session(store, "s2")
+    await store.commit(started("mine"))
+    await store.commit(started("free", release=True))
+    await store.commit(started("other", session="s2"))
+    assert [(claim.id, claim.epoch) for claim in await store.owned("s1")] == [("mine", 1)]
+
+
+async def test_nothing_is_left_of_a_start_that_was_refused(store: Store, url: str) -> None:
+    await _session(store)
+    await store.commit(started("x1", key="k"))
+    again = started("x2", key="k")
+    again.snapshots.append(SnapshotRow("x2", 1, b"[]"))
+    assert (await store.commit(again)).refused == {"x2": "duplicate_key"}
+    assert await _rows(url, SnapshotRow) == []
+
+
+_REVIEW = ReviewRow(
+    id="r1",
+    execution="x1",
+    tenant="t",
+    definition="d",
+    kind="approval",
+    path="a",
+    reason="",
+    permission="",
+    error_class="",
+    error_summary="",
+    attempts=0,
+    opened_at=1,
+    due_at=None,
+)
+_TASK = TaskRow(
+    execution="x1",
+    path="a",
+    phase="forward",
+    number=1,
+    tenant="t",
+    plan="d/1",
+    queue="gpu",
+    handler="h",
+    priority=0,
+    created_at=1,
+)
+
+
+async def test_nothing_is_written_for_an_execution_that_is_not_ours_any_more(store: Store, url: str) -> None:
+    """Its letter stays unread, its review open, its task and its snapshot as they were: who has it now decides."""
+    await _session(store)
+    await _session(store, "s2")
+    first = started()
+    first.reviews, first.tasks = [_REVIEW], [_TASK]
+    await store.commit(first)
+    await store.post("m1", "x1", b"{}")
+    await store.commit(Batch(session="s1", standings={"x1": standing(release=True)}))
+    await store.claim_one("s2", "x1")
+    late = Batch(session="s1", standings={"x1": standing(status="failed")}, appends=[append(seq=2)])
+    late.mail = [MailVerdict("x1", "m1", b"yes")]
+    late.closed = [ReviewClosed("x1", "r1", "approve", "somebody", 5)]
+    late.tasks_ended = [TaskEnded("x1", "a", "forward", 1)]
+    late.snapshots = [SnapshotRow("x1", 2, b"[]")]
+    assert (await store.commit(late)).refused == {"x1": "not_owner"}
+    assert [mail.id for mail in await store.mail("s2")] == ["m1"]
+    assert [row.id for row in await store.reviews(Wanted(), None, 10)] == ["r1"]
+    assert [row.path for row in await _rows(url, TaskRecord)] == ["a"]
+    assert await _rows(url, SnapshotRow) == []
 
 
 async def test_mail_is_kept_once_per_id_and_none_for_nobody(store: Store) -> None:

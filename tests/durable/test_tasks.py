@@ -254,7 +254,7 @@ async def test_letters_that_were_read(store: Store) -> None:
     await grant(store, row(key()))
     for id in ("m1", "m2", "m3"):
         await store.post(id, "x1", b"{}")
-    await store.commit(Batch(session="s1", mail=[MailVerdict("m2", b"yes"), MailVerdict("m3", b"no")]))
+    await store.commit(Batch(session="s1", mail=[MailVerdict("x1", "m2", b"yes"), MailVerdict("x1", "m3", b"no")]))
     assert await store.verdicts(["m1", "m2"]) == {"m2": b"yes"}
 
 

@@ -167,6 +167,7 @@ def test_a_signal_that_was_used_and_comes_again_is_the_same_message() -> None:
     assert run.step("v").status == "running"
     run.signal("go", 2, id="m2")
     assert run.status == "succeeded"
+    assert run.signal("go", 2, id="m2") == f.APPLIED  # its sender was not told, and sends it again
 
 
 def test_the_last_thousand_signals_are_known_again() -> None:

@@ -69,7 +69,7 @@ def wakes(row: ExecutionRecord, state: Execution, unread: int) -> None:
 
 def snapshot_is_fold(snapshot: SnapshotRow, state: Execution) -> None:
     """Asked when the fold has come to the snapshot's entry. One of another format is nobody's truth."""
-    stored = msgspec.json.decode(snapshot.body)
+    stored, *_ = msgspec.json.decode(snapshot.body)  # and where fan-outs were expanded
     if stored.get("format") == SNAPSHOT_FORMAT:
         folded = msgspec.json.decode(encode_snapshot(state))
         differing = sorted(name for name in folded if folded[name] != stored.get(name))

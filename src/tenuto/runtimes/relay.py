@@ -25,6 +25,7 @@ PUBLISH_SECONDS = 30.0
 FIRST_DELAY_MS = 500
 LONGEST_DELAY_MS = 300_000
 LONGEST_REST_SECONDS = 30.0
+UNSURE_SECONDS = 35.0  # longer than a database takes to carry out what its client has given up
 
 
 class Relay:
@@ -47,7 +48,7 @@ class Relay:
         self._task: asyncio.Task[None] | None = None
         self._failures = 0  # rounds in which nothing could be published, one after another
         self._drains = False
-        self._unsure = False  # whether what was published could not be marked so
+        self._unsure_until = 0.0  # something failed, and more may be taken in our name than we know of
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="tenuto-relay")
@@ -76,6 +77,7 @@ class Relay:
                 more = await self._round()
             except StorageError:
                 more = False  # what is stored waits
+                self._doubt()
             if not more:
                 await self._rest()
         while self._drains and await self._round():
@@ -94,18 +96,22 @@ class Relay:
         relay = self._session()
         if relay is None:
             return False
-        if self._unsure:
+        if asyncio.get_running_loop().time() < self._unsure_until:
             await self._store.give_back(relay)
-            self._unsure = False
         taken = await self._store.take(relay, self._now(), EXECUTIONS_AT_ONCE)
         if not taken:
             return False
         lines = [list(line) for _, line in groupby(taken, key=lambda message: message.execution)]
         ended = await asyncio.gather(*(self._line(relay, line) for line in lines), return_exceptions=True)
-        self._unsure = any(isinstance(end, BaseException) for end in ended)
+        if any(isinstance(end, BaseException) for end in ended):
+            self._doubt()
         published = any(end for end in ended if isinstance(end, int))
         self._failures = 0 if published else self._failures + 1
         return published
+
+    def _doubt(self) -> None:
+        """What failed may have been carried out, or be carried out yet. Between rounds nothing of ours is under way."""
+        self._unsure_until = asyncio.get_running_loop().time() + UNSURE_SECONDS
 
     async def _line(self, relay: str, line: Sequence[Waiting]) -> int:
         """Publishes the messages of one execution, one after another, up to the first that fails. Gives how many."""

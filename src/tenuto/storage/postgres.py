@@ -31,6 +31,7 @@ from .registry import Registry, SqlRegistry, Statement
 from .reviews import SqlReviews
 from .rows import execution_values, values_of
 from .store import (
+    MAIL_AT_ONCE,
     Append,
     BacklogRow,
     Batch,
@@ -399,17 +400,17 @@ class PostgresStore:
             [values_of(review) for review in batch.reviews if review.execution not in refused],
         )
         await connection.executemany(
-            "UPDATE reviews SET resolution = $2, resolved_by = $3, resolved_at = $4 WHERE id = $1",
-            [values_of(closed) for closed in batch.closed],
+            "UPDATE reviews SET resolution = $3, resolved_by = $4, resolved_at = $5 WHERE execution = $1 AND id = $2",
+            [values_of(closed) for closed in batch.closed if closed.execution not in refused],
         )
         await connection.executemany(
-            "UPDATE mailbox SET verdict = $2 WHERE id = $1 AND verdict IS NULL",
-            [values_of(mail) for mail in batch.mail],
+            "UPDATE mailbox SET verdict = $3 WHERE execution = $1 AND id = $2 AND verdict IS NULL",
+            [values_of(mail) for mail in batch.mail if mail.execution not in refused],
         )
         await connection.executemany(
             "INSERT INTO snapshots (execution, seq, body) VALUES ($1, $2, $3) "
             "ON CONFLICT (execution) DO UPDATE SET seq = excluded.seq, body = excluded.body",
-            [values_of(snapshot) for snapshot in batch.snapshots],
+            [values_of(snapshot) for snapshot in batch.snapshots if snapshot.execution not in refused],
         )
         await connection.executemany(
             "INSERT INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, created_at) "
@@ -418,7 +419,9 @@ class PostgresStore:
         )
         await connection.executemany(
             "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
-            sorted(values_of(ended) for ended in batch.tasks_ended),  # in this order, so that nobody waits in a circle
+            sorted(  # in this order, so that nobody waits in a circle
+                values_of(ended) for ended in batch.tasks_ended if ended.execution not in refused
+            ),
         )
         await connection.executemany(
             "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
@@ -595,8 +598,9 @@ class PostgresStore:
             rows = await self._pool.fetch(
                 "SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m "
                 "JOIN executions e ON e.id = m.execution WHERE m.verdict IS NULL AND e.owner = $1 "
-                "ORDER BY m.received_at, m.id LIMIT 1000",
+                "ORDER BY m.received_at, m.id LIMIT $2",
                 session,
+                MAIL_AT_ONCE,
             )
             return [Mail(**dict(row)) for row in rows]
         raise AssertionError("translated() does not swallow")

@@ -32,6 +32,7 @@ from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
 from .sqlite_tasks import SqliteTasks
 from .store import (
+    MAIL_AT_ONCE,
     Append,
     BacklogRow,
     Batch,
@@ -280,13 +281,18 @@ class SqliteStore:
             if review.execution not in refused:
                 connection.execute(_REVIEW, tuple(getattr(review, name) for name in review.__struct_fields__))
         for closed in batch.closed:
+            if closed.execution in refused:
+                continue
             query = "UPDATE reviews SET resolution = ?, resolved_by = ?, resolved_at = ? WHERE id = ?"
             connection.execute(query, (closed.resolution, closed.actor, closed.closed_at, closed.id))
         for mail in batch.mail:
-            connection.execute(
-                "UPDATE mailbox SET verdict = ? WHERE id = ? AND verdict IS NULL", (mail.verdict, mail.id)
-            )
+            if mail.execution in refused:
+                continue
+            query = "UPDATE mailbox SET verdict = ? WHERE id = ? AND verdict IS NULL"
+            connection.execute(query, (mail.verdict, mail.id))
         for snapshot in batch.snapshots:
+            if snapshot.execution in refused:
+                continue
             query = "INSERT OR REPLACE INTO snapshots (execution, seq, body) VALUES (?, ?, ?)"
             connection.execute(query, (snapshot.execution, snapshot.seq, snapshot.body))
         for task in batch.tasks:
@@ -298,6 +304,8 @@ class SqliteStore:
             )
             connection.execute(query, tuple(getattr(task, name) for name in task.__struct_fields__))
         for ended in batch.tasks_ended:
+            if ended.execution in refused:
+                continue
             query = "DELETE FROM tasks WHERE execution = ? AND path = ? AND phase = ? AND number = ?"
             connection.execute(query, (ended.execution, ended.path, ended.phase, ended.number))
         for row in batch.audit:
@@ -494,11 +502,11 @@ class SqliteStore:
     async def mail(self, session: str) -> list[Mail]:
         query = """
             SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m JOIN executions e ON e.id = m.execution
-            WHERE m.verdict IS NULL AND e.owner = ? ORDER BY m.received_at, m.id LIMIT 1000"""
+            WHERE m.verdict IS NULL AND e.owner = ? ORDER BY m.received_at, m.id LIMIT ?"""
 
         def work() -> list[Mail]:
             with translated():
-                rows = self._read.execute(query, (session,))
+                rows = self._read.execute(query, (session, MAIL_AT_ONCE))
                 return [Mail(id=i, execution=x, body=b, received_at=r) for i, x, b, r in rows]
 
         return await self._in_reader(work)

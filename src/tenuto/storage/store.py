@@ -18,6 +18,7 @@ What can go wrong, and what happens then:
 - the owner cannot reach the database: its renewals fail; it stops starting attempts when its lease is over by its own
   monotonic clock, and goes on if the database comes back before anybody reaped it;
 - a commit's outcome is unknown (the connection broke): the worker reads the batch back, and never assumes;
+- a claim's outcome is unknown: the worker asks, and asks again, what it owns, and takes up what it did not know of;
 - two processes reap or claim at once: each acts only on rows that its own statement returned.
 `(execution, seq)` is the primary key of events, and so the second fence.
 """
@@ -69,6 +70,7 @@ class Append(Struct, frozen=True, gc=False):
 
 
 class MailVerdict(Struct, frozen=True):
+    execution: str
     id: str
     verdict: bytes
 
@@ -123,6 +125,7 @@ class Claim(Struct, frozen=True):
 
 
 TENANTS_AT_ONCE = 100
+MAIL_AT_ONCE = 1_000
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -366,7 +369,7 @@ class Store(Protocol):
         """
 
     async def mail(self, session: str) -> list[Mail]:
-        """Unread mail of the executions that this session owns, oldest first."""
+        """Unread mail of the executions that this session owns, oldest first, `MAIL_AT_ONCE` at most."""
 
     async def verdict(self, id: str) -> bytes | None: ...
 

@@ -173,10 +173,10 @@ def _decide_undo(
 
 def signaled(turn: Turn, fact: Signal) -> Answer:
     state = turn.state
-    if state.finished is not None:
-        return Refused("terminal", f"the execution is {state.finished}: it takes no signals", "")
     if fact.id in state.heard:
         return APPLIED
+    if state.finished is not None:
+        return Refused("terminal", f"the execution is {state.finished}: it takes no signals", "")
     waiting = state.waits.get(fact.name)
     if waiting:
         step = step_at(state, next(iter(waiting)))

@@ -8,8 +8,8 @@ Executions that wait leave memory, and are claimed again, by whoever is first, w
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -92,6 +92,7 @@ from tenuto.storage.registry import Registry
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.storage.store import (
     EVERYTHING,
+    MAIL_AT_ONCE,
     NEWS,
     WORK,
     Append,
@@ -140,10 +141,13 @@ SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 IN_HAND = 4_000  # executions that one process holds at most
 CLAIM_AT_ONCE = 200
+# When to ask for claims that went astray: longer than a database takes to carry out what its client has given up.
+ASTRAY_SECONDS = (0.0, 1.0, 3.0, 8.0, 20.0, 35.0)
 REAP_SECONDS = 1.0  # between looks for sessions that are over
 LAST_SEQ = 2**31 - 1
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 VERDICT_SECONDS = 30
+MORE_MAIL_SECONDS = 0.02  # until what was read is answered, and makes room for the rest
 LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when the engine is closed
 SET_ASIDE_MS = 60_000
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
@@ -184,13 +188,14 @@ class Released(Kept, gc=False):
     """An execution was let go of: nothing follows here."""
 
     def settle(self, fate: Fate) -> None:
-        pass
+        self.runtime.has_left(self.execution)
 
 
 class HandedOver(Released, gc=False):
     """An execution was let go of for others to run: they are told that there is work."""
 
     def settle(self, fate: Fate) -> None:
+        super().settle(fate)
         self.runtime._store.ring(WORK)
 
 
@@ -246,7 +251,8 @@ class DurableRuntime(GuestWorker):
         self._runnable: dict[Performer, bool] = {}
         self._watched = Watched(store)
         self._beats = Beats(store)
-        self._unsure: dict[str, None] | None = None  # claims may have gone astray; what was let go of since
+        self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
+        self._astray_at: list[float] = []  # a claim failed, and may have been made, or be made yet
         self._reopening: asyncio.Task[None] | None = None
         self._prepare_guests()
 
@@ -355,6 +361,7 @@ class DurableRuntime(GuestWorker):
             record.wake_at = None
             self._fail_waiters(record, _Moved())
         self._claimed.clear()
+        self._astray_at = []
         self._fresh.clear()
         self._letters.clear()
         self._beats.clear()
@@ -459,7 +466,7 @@ class DurableRuntime(GuestWorker):
                 assert isinstance(task, TaskEnded)
                 extra.tasks_ended.append(task)
         if mail is not None:
-            extra.mail.append(MailVerdict(mail, encode_answer(answer)))
+            extra.mail.append(MailVerdict(state.id, mail, encode_answer(answer)))
         return extra
 
     def settle(self, kept: "Kept", fate: Fate) -> None:
@@ -541,13 +548,17 @@ class DurableRuntime(GuestWorker):
         del self._records[state.id]
         self._letters.left(state.id)
         record.wake_at = None
-        if self._unsure is not None:
-            self._unsure[state.id] = None
         if record.shown and state.finished is None:
             self._beats.leave(state.id)
         if record.owned:
+            self._letting_go[state.id] += 1
             kept = (kind or Released)(self, record, [], [], None, f.APPLIED, None, execution=state.id)
             self._write(kept, release=True)
+
+    def has_left(self, execution_id: str) -> None:
+        self._letting_go[execution_id] -= 1
+        if not self._letting_go[execution_id]:
+            del self._letting_go[execution_id]
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
@@ -856,11 +867,8 @@ class DurableRuntime(GuestWorker):
         # One that was given up may still be here for a handler that has not ended: it is ours no more.
         in_hand = record is not None and (record.owned or record.unkept)
         if not in_hand and self._session.may_start:
-            try:
+            with self._claiming():
                 claim = await self._store.claim_one(self._session.id, execution_id)
-            except StorageError:
-                self._unsure = {}
-                raise
             if claim is not None:
                 self._claimed[claim.id] = claim
                 await self._adopt_claimed()
@@ -915,8 +923,8 @@ class DurableRuntime(GuestWorker):
         self._hear_of_tasks(hints)
 
     async def _claim(self) -> None:
-        if self._unsure is not None:
-            await self._find_astray(self._unsure)
+        if self._astray_at and monotonic() >= self._astray_at[0]:
+            await self._find_astray()
         await self._adopt_claimed()
         if not self._works or not self._session.may_start or self._closing:
             return
@@ -932,11 +940,8 @@ class DurableRuntime(GuestWorker):
         is_full = (
             room <= 0 or self._tasks.backlog > self._tasks.size or self._in_threads.backlog > self._in_threads.size
         )
-        try:
+        with self._claiming():
             claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(self._session.id, plans, room))
-        except StorageError:
-            self._unsure = {}
-            raise
         self._claimed.update((claim.id, claim) for claim in claims)
         await self._adopt_claimed()
         if len(claims) == room:
@@ -964,14 +969,26 @@ class DurableRuntime(GuestWorker):
                 waiting[record.performer] += number
         return frozenset(performer for performer, number in waiting.items() if number > self._tasks.size)
 
-    async def _find_astray(self, let_go: dict[str, None]) -> None:
-        """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand."""
-        if not await self._is_kept(""):  # when what was let go of before is on record
-            return
-        for claim in await self._store.owned(self._session.id):
-            if claim.id not in self._records and claim.id not in let_go:
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
+            raise
+
+    async def _find_astray(self) -> None:
+        """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand.
+
+        What it just lets go of is not that. Nor is it over with one look: the claim may be under way still.
+        """
+        session, looks = self._session, self._astray_at
+        known = {*self._records, *self._letting_go}
+        for claim in await self._store.owned(session.id):
+            held = claim.id in known or claim.id in self._records or claim.id in self._claimed
+            if not held and session is self._session:
                 self._claimed[claim.id] = claim
-        self._unsure = None
+        del looks[0]
 
     async def _adopt_claimed(self) -> None:
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
@@ -1083,13 +1100,18 @@ class DurableRuntime(GuestWorker):
         fresh = list(self._fresh)
         query = self._letters.begin()
         try:
-            for mail in await self._store.mail(self._session.id):
+            found = await self._store.mail(self._session.id)
+            for mail in found:
                 record = self._records.get(mail.execution)
                 if record is not None and self._letters.is_new(query, mail.id, mail.execution):
                     self._letters.read(mail.id, mail.execution)
                     self._read(record, mail)
         finally:
             self._letters.end(query)
+        if len(found) == MAIL_AT_ONCE:  # there may be more: nothing is let go of before its mail was seen
+            assert self._loop is not None
+            self._loop.call_later(MORE_MAIL_SECONDS, self._nudge, mail_for(self._session.id))
+            return
         for id in fresh:
             self._fresh.pop(id, None)
             if (record := self._records.get(id)) is not None:

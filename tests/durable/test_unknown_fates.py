@@ -1,0 +1,120 @@
+"""What was done though its answer was lost, or only after that: it is found again, and nothing is passed over."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenuto import Engine, Message, SagaBuilder
+from tenuto.errors import StorageError
+from tenuto.kernel import facts as f
+from tenuto.kernel.codec import encode_fact
+from tenuto.kernel.events import NULL
+from tenuto.runtimes.durable import DurableRuntime, runtime
+from tenuto.storage.outbox import Waiting
+from tenuto.storage.store import MAIL_AT_ONCE, Claim, Store
+
+
+class Altered:
+    """A real store, or a part of one, some of whose methods are others."""
+
+    def __init__(self, real: Any, **methods: Any) -> None:
+        self._real = real
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+def _runtime(engine: Engine) -> DurableRuntime:
+    assert isinstance(engine._runtime, DurableRuntime)
+    return engine._runtime
+
+
+def _lost() -> StorageError:
+    return StorageError("the connection was lost", code="unreachable")
+
+
+async def _one() -> int:
+    return 1
+
+
+async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database was slow: when the worker asked what it owns, the claim was under way still."""
+    monkeypatch.setattr(runtime, "ASTRAY_SECONDS", (0.0, 0.01, 0.02))
+    worker = Engine(url)
+    real = _runtime(worker)._store
+    under_way: list[str] = []
+    made: list[Claim] = []
+
+    async def claim(session: str, plans: list[str], limit: int) -> list[Claim]:
+        if not made:
+            under_way[:] = plans
+            raise _lost()
+        return await real.claim(session, plans, limit)
+
+    async def owned(session: str) -> list[Claim]:
+        found = await real.owned(session)
+        if under_way and not made:
+            made.extend(await real.claim(session, under_way, 10))
+        return found
+
+    monkeypatch.setattr(_runtime(worker), "_store", Altered(real, claim=claim, owned=owned))
+    async with worker, Engine(url, worker=False) as client:
+        for engine in (worker, client):
+            engine.register(SagaBuilder("s", output="a").step("a", _one))
+        handle = await client.start("s")
+        assert (await handle.result()).output == 1
+        assert [one.id for one in made] == [handle.id]
+
+
+async def test_messages_that_were_taken_though_the_answer_was_lost_are_published(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[str] = []
+    over = asyncio.Event()
+
+    async def publish(message: Message) -> None:
+        published.append(message.kind)
+        if message.kind == "execution.finished":
+            over.set()
+
+    engine = Engine(url, messages=["*"], publish=publish)
+    relay = _runtime(engine)._relay
+    assert relay is not None
+    outbox = relay._store
+    lost: list[Waiting] = []
+
+    async def take(session: str, now: int, executions: int) -> list[Waiting]:
+        taken = await outbox.take(session, now, executions)
+        if not lost and taken:
+            lost.extend(taken)
+            raise _lost()
+        return taken
+
+    monkeypatch.setattr(relay, "_store", Altered(outbox, take=take))
+    async with engine:
+        engine.register(SagaBuilder("s").step("a", _one))
+        await (await engine.start("s")).result()
+        await over.wait()
+    assert lost
+    assert published[0] == "execution.started"
+
+
+async def test_more_letters_than_are_read_at_once_are_all_answered(url: str) -> None:
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("listens").signal("paid", "paid"))
+        handle = await engine.start("listens")
+        store = _runtime(engine)._store
+        ids = [f"letter-{number:05}" for number in range(MAIL_AT_ONCE + 200)]
+        await _post(store, handle.id, ids)
+        while len(await store.verdicts(ids)) < len(ids):
+            await asyncio.to_thread(lambda: None)
+
+
+async def _post(store: Store, execution: str, ids: list[str]) -> None:
+    for id in ids:
+        fact = f.Signal(at=0, name="other", id=id, payload=NULL)
+        await store.post(id, execution, encode_fact(fact))
