@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
-import apsw
 import asyncpg
 import pytest
 
@@ -15,6 +14,7 @@ from tenuto.checking.check import Checker
 from tenuto.cli import main
 from tenuto.errors import NonRetryableError, StorageError
 from tests.checking.soundness import assert_sound
+from tests.servers import sqlite
 from tests.servers.postgres import Server, running
 
 
@@ -66,7 +66,7 @@ async def _fill(url: str) -> list[str]:
 
 async def _run(url: str, *statements: str) -> None:
     if url.startswith("sqlite"):
-        database = apsw.Connection(url.removeprefix("sqlite:///"))
+        database = sqlite.connect(url)
         for statement in statements:
             database.execute(statement)
         database.close()
@@ -195,7 +195,7 @@ def test_the_commands(filled: str, tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_a_violation_is_told_and_the_exit_code_says_so(filled: str, capsys: pytest.CaptureFixture[str]) -> None:
-    database = apsw.Connection(filled.removeprefix("sqlite:///"))
+    database = sqlite.connect(filled)
     database.execute("UPDATE executions SET status = 'paused'")
     database.close()
     assert main(["check", filled]) == 1

@@ -70,7 +70,7 @@ _VARYING = [
     (re.compile(r"\b[0-9a-f]{22}\b"), "<id>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)"), "<time>"),
     (re.compile(r"\d\d:\d\d:\d\d\.\d{3}"), "<clock>"),
-    (re.compile(r"\b\d+(\.\d)? m?s\b"), "<span>"),
+    (re.compile(r"\b\d+(\.\d)? (ms|s|min|h|d)\b"), "<span>"),
     (re.compile(r"just now|<span> ago"), "<ago>"),
 ]
 

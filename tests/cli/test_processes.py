@@ -83,7 +83,7 @@ def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None
         assert found is not None
         server, key = found.groups()
         assert f"export TENUTO_SERVER={server} TENUTO_API_KEY={key}" in dev.seen
-        with httpx2.Client(base_url=server, headers={"Authorization": f"Bearer {key}"}) as client:
+        with httpx2.Client(base_url=server, timeout=60, headers={"Authorization": f"Bearer {key}"}) as client:
             assert client.get("/docs").status_code == 200
             started = client.post("/v1/executions", json={"definition": "book-trip", "input": "Oslo"})
             assert started.status_code == 201
@@ -101,7 +101,7 @@ def test_serve_answers_and_runs_nothing(url: str) -> None:
     with running("serve", "--app", APP, "--port", "0", ready="serving on", TENUTO_URL=url) as service:
         server = re.search(r"http://[\d.:]+", service.seen)
         assert server is not None
-        with httpx2.Client(base_url=server[0], headers={"Authorization": f"Bearer {key}"}) as client:
+        with httpx2.Client(base_url=server[0], timeout=60, headers={"Authorization": f"Bearer {key}"}) as client:
             assert client.get("/readyz").status_code == 200
             assert client.get("/v1/executions", headers={"Authorization": "Bearer tnt_wrong"}).status_code == 401
             started = client.post("/v1/executions", json={"definition": "book-trip", "input": "Oslo"})

@@ -1,19 +1,12 @@
 """A worker has no API, and is asked how it does all the same."""
 
-import socket
-
 import httpx2
 import pytest
 
+from tests.servers.ports import free_port
+
 from .processes import running
 from .test_processes import APP
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @pytest.mark.slow
@@ -21,7 +14,9 @@ def test_a_worker_answers_probes_where_it_is_told_to(url: str) -> None:
     port = free_port()
     with (
         running("worker", "--app", APP, ready="metrics on", TENUTO_URL=url, TENUTO_METRICS_PORT=str(port)),
-        httpx2.Client(base_url=f"http://127.0.0.1:{port}", transport=httpx2.HTTPTransport(retries=5)) as client,
+        httpx2.Client(
+            base_url=f"http://127.0.0.1:{port}", timeout=60, transport=httpx2.HTTPTransport(retries=5)
+        ) as client,
     ):
         assert client.get("/readyz").json() == {"status": "ready"}
         assert client.get("/healthz").json() == {"status": "ok"}

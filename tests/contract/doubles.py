@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import apsw
 import asyncpg
 
 from tenuto import EventContext, Handle, SagaEvents, SagaResult
 from tenuto.errors import ResultTimeout
+from tests.servers import sqlite
 
 TERMINAL = ("succeeded", "failed", "canceled")
 
@@ -143,8 +143,7 @@ class Heard(SagaEvents):
 async def transaction(url: str) -> AsyncIterator[Any]:
     """A connection of the caller's own to the engine's database, in a transaction. None where there is no database."""
     if url.startswith("sqlite"):
-        database = apsw.Connection(url.removeprefix("sqlite:///"))
-        database.set_busy_timeout(10_000)
+        database = sqlite.connect(url)
         try:
             with database:
                 yield database

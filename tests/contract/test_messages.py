@@ -100,16 +100,16 @@ async def test_d5_what_people_do_is_told(make_engine: MakeEngine) -> None:
 
 
 async def test_d5_a_publisher_that_fails_is_asked_again_and_nothing_overtakes(make_engine: MakeEngine) -> None:
-    refusals = iter([True, True, False])
-    inbox = Inbox(lambda message: message.kind == "execution.started" and next(refusals, False))
+    away = True
+    inbox = Inbox(lambda message: message.kind == "execution.started" and away)
     engine = await make_engine(two_steps(Stage()), messages=["*"], publish=inbox.publish)
     await engine.execute("s")
-    await inbox.until(lambda i: i.refused == 1)
+    await inbox.until(lambda i: i.refused >= 2)
     status = await engine.outbox()
     assert status.waiting == 4
     assert status.oldest_at is not None
+    away = False
     await inbox.until(finished)
-    assert inbox.refused == 2
     assert inbox.kinds == ["execution.started", "step.completed", "step.completed", "execution.finished"]
 
 

@@ -420,7 +420,7 @@ async def test_a_plain_handler_is_not_tried_again_while_its_thread_runs(engine: 
         finally:
             running -= 1
 
-    engine.register(one_step("s", slow, timeout="5ms", retry=Retry(3, initial="1ms")).build())
+    engine.register(one_step("s", slow, timeout="300ms", retry=Retry(30, initial="1ms")).build())
     handle = await engine.start("s")
     await gate.reached.wait()
     await until_attempts(handle, 2)  # the first has timed out, and another one is wanted

@@ -12,17 +12,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from uuid import uuid4
 
-import apsw
 import msgspec
 import psycopg
 
 from tenuto.storage import make_store
+from tests.servers import sqlite
 from tests.servers.postgres import Server
 
 from .child import Job, Told, work
 from .points import Point
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
 AT_A_TIME = 6
 EXPIRE = "UPDATE sessions SET expires_at = 0 WHERE ended_at IS NULL"
 
@@ -135,7 +135,7 @@ class Harness:
     def _expire(self, url: str) -> None:
         """The process is dead for certain: its lease is over now, as it would be a second later."""
         if url.startswith("sqlite"):
-            connection = apsw.Connection(url.removeprefix("sqlite:///"))
+            connection = sqlite.connect(url)
             connection.execute(EXPIRE)
             connection.close()
         else:

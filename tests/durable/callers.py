@@ -5,10 +5,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import apsw
 import asyncpg
 import psycopg
 from psycopg.rows import dict_row
+
+from tests.servers import sqlite
 
 DRIVERS = ["apsw", "asyncpg", "psycopg", "psycopg-raw"]
 
@@ -31,8 +32,7 @@ def transaction(driver: str, url: str) -> AbstractAsyncContextManager[Own]:
 
 @asynccontextmanager
 async def _apsw(url: str) -> AsyncIterator[Own]:
-    connection = apsw.Connection(url.removeprefix("sqlite:///"))
-    connection.set_busy_timeout(10_000)
+    connection = sqlite.connect(url)
 
     async def run(query: str) -> list[tuple[Any, ...]]:
         return list(connection.execute(query))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from tenuto import Done, Engine, FromStep, NotDone, Outcome, Saga, SagaContext, saga, step
 
-LEASE = "1s"
+LEASE = "5s"
 
 
 def note(path: str, *words: object) -> None:
@@ -43,7 +43,7 @@ class Slow(Saga[int, str]):
         note(self.log, "first", ctx.execution_id, ctx.attempt)
         return number
 
-    @step(depends_on=[first], safety="not_safe_to_retry", reconcile=find, timeout="2s")
+    @step(depends_on=[first], safety="not_safe_to_retry", reconcile=find, timeout="8s")
     async def pay(self, number: int, ctx: SagaContext) -> str:
         note(self.log, "begun", ctx.execution_id, ctx.attempt)
         if self.hangs:

@@ -21,12 +21,17 @@ def postgres() -> Iterator[Server]:
 
 
 @pytest.fixture
-async def postgres_url(postgres: Server) -> str:
+async def postgres_url(postgres: Server) -> AsyncIterator[str]:
     name = f"test_{next(_numbers)}"
-    connection = await asyncpg.connect(postgres.dsn())
-    await connection.execute(f"CREATE DATABASE {name}")
+    await _run(postgres, f"CREATE DATABASE {name}")
+    yield postgres.dsn(name)
+    await _run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def _run(server: Server, statement: str) -> None:
+    connection = await asyncpg.connect(server.dsn())
+    await connection.execute(statement)
     await connection.close()
-    return postgres.dsn(name)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

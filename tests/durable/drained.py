@@ -34,7 +34,7 @@ class Held(Saga[int, int]):
 
 async def main(url: str, log: str, executions: int) -> None:
     go = asyncio.Event()
-    async with Engine(url, lease="2s", slots=SLOTS, shutdown_grace="30s") as engine:
+    async with Engine(url, slots=SLOTS, shutdown_grace="30s") as engine:
         engine.register(Held(log, go))
         for number in range(executions):
             await engine.start(Held, number, idempotency_key=f"key-{number}")

@@ -18,7 +18,7 @@ async def main(url: str, log: str) -> None:
         os.fsync(handle)
         os.close(handle)
 
-    async with Engine(url, worker=False, lease="1s", publish=publish):
+    async with Engine(url, worker=False, publish=publish):
         await asyncio.Event().wait()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tenuto import Engine, Saga, approval, saga, step
 
-PATIENCE = 30
+PATIENCE = 120
 
 
 @saga("asks", output="pay")

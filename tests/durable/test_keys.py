@@ -16,12 +16,13 @@ from tests.contract.doubles import until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started
 from tests.durable.rows import standing
+from tests.durable.sessions import expire
 
 LINE = ("t", "d", "k")
 
 
 async def _engines(stack: AsyncExitStack, url: str, *sagas: object) -> list[Engine]:
-    engines = [await stack.enter_async_context(Engine(url, lease=LEASE)) for _ in range(2)]
+    engines = [await stack.enter_async_context(Engine(url)) for _ in range(2)]
     for engine in engines:
         engine.register(*sagas)
     return engines
@@ -109,6 +110,7 @@ async def test_b5_a_killed_holder_keeps_its_key_until_another_has_finished_it(ur
             waiting = await engine.start("limited", 7, concurrency_key="k")
             assert (await until_blocked(waiting, "concurrency_key"))["waiting_for"] == "k"
             kill(child)
+            await expire(url, child.pid)
             assert (await waiting.result()).output == 7
     finally:
         kill(child)
@@ -135,6 +137,7 @@ async def test_a_batch_whose_process_was_killed_is_begun_again_and_starts_what_i
             while sum((await engine.count()).values()) < 300:
                 await asyncio.to_thread(os.sched_yield)
             kill(child)
+            await expire(url, child.pid)
             engine.register(limited(str(log)))
             started = sum((await engine.count()).values())
             batch = await engine.start_many("limited", range(started + 200), key=str)

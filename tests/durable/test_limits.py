@@ -14,6 +14,7 @@ from tenuto.runtimes.durable import DurableRuntime
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started
+from tests.durable.sessions import expire
 
 MakeEngine = Callable[..., Any]
 
@@ -24,7 +25,7 @@ async def make_engine(url: str) -> AsyncIterator[MakeEngine]:
     async with AsyncExitStack() as stack:
 
         async def make(*sagas: object, **options: Any) -> Engine:
-            engine = Engine(url, **{"shutdown_grace": "1s", "lease": LEASE, **options})
+            engine = Engine(url, **{"shutdown_grace": "1s", **options})
             engine.register(*sagas)
             return await stack.enter_async_context(engine)
 
@@ -246,6 +247,7 @@ async def test_what_a_killed_process_held_comes_back(url: str, tmp_path: Path) -
             assert (await until_blocked(waiting, "limit"))["waiting_for"] == "l"
         finally:
             kill(child)
+        await expire(url, child.pid)
         assert (await waiting.result()).output == 7
         (use,) = await engine.limits()
         assert use["concurrency"] == 2

@@ -19,7 +19,7 @@ from tenuto.runtimes.durable import DurableRuntime
 from tenuto.storage import make_store
 from tenuto.storage.store import Claim
 from tests.durable.faults import Wire
-from tests.servers import postgres
+from tests.servers import postgres, sqlite
 
 EXECUTIONS = 60
 LEASE = "60s"  # no outage here is that long: what was in hand stays there
@@ -211,11 +211,9 @@ async def _plant(url: str, execution: str, seq: int) -> None:
     row = (execution, seq, 1, b"[]")
     statement = "INSERT INTO events (execution, seq, count, body) VALUES ({})"
     if url.startswith("sqlite"):
-        import apsw
-
-        connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        connection.set_busy_timeout(10_000)
+        connection = sqlite.connect(url)
         connection.execute(statement.format("?, ?, ?, ?"), row)
+        connection.close()
         return
     server = await asyncpg.connect(url)
     await server.execute(statement.format("$1, $2, $3, $4"), *row)

@@ -14,6 +14,7 @@ from tenuto.projection import OutboxRow
 from tenuto.storage import Store, make_store
 from tenuto.storage.outbox import Waiting
 from tests.durable.rows import started
+from tests.durable.sessions import expire
 
 LEASE = 60_000
 EXECUTIONS = 40
@@ -150,7 +151,7 @@ async def test_two_relays_share_the_work_and_keep_the_order(url: str) -> None:
 @pytest.mark.slow
 async def test_a_relay_that_is_killed_in_the_middle_loses_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "published"
-    async with Engine(url, lease="1s", messages=["*"]) as engine:
+    async with Engine(url, messages=["*"]) as engine:
 
         async def work() -> None: ...
 
@@ -186,6 +187,7 @@ async def _relay_until_killed(url: str, log: Path, count: int) -> None:
         assert child.returncode is None
     child.kill()
     await child.wait()
+    await expire(url, child.pid)
 
 
 async def _relay_until_empty(url: str, log: Path, engine: Engine) -> None:

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from tenuto.runtimes.durable.permits import Permits
 from tenuto.storage import Store
 from tenuto.storage.permits import STALE_MS, Ask, Dealing, Dealt, HolderRow, LimitRow, Share, fair_shares
+from tenuto.testing import VirtualClock
 
 NOW = 1_000_000
 
@@ -165,6 +167,56 @@ def test_what_names_several_limits_is_dealt_all_or_nothing() -> None:
 )
 def test_fair_shares(capacity: int, demands: dict[str, int], shares: dict[str, int]) -> None:
     assert fair_shares(capacity, demands, ["c", "b", "a"]) == shares
+
+
+# -- In a worker -------------------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """Whoever deals in place of the database. `left` is how many it still deals."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.left = 0
+        self.wanted: dict[tuple[str, ...], int] = {}
+        self.permits = Permits(self.clock, self._exchange, lambda: dict(self.wanted), lambda: None)
+
+    async def _exchange(self, ask: Ask) -> Dealt:
+        number = min(self.left, sum(number for _, number in ask.wants))
+        denied = [names for names, wants in ask.wants if wants > number]
+        return Dealt(now=self.clock.now_ms(), shares={"l": Share(ask.running.get("l", 0) + number)}, denied=denied)
+
+    async def pass_time(self, ms: int) -> None:
+        self.clock.go_to(self.clock.now_ms() + ms)
+        while (task := self.permits._task) is not None:
+            await task
+
+
+async def test_what_was_denied_is_asked_for_again_when_slots_are_free_again() -> None:
+    """While all slots were taken, nothing was wanted of the limit, and nobody came again."""
+    desk = Desk()
+    desk.wanted = {("l",): 1}
+    desk.permits.wait(("l",))
+    await desk.pass_time(0)
+    assert desk.permits.spent(("l",)) == "l"
+    desk.wanted = {}
+    await desk.pass_time(10_000)
+    desk.wanted, desk.left = {("l",): 1}, 1
+    desk.permits.wait(("l",))
+    await desk.pass_time(10_000)
+    desk.permits.wait(("l",))
+    await desk.pass_time(0)
+    assert desk.permits.spent(("l",)) is None
+
+
+async def test_what_was_dealt_is_lost_with_the_session() -> None:
+    desk = Desk()
+    desk.wanted, desk.left = {("l",): 2}, 2
+    desk.permits.wait(("l",))
+    await desk.pass_time(0)
+    assert desk.permits.spent(("l",)) is None
+    desk.permits.forget()
+    assert desk.permits.spent(("l",)) == "l"
 
 
 # -- On a database -----------------------------------------------------------------------------------------------------

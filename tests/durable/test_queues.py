@@ -19,7 +19,7 @@ from tenuto.storage.tasks import Answered, Letter, TaskKey
 from tests.contract.doubles import Stage, ThreadGate, until, until_blocked
 from tests.contract.sagas import FAST, one_step
 
-QUICK: dict[str, Any] = {"shutdown_grace": "10ms", "lease": "1s"}
+QUICK: dict[str, Any] = {"shutdown_grace": "10ms"}
 DOCUMENT = {
     "name": "doc",
     "steps": [{"step_id": "a", "handler": "render", "queue": "gpu", "idempotency_strategy": "SAFE_TO_RETRY"}],
@@ -269,13 +269,13 @@ async def test_what_was_settled_without_its_guest_is_stopped_there(owner: MakeEn
         finally:
             stopped.set()
 
-    saga = one_step("s", work, queue="gpu", deadline="300ms").build()
+    saga = one_step("s", work, queue="gpu", deadline="1s").build()
     home = await owner(saga)
     await guest(saga)
-    handle = await home.start("s")
-    await reached.wait()
+    while not reached.is_set():  # on a busy machine a guest may come too late
+        handle = await home.start("s")
+        assert (await handle.result()).status == "failed"
     await stopped.wait()
-    assert (await handle.result()).status == "failed"
 
 
 async def test_an_owner_that_let_go_is_woken_by_the_answer(owner: MakeEngine, guest: MakeEngine, store: Store) -> None:
@@ -436,12 +436,12 @@ async def test_a_guest_that_was_taken_for_dead_stops_what_it_ran(
 
     saga = one_step("s", work, queue="gpu").build()
     home = await owner(saga)
-    away = await guest(saga, **QUICK)
+    away = await guest(saga, lease="3s", **QUICK)
     handle = await home.start("s")
     await until(handle, lambda _: calls)
     before = session_of(away)
     await store.end_session(before)
     await stopped.wait()
     output = (await handle.result()).output
-    assert output == calls[-1] > 1  # on a busy machine a quick lease may be lost once more
+    assert output == calls[-1] > 1  # on a busy machine a short lease may be lost once more
     assert session_of(away) != before

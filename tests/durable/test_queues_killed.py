@@ -16,11 +16,12 @@ from tenuto import Engine
 from tenuto.storage import Store
 from tests.contract.doubles import until_blocked
 from tests.durable.child import noted
+from tests.durable.sessions import expire_now
 from tests.durable.visitor import LEASE, Safety, paying
 
 pytestmark = pytest.mark.slow
 
-WITHIN_S = 60
+WITHIN_S = 120
 
 
 @contextmanager
@@ -33,6 +34,8 @@ def process(url: str, log: Path, role: str, safety: Safety) -> Iterator["subproc
             yield child
         finally:
             child.kill()
+            child.wait()
+            expire_now(url, child.pid)
 
 
 async def until(found: Callable[[], Any]) -> None:

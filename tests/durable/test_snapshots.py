@@ -21,6 +21,7 @@ from tenuto.runtimes.worker import Record
 from tenuto.storage import Store, make_store
 from tenuto.storage.store import ExecutionRow, Loaded, SnapshotRow
 from tests.kernel import history
+from tests.servers import sqlite
 
 CLONES = 40
 
@@ -169,9 +170,7 @@ async def _snapshot(url: str, id: str) -> SnapshotRow | None:
 
 async def _spoil(url: str, body: bytes) -> None:
     if url.startswith("sqlite"):
-        import apsw
-
-        apsw.Connection(url.removeprefix("sqlite:///")).execute("UPDATE snapshots SET body = ?", (body,))
+        sqlite.connect(url).execute("UPDATE snapshots SET body = ?", (body,))
         return
     connection = await asyncpg.connect(url)
     await connection.execute("UPDATE snapshots SET body = $1", body)

@@ -14,6 +14,7 @@ from tenuto.storage.migrations import Migration, migrations, missing
 from tenuto.storage.records import TaskRecord, select
 from tenuto.storage.store import Batch, MailVerdict, SnapshotRow, Wanted
 from tests.durable.rows import append, standing, started
+from tests.servers import sqlite
 
 LEASE = 60_000
 T = TypeVar("T", bound=Struct)
@@ -217,9 +218,7 @@ async def test_events_are_append_only_in_the_database_itself(store: Store, url: 
 
 async def _run(url: str, statement: str) -> None:
     if url.startswith("sqlite"):
-        import apsw
-
-        apsw.Connection(url.removeprefix("sqlite:///")).execute(statement)
+        sqlite.connect(url).execute(statement)
     else:
         connection = await asyncpg.connect(url)
         try:

@@ -12,6 +12,7 @@ import pytest
 
 from tenuto import Engine
 from tests.durable.child import LEASE, Slow, noted
+from tests.durable.sessions import expire
 
 EXECUTIONS = 20
 
@@ -41,6 +42,7 @@ async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(ur
     while sum(line[0] == "begun" for line in noted(str(log))) < EXECUTIONS:
         await asyncio.to_thread(os.sched_yield)
     _kill(child)
+    await expire(url, child.pid)
     async with Engine(url, lease=LEASE) as engine:
         engine.register(Slow(str(log)))
         results = [

@@ -6,7 +6,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import apsw
 import asyncpg
 import psycopg
 import pytest
@@ -22,6 +21,7 @@ from tenuto.errors import (
     TenantLimit,
 )
 from tests.durable.callers import DRIVERS, transaction
+from tests.servers import sqlite
 
 
 @pytest.fixture(params=DRIVERS)
@@ -164,7 +164,7 @@ async def test_a_connection_without_a_transaction_is_refused(driver: str, url: s
         engine.register(doubling())
         connection: Any
         if driver == "apsw":
-            connection = apsw.Connection(url.removeprefix("sqlite:///"))
+            connection = sqlite.connect(url)
         elif driver == "asyncpg":
             connection = await asyncpg.connect(url)
         else:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tenuto import Done, Engine, NotDone, Outcome, SagaBuilder, SagaContext
 from tests.durable.child import note, noted
 
-LEASE = "1s"
+LEASE = "5s"
 Safety = Literal["safe_to_retry", "safe_to_retry_with_guard", "not_safe_to_retry", "manual"]
 
 

@@ -55,7 +55,7 @@ def test_the_demo_on_a_terminal_asks_takes_no_for_an_answer_and_stays() -> None:
             stays = True
             link = re.search(rb"The service goes on: (http://[^\s#]+)", printed)
             assert link is not None
-            assert httpx2.get(link[1].decode()).status_code == 200
+            assert httpx2.get(link[1].decode(), timeout=60).status_code == 200
             demo.send_signal(signal.SIGINT)
     os.close(terminal)
     assert demo.wait() == 0, printed.decode()

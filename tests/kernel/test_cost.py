@@ -3,6 +3,7 @@
 Cost is counted in calls of Python functions, so it is the same on every machine and at any load.
 """
 
+import gc
 import sys
 from types import FrameType
 
@@ -27,11 +28,13 @@ def calls_of(state: Execution, fact: f.Fact) -> int:
         nonlocal count
         count += event == "call"
 
+    gc.disable()  # it may call functions, too, and comes when it likes
     sys.setprofile(note)
     try:
         decide(state, fact, fact.at)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 

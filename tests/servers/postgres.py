@@ -4,18 +4,20 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
 from typing import TypedDict
 
-START_SECONDS = 30
+from .ports import free_port
+
+START_SECONDS = 60
+STARTS = 3  # a free port may be taken before the server has it
 
 FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
 DURABLE = ("-c", "shared_buffers=512MB", "-c", "max_wal_size=4GB")
@@ -38,9 +40,13 @@ class Server:
         self.process.wait()
 
     def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
+        if self.process.poll() is not None:
+            return
+        self.process.send_signal(signal.SIGINT)
+        try:
             self.process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:  # nobody needs what is in it
+            self.kill()
 
 
 def binaries() -> Path:
@@ -78,7 +84,15 @@ def initialise(directory: Path) -> None:
 
 
 def start(directory: Path, *, durable: bool, port: int | None = None) -> Server:
-    port = port or _free_port()
+    if port is not None:
+        return _start_at(port, directory, durable=durable)
+    for _ in range(STARTS - 1):
+        with suppress(RuntimeError):
+            return _start_at(free_port(), directory, durable=durable)
+    return _start_at(free_port(), directory, durable=durable)
+
+
+def _start_at(port: int, directory: Path, *, durable: bool) -> Server:
     settings = ["-c", "listen_addresses=127.0.0.1", "-c", f"port={port}", "-c", f"unix_socket_directories={directory}"]
     command = [str(binaries() / "postgres"), "-D", str(directory / "data"), *settings]
     command += [*(DURABLE if durable else FAST), "-c", "max_connections=200"]
@@ -89,15 +103,9 @@ def start(directory: Path, *, durable: bool, port: int | None = None) -> Server:
     deadline = monotonic() + START_SECONDS
     while subprocess.run([binaries() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode:
         if process.poll() is not None or monotonic() > deadline:
+            server.stop()
             raise RuntimeError(f"PostgreSQL did not start:\n{(directory / 'log').read_text()[-2000:]}")
     return server
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _run(command: list[str]) -> None:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 CACHE = Path(__file__).parents[2] / ".cache" / "promtool"
+PATIENT = ["-oAcquire::Retries=5", "-oAcquire::http::Timeout=20"]  # a mirror that is busy is asked again
 
 
 def promtool(*arguments: str, input: str | None = None, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -40,7 +41,7 @@ def _unpack() -> None:
             own = [f"-oDir::State={folder}/state", f"-oDir::Cache={folder}/cache"]
             for name in ("state/lists/partial", "cache/archives/partial"):
                 Path(folder, name).mkdir(parents=True)
-            subprocess.run(["apt-get", *own, "-qq", "update"], capture_output=True, check=False, timeout=300)
+            subprocess.run(["apt-get", *PATIENT, *own, "-qq", "update"], capture_output=True, check=False, timeout=300)
             _download(folder, own)
         for package in Path(folder).glob("prometheus_*.deb"):
             subprocess.run(["dpkg-deb", "-x", package, f"{folder}/unpacked"], check=True, timeout=60)
@@ -51,5 +52,5 @@ def _unpack() -> None:
 
 
 def _download(folder: str, options: list[str]) -> bool:
-    command = ["apt-get", *options, "-qq", "download", "prometheus"]
+    command = ["apt-get", *PATIENT, *options, "-qq", "download", "prometheus"]
     return subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=300).returncode == 0

@@ -1,7 +1,6 @@
 """The audit: everything that somebody did is in it, and nothing in it can be changed unnoticed."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import apsw
@@ -12,6 +11,7 @@ from tenuto import SagaBuilder
 from tenuto.errors import NonRetryableError
 from tenuto.projection import AuditRow
 from tenuto.storage.audit import seal
+from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site, until
 from tests.service.documents import simple
 
@@ -130,8 +130,8 @@ async def test_it_is_append_only_and_a_change_is_noticed(site: Site, url: str, c
         await site.engine.registry.note(_row(str(number)))
     assert (await audit.verify()).broken_at is None
     with pytest.raises((apsw.ConstraintError, psycopg.errors.RaiseException), match="append-only"):
-        _run(url, change)
-    _run(url, *_WITHOUT_PROTECTION[url.partition(":")[0]], change)
+        await _run(url, change)
+    await _run(url, *_WITHOUT_PROTECTION[url.partition(":")[0]], change)
     assert (await audit.verify()).broken_at is not None
 
 
@@ -140,7 +140,9 @@ async def test_a_chain_that_is_cut_short_is_noticed(site: Site, url: str) -> Non
     for number in range(3):
         await site.engine.registry.note(_row(str(number)))
     assert (await audit.verify()).rows >= 3
-    _run(url, *_WITHOUT_PROTECTION[url.partition(":")[0]], "DELETE FROM audit WHERE n = (SELECT max(n) FROM audit)")
+    await _run(
+        url, *_WITHOUT_PROTECTION[url.partition(":")[0]], "DELETE FROM audit WHERE n = (SELECT max(n) FROM audit)"
+    )
     assert (await audit.verify()).broken_at is not None
 
 
@@ -151,10 +153,14 @@ _WITHOUT_PROTECTION = {
 }
 
 
-def _run(url: str, *statements: str) -> None:
+async def _run(url: str, *statements: str) -> None:
+    """In a thread: it may have to wait for the engine, which goes on in this one."""
+    await asyncio.to_thread(_run_there, url, *statements)
+
+
+def _run_there(url: str, *statements: str) -> None:
     if url.startswith("sqlite"):
-        connection = apsw.Connection(str(Path(url.removeprefix("sqlite:///"))))
-        connection.set_busy_timeout(5_000)
+        connection = sqlite.connect(url)
         for statement in statements:
             connection.execute(statement)
         connection.close()

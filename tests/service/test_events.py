@@ -33,7 +33,9 @@ async def listening(site: Site, tenant: str = "acme") -> AsyncIterator[httpx2.As
     serving = asyncio.create_task(serve(site.app, listener, stop, grace_seconds=1))
     headers = {"Authorization": f"Bearer {key.token}"}
     try:
-        async with httpx2.AsyncClient(base_url=address_of(listener), headers=headers, trust_env=False) as client:
+        async with httpx2.AsyncClient(
+            base_url=address_of(listener), headers=headers, timeout=60, trust_env=False
+        ) as client:
             yield client
     finally:
         stop.set()

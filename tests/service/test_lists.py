@@ -1,10 +1,8 @@
 """Lists: newest first, in pages that neither repeat nor leave out, by filters that find few among many quickly."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
-import apsw
 import httpx2
 import psycopg
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.storage import queries
 from tenuto.storage.store import ExecutionRow, Wanted
+from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site
 
 
@@ -108,7 +107,7 @@ async def test_a_page_is_read_from_an_index(url: str, wanted: Wanted, after: str
         pass
     columns = ", ".join(ExecutionRow.__struct_fields__)
     if url.startswith("sqlite"):
-        connection = apsw.Connection(str(Path(url.removeprefix("sqlite:///"))))
+        connection = sqlite.connect(url)
         query, values = queries.executions(wanted, after, 50, "?")
         plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", tuple(values))]
         assert [step for step in plan if step.startswith("SCAN executions")] == [], plan

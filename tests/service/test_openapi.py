@@ -69,6 +69,7 @@ async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_
             sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json")),
             "--header", f"Authorization: {client.headers['authorization']}",
             "--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES, "--seed", "1",
+            "--request-timeout", "120",
             "--exclude-path-regex", "/events$",  # a stream ends with its execution
             "--exclude-checks", "positive_data_acceptance",  # what a schema cannot say: cursors, definitions, keys
         ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import apsw
 import httpx2
 import pytest
 
@@ -11,6 +10,7 @@ from tenuto.service.app import create_app
 from tenuto.service.probes import create_app as probes_alone
 from tenuto.settings import Settings
 from tenuto.telemetry import Telemetry
+from tests.servers import sqlite
 
 
 def client(app: object) -> httpx2.AsyncClient:
@@ -29,8 +29,7 @@ async def test_a_probe_is_told_one_word(tmp_path: Path, alone: bool) -> None:
             assert metrics.headers["content-type"].startswith("text/plain")
             assert "tenuto_executions_started_total 0.0" in metrics.text
 
-            database = apsw.Connection(str(file))
-            database.set_busy_timeout(5_000)
+            database = sqlite.connect(str(file))
             database.execute("INSERT INTO tenuto_migrations VALUES (9999, 'later', 'x', 0)")
             database.close()
             unready = await http.get("/readyz")

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-import apsw
-
 from tenuto import Engine
 from tenuto.testing import VirtualClock
+from tests.servers import sqlite
 
 from .conftest import MakeEngine
 
@@ -30,7 +29,7 @@ async def test_a_closed_engine_is_not(url: str) -> None:
 async def test_a_database_with_another_schema_makes_it_unready_and_leaves_it_alive(tmp_path: Path) -> None:
     file = tmp_path / "tenuto.db"
     async with Engine(f"sqlite:///{file}") as engine:
-        database = apsw.Connection(str(file))
+        database = sqlite.connect(str(file))
         database.execute("INSERT INTO tenuto_migrations VALUES (9999, 'later', 'x', 0)")
         ready = await engine.ready()
         assert [check.name for check in ready.checks if not check.ok] == ["database"]

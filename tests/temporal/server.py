@@ -1,7 +1,6 @@
 """A real Temporal server for tests: its own process, on a free port of the loopback, with nothing kept on disk."""
 
 import os
-import socket
 import subprocess
 import sysconfig
 import time
@@ -12,8 +11,10 @@ from tempfile import TemporaryFile
 
 import pytest
 
+from tests.servers.ports import free_port
+
 STARTS = 3  # a free port may be taken before the server has it
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
 ALONE = ["--disable-config-file", "--disable-config-env"]  # whatever this machine's user has set up
 OPTIONS = [
     *ALONE,
@@ -30,7 +31,7 @@ def temporal_server() -> Iterator[str]:
     binary = _binary()
     with TemporaryFile() as log:
         for _ in range(STARTS):
-            port = _free_port()
+            port = free_port()
             server = subprocess.Popen(
                 [binary, "server", "start-dev", "--ip=127.0.0.1", f"--port={port}", *OPTIONS],
                 stdin=subprocess.DEVNULL,
@@ -55,13 +56,6 @@ def _binary() -> Path:
     if not os.access(binary, os.X_OK):
         pytest.fail(f"These tests need a Temporal server, and {binary} is missing: run `make setup`.", pytrace=False)
     return binary
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _is_ready(binary: Path, server: subprocess.Popen[bytes], port: int) -> bool:

@@ -166,6 +166,8 @@ class Permits:
             pass  # nothing was dealt, as far as we know: what the database thinks is mended by the next exchange
         finally:
             self._task = None
+        if not ask.names:
+            self._denied.clear()  # nothing is wanted, for the moment: what is later, has to be asked for again
         if self._closed or not ask.names:
             return
         if dealt is not None:

@@ -366,6 +366,7 @@ class DurableRuntime(GuestWorker):
         self._letters.clear()
         self._beats.clear()
         self._forget_visits()
+        self._permits.forget()
         if not self._closing:
             self._reopening = asyncio.ensure_future(self._reopen(self._committer))
 
