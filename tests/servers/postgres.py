@@ -93,7 +93,7 @@ def start(directory: Path, *, durable: bool, port: int | None = None) -> Server:
 
 
 def _start_at(port: int, directory: Path, *, durable: bool) -> Server:
-    settings = ["-c", "listen_addresses=127.0.0.1", "-c", f"port={port}", "-c", f"unix_socket_directories={directory}"]
+    settings = ["-c", "listen_addresses=127.0.0.1", "-c", f"port={port}", "-c", "unix_socket_directories="]
     command = [str(binaries() / "postgres"), "-D", str(directory / "data"), *settings]
     command += [*(DURABLE if durable else FAST), "-c", "max_connections=200"]
     log = (directory / "log").open("ab")
@@ -101,7 +101,8 @@ def _start_at(port: int, directory: Path, *, durable: bool) -> Server:
     log.close()
     server = Server(port, process, directory)
     deadline = monotonic() + START_SECONDS
-    while subprocess.run([binaries() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)], check=False).returncode:
+    ready = [binaries() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    while subprocess.run(ready, check=False).returncode or process.poll() is not None:
         if process.poll() is not None or monotonic() > deadline:
             server.stop()
             raise RuntimeError(f"PostgreSQL did not start:\n{(directory / 'log').read_text()[-2000:]}")
