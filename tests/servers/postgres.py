@@ -101,7 +101,7 @@ def _start_at(port: int, directory: Path, *, durable: bool) -> Server:
     log.close()
     server = Server(port, process, directory)
     deadline = monotonic() + START_SECONDS
-    ready = [binaries() / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
+    ready = [str(binaries() / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     while subprocess.run(ready, check=False).returncode or process.poll() is not None:
         if process.poll() is not None or monotonic() > deadline:
             server.stop()
