@@ -23,9 +23,13 @@ Line: TypeAlias = tuple[str, str, str]  # where executions queue for a concurren
 
 
 class Standing(Struct, frozen=True, kw_only=True, gc=False):
-    """Where an execution stands after a decision, for its row. `release`: its owner lets go of it."""
+    """Where an execution stands after a decision, for its row. `release`: its owner lets go of it.
+
+    `epoch` is that of the owner who says so: what it said before it let go counts no more when it has it again.
+    """
 
     id: str
+    epoch: int
     status: str
     run: int
     seq: int
@@ -106,7 +110,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def standing(state: Execution, entries: Sequence[Entry], *, release: bool) -> Standing:
+def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release: bool) -> Standing:
     status = state.status
     ended = status in TERMINAL
     admission: Literal["", "request", "release"] = ""
@@ -117,6 +121,7 @@ def standing(state: Execution, entries: Sequence[Entry], *, release: bool) -> St
             admission = "request"
     return Standing(
         id=state.id,
+        epoch=epoch,
         status=status,
         run=state.run,
         seq=state.seq,

@@ -24,10 +24,17 @@ def start(id: str = "x1", *, owner: str | None = "s1", key: str | None = None, t
 
 
 def standing(
-    id: str = "x1", status: str = "running", *, release: bool = False, wake_at: int | None = None, ended: bool = False
+    id: str = "x1",
+    status: str = "running",
+    *,
+    epoch: int = 1,
+    release: bool = False,
+    wake_at: int | None = None,
+    ended: bool = False,
 ) -> Standing:
     return Standing(
         id=id,
+        epoch=epoch,
         status=status,
         run=1,
         seq=1,

@@ -126,6 +126,30 @@ async def test_data_that_the_database_refuses_sets_one_execution_aside(live: Sto
     assert (row.parked, row.owner, row.wake_at) == ("incompatible", None, None)
 
 
+async def test_what_rests_on_something_that_is_refused_is_not_written(live: Store) -> None:
+    """Decided while the first was under way: a history would have a gap, and a letter a verdict that never was."""
+    fates = Fates()
+    await live.commit(Batch(session="s1", appends=[append("x1", 2, b'["other"]')]))
+    await live.post("m1", "x1", b"{}")
+    record, other = object(), object()
+    verdict = Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')])
+
+    class Held(FaultyStore):
+        async def park(self, execution: str, why: str, again_ms: int | None) -> None:
+            to.add(Told(execution="x1", append=append("x1", 3), tell=fates.of("next"), record=record))
+            to.add(Told(execution="x1", extra=verdict, tell=fates.of("letter"), record=record))
+            to.add(Told(execution="x2", append=append("x2", 1), tell=fates.of("other"), record=other))
+            await live.park(execution, why, again_ms)
+
+    to = Committer(cast(Store, Held(live)), "s1", lambda now: None)
+    to.start()
+    to.add(Told(execution="x1", append=append("x1", 2), tell=fates.of("first"), record=record))
+    await to.stop()
+    assert fates.told == [("first", "parked"), ("next", "parked"), ("letter", "parked"), ("other", "committed")]
+    assert await live.bodies("x1", 3, 3) == []
+    assert await live.verdict("m1") is None
+
+
 async def test_what_is_not_known_when_the_engine_closes_is_said(live: Store) -> None:
     fates = Fates()
     for_ever: list[Fault] = ["lost"] * 100_000

@@ -147,6 +147,17 @@ async def test_nothing_is_left_of_a_start_that_was_refused(store: Store, url: st
     assert await _rows(url, SnapshotRow) == []
 
 
+async def test_what_an_owner_said_before_it_let_go_counts_no_more_when_it_has_it_again(store: Store) -> None:
+    """A commit whose client gave it up may be applied late: here after the same session has claimed again."""
+    await _session(store)
+    await store.commit(started())
+    release = Batch(session="s1", standings={"x1": standing(release=True, wake_at=1)})
+    await store.commit(release)
+    assert [claim.epoch for claim in await store.claim("s1", ["d/1"], 10)] == [2]
+    assert (await store.commit(release)).refused == {"x1": "not_owner"}
+    assert [(claim.id, claim.epoch) for claim in await store.owned("s1")] == [("x1", 2)]
+
+
 _REVIEW = ReviewRow(
     id="r1",
     execution="x1",

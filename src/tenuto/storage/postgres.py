@@ -99,7 +99,7 @@ _STARTS = [
     "text", "text", "text", "bool", "text", "text", "bigint", "bigint",
 ]
 # fmt: on
-_MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint"]
+_MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint", "bigint"]
 _APPENDS = ["text", "int", "int", "bytea", "text"]
 
 
@@ -127,8 +127,9 @@ moved AS (
         owner = CASE WHEN p.release THEN NULL ELSE e.owner END, cancel_requested = p.cancel_requested,
         error_class = p.error_class, parked = p.parked, ended_at = p.ended_at
     FROM lease, {_unnest(_MOVES_AT, _MOVES)}
-        AS p (id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at)
-    WHERE e.id = p.id AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
+        AS p (id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at, epoch)
+    WHERE e.id = p.id AND e.epoch = p.epoch
+        AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
     RETURNING e.id, e.tenant, e.ended_at
 ),
 counted AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
@@ -738,7 +739,7 @@ def _is_plain(batch: Batch) -> bool:
 def _move(standing: Standing) -> tuple[object, ...]:
     return (
         standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
-        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at,
+        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at, standing.epoch,
     )  # fmt: skip
 
 

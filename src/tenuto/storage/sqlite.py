@@ -72,7 +72,7 @@ UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value
     wake_at = CASE WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at
         ELSE min(coalesce(wake_at, m.value ->> 4), m.value ->> 4) END,
     error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
-FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ?
+FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ? AND epoch = m.value ->> 10
 RETURNING executions.id"""
 _LOAD = f"""
 SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq, s.body
@@ -669,7 +669,7 @@ def _json(rows: list[Any]) -> str:
 def _move(standing: Standing) -> tuple[Any, ...]:
     return (
         standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
-        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at,
+        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at, standing.epoch,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ ON a.tenant = s.value ->> 0 AND a.definition = s.value ->> 1 AND a.key = s.value
 # Executions as they were: an execution counts from its start, or its next run, to its end.
 _ENDS = """
 SELECT e.tenant, iif(e.ended_at IS NULL, -1, 1) FROM json_each(?) m JOIN executions e ON e.id = m.value ->> 0
-WHERE e.owner IS ? AND (e.ended_at IS NULL) <> (m.value ->> 1 IS NULL)"""
+WHERE e.owner IS ? AND e.epoch = m.value ->> 2 AND (e.ended_at IS NULL) <> (m.value ->> 1 IS NULL)"""
 _COUNT = "UPDATE tenant_limits SET in_flight = max(in_flight + ?, 0) WHERE tenant = ?"
 _FIRST = """
 SELECT e.id, e.run FROM admissions a JOIN executions e ON e.id = a.execution
@@ -48,7 +48,7 @@ def count_in_flight(
     for start, standing in starts:
         if standing.ended_at is None:
             changes[start.tenant] = changes.get(start.tenant, 0) + 1
-    ends = _json([(move.id, move.ended_at) for move in moves])
+    ends = _json([(move.id, move.ended_at, move.epoch) for move in moves])
     for tenant, change in db.execute(_ENDS, (ends, session)):
         changes[tenant] = changes.get(tenant, 0) + change
     db.executemany(_COUNT, [(change, tenant) for tenant, change in changes.items()])

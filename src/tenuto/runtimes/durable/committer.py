@@ -10,7 +10,7 @@ database refuses for its data is halved until the culprit is alone; that executi
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Literal, TypeVar
 
@@ -42,9 +42,15 @@ class Write(Struct, kw_only=True, gc=False):
     def settle(self, fate: Fate) -> None:
         """Its fate is known."""
 
+    def rests_on(self, other: "Write") -> bool:
+        """Whether it was decided on top of that one: if that is not recorded, neither is this."""
+        record: object = getattr(self, "record", None)
+        return record is not None and getattr(other, "record", None) is record
+
 
 class Told(Write, kw_only=True, gc=False):
     tell: Callable[[Fate], None]
+    record: object = None
 
     def settle(self, fate: Fate) -> None:
         self.tell(fate)
@@ -149,7 +155,18 @@ class Committer:
         if committed.fenced:
             self._on_fenced()
         for write in writes:
-            self._settle(write, "fenced" if committed.fenced else committed.refused.get(write.execution, "committed"))
+            fate: Fate = "fenced" if committed.fenced else committed.refused.get(write.execution, "committed")
+            self._settle(write, fate)
+        if committed.refused:
+            self._drop([write for write in writes if write.execution in committed.refused], committed.refused)
+
+    def _drop(self, refused: list[Write], fates: Mapping[str, Fate]) -> None:
+        """What was decided meanwhile on top of what is not recorded never came to be either."""
+        rests = [any(write.rests_on(other) for other in refused) for write in self._waiting]
+        resting = [write for write, does in zip(self._waiting, rests, strict=True) if does]
+        self._waiting = [write for write, does in zip(self._waiting, rests, strict=True) if not does]
+        for write in resting:
+            self._settle(write, fates[write.execution])
 
     def _settle(self, write: Write, fate: Fate) -> None:
         """What follows is one execution's affair: if it goes wrong, the others' commits go on."""
@@ -195,6 +212,7 @@ class Committer:
             await self._park(executions[0])
             for write in writes:
                 self._settle(write, "parked")
+            self._drop(writes, dict.fromkeys(executions, "parked"))
             return
         first = dict.fromkeys(executions[: len(executions) // 2])
         await self._commit([write for write in writes if write.execution in first])

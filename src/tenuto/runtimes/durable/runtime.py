@@ -403,7 +403,7 @@ class DurableRuntime(GuestWorker):
         elif then is not None and record.unkept:
             # An answer may rest on what is not kept yet: it waits for that.
             tell = partial(self._answer_when_kept, record, then, answer)
-            self._committer.add(Told(execution=state.id, tell=tell))
+            self._committer.add(Told(execution=state.id, tell=tell, record=record))
         elif then is not None:
             then(answer)
         if state.timers or record.wake_at is not None:
@@ -431,8 +431,8 @@ class DurableRuntime(GuestWorker):
         status = state.status
         if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
             record.kept_status = status
-            where = standing(state, entries, release=release)
-            if release and state.id in self._fresh:  # nobody has looked for its mail: it is due
+            where = standing(state, entries, record.epoch, release=release)
+            if where.release and state.id in self._fresh:  # nobody has looked for its mail: it is due
                 del self._fresh[state.id]
                 where = msgspec.structs.replace(where, wake_at=state.at)
             kept.standing = where
@@ -773,7 +773,7 @@ class DurableRuntime(GuestWorker):
         extra = self._extra(state, decision.entries, state.changed, decision.answer, fact.actor)
         batch = extra or Batch(session=None)
         batch.starts = [new_execution(submission, fact, None)]
-        batch.standings = {id: standing(state, decision.entries, release=True)}
+        batch.standings = {id: standing(state, decision.entries, 0, release=True)}
         batch.appends = [Append(id, decision.entries[0].seq, len(decision.entries), encode_entries(decision.entries))]
         return batch
 
@@ -1133,7 +1133,7 @@ class DurableRuntime(GuestWorker):
         if not recorded:  # but the verdict is
             extra = self._extra(record.state, [], [], answer, None)
             tell = partial(self._mail_settled, mail.id)
-            self._committer.add(Told(execution=record.state.id, extra=extra, tell=tell))
+            self._committer.add(Told(execution=record.state.id, extra=extra, tell=tell, record=record))
 
     def _mail_settled(self, id: str, fate: Fate) -> None:
         self._letters.settle(id, fate)
@@ -1214,7 +1214,7 @@ class DurableRuntime(GuestWorker):
             if not kept.done():
                 kept.set_result(fate == "committed")
 
-        self._committer.add(Told(execution=execution_id, tell=settle))
+        self._committer.add(Told(execution=execution_id, tell=settle, record=self._records.get(execution_id)))
         return await kept
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
