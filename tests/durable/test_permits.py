@@ -1,6 +1,7 @@
 """How a limit is shared out among sessions: the arithmetic, and that both databases keep to it."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -173,18 +174,21 @@ def test_fair_shares(capacity: int, demands: dict[str, int], shares: dict[str, i
 
 
 class Desk:
-    """Whoever deals in place of the database. `left` is how many it still deals."""
+    """Whoever deals in place of the database. `left` is how many it still deals, `held` what it believes to run."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.left = 0
+        self.left = self.held = 0
+        self.meanwhile: Callable[[], None] = lambda: None
         self.wanted: dict[tuple[str, ...], int] = {}
         self.permits = Permits(self.clock, self._exchange, lambda: dict(self.wanted), lambda: None)
 
     async def _exchange(self, ask: Ask) -> Dealt:
         number = min(self.left, sum(number for _, number in ask.wants))
         denied = [names for names, wants in ask.wants if wants > number]
-        return Dealt(now=self.clock.now_ms(), shares={"l": Share(ask.running.get("l", 0) + number)}, denied=denied)
+        self.held = ask.running.get("l", 0) + number
+        self.meanwhile()
+        return Dealt(now=self.clock.now_ms(), shares={"l": Share(min(self.held, self.left))}, denied=denied)
 
     async def pass_time(self, ms: int) -> None:
         self.clock.go_to(self.clock.now_ms() + ms)
@@ -207,6 +211,22 @@ async def test_what_was_denied_is_asked_for_again_when_slots_are_free_again() ->
     desk.permits.wait(("l",))
     await desk.pass_time(0)
     assert desk.permits.spent(("l",)) is None
+
+
+async def test_what_ends_during_an_exchange_is_given_back_by_the_next() -> None:
+    """Somebody else waits for it: this worker may run no more, and wants no more either."""
+    desk = Desk()
+    desk.wanted, desk.left = {("l",): 1}, 1
+    desk.permits.wait(("l",))
+    await desk.pass_time(0)
+    desk.permits.take(("l",))
+    desk.wanted, desk.left = {}, 0
+    desk.meanwhile = lambda: desk.permits.leave(("l",))
+    await desk.pass_time(10_000)
+    assert desk.held == 1
+    desk.meanwhile = lambda: None
+    await desk.pass_time(0)
+    assert desk.held == 0
 
 
 async def test_what_was_dealt_is_lost_with_the_session() -> None:

@@ -25,7 +25,7 @@ SPARE: Final = 50
 class Permit:
     """What this process may do under one limit. None: there is no such bound."""
 
-    __slots__ = ("good_until", "most", "running", "slice", "started", "starts")
+    __slots__ = ("good_until", "most", "running", "slice", "started", "starts", "told")
 
     def __init__(self) -> None:
         self.running = 0
@@ -33,6 +33,7 @@ class Permit:
         self.starts: int | None = 0
         self.slice = 0
         self.started = 0  # since the last exchange
+        self.told = 0  # how many the database was told that run: it holds so many for us
         self.good_until = 0
 
     def is_spent(self, now_ms: int) -> bool:
@@ -46,10 +47,16 @@ class Permit:
 
     @property
     def is_idle(self) -> bool:
-        return not self.running and not self.most and not self.starts
+        return not self.running and not self.told and not self.most and not self.starts
+
+    @property
+    def is_overdue(self) -> bool:
+        """Something ended while the database was told that it runs, and somebody else waits for its place."""
+        return self.told > self.running and self.most is not None and self.running >= self.most
 
     def give_back(self) -> None:
         """For the length of an exchange: what is not in use may be somebody else's by now."""
+        self.told = self.running
         self.most = self.running if self.most is None else min(self.most, self.running)
         self.starts = 0
         self.started = 0
@@ -136,6 +143,7 @@ class Permits:
         """The session is over, and all that was dealt to it. What still runs counts for the next one."""
         for permit in self._named.values():
             permit.give_back()
+            permit.told = 0
             permit.good_until = 0
         self._denied.clear()
 
@@ -202,6 +210,8 @@ class Permits:
         if dealt is None or self._denied:
             patience = RETRY_MS[min(self._failures, len(RETRY_MS) - 1)]
             self._ask_in(REFRESH_MS if dealt is None else min(max(dealt.retry_ms, patience), LONGEST_MS))
+        if any(permit.is_overdue for permit in self._named.values()):
+            self._ask_in(0)
         if not all(permit.is_idle for permit in self._named.values()):
             self._ask_in(REFRESH_MS)
 
