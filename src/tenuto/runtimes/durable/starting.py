@@ -1,13 +1,143 @@
-"""From a submission to the rows that start it, and from a refusal to what the submitter is told."""
+"""From a submission to an execution that is on record, and from a refusal to what the submitter is told."""
 
-from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, StorageError, TenutoError
+import asyncio
+from abc import abstractmethod
+
+from tenuto.errors import (
+    ConcurrencyConflict,
+    IdempotencyConflict,
+    StorageError,
+    TenutoError,
+)
 from tenuto.kernel import facts as f
-from tenuto.projection import PRIORITIES
-from tenuto.runtime import Submission, Submitted
+from tenuto.kernel.codec import encode_entries
+from tenuto.kernel.decide import decide
+from tenuto.kernel.state import Execution
+from tenuto.projection import (
+    PRIORITIES,
+    standing,
+)
+from tenuto.runtime import (
+    Submission,
+    Submitted,
+)
 from tenuto.runtimes.in_flight import tenant_is_full
-from tenuto.storage.store import NewExecution
+from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.worker import (
+    Record,
+)
+from tenuto.storage.callers import Caller, caller_of, check_database
+from tenuto.storage.joining import find_existing, start_within
+from tenuto.storage.store import (
+    EVERYTHING,
+    Append,
+    Batch,
+    Hints,
+    NewExecution,
+)
 
 from .committer import Fate
+from .keeping import Keeper, Started, not_kept
+
+IN_HAND = 4_000  # executions that one process holds at most
+NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
+
+
+class Starter(Keeper):
+    """A worker that starts what is submitted: here, if it can run it and has room, or for whoever claims it."""
+
+    def _prepare_starting(self) -> None:
+        self._held_up: frozenset[Performer] = frozenset()
+
+    @abstractmethod
+    async def _until_reopened(self) -> None:
+        """Waits for the next session, if this process lost its own."""
+
+    @abstractmethod
+    def _hear(self, hints: Hints) -> None:
+        """Looks at what the hints are about, soon."""
+
+    async def submit(self, submission: Submission) -> Submitted:
+        self._check_open()
+        if submission.connection is not None:
+            return await self._submit_within(caller_of(submission.connection), submission)
+        await self._ensure_stored(submission.program)
+        program = submission.program
+        performer = self._performer(program.name, program.version)
+        while True:
+            owned = self._works and len(self._records) < IN_HAND and self._can_run(performer)
+            owned = owned and performer not in self._held_up
+            record = Record(self, performer, submission.idempotency_key)
+            id = self.environment.new_id()
+            fate = await self._start_record(record, id, submission, owned=owned)
+            if fate == "committed":
+                return Submitted(id, created=True)
+            if fate not in ("fenced", "not_owner"):
+                return await self._not_started(submission, fate)
+            await self._until_reopened()  # this process was taken for dead, and begins again
+            self._check_open()
+
+    async def _start_record(self, record: Record, id: str, submission: Submission, *, owned: bool) -> Fate:
+        assert self._loop is not None
+        settled: asyncio.Future[Fate] = self._loop.create_future()
+        fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=owned)
+        record.epoch = 1 if owned else 0  # what nobody owns is nobody's loss
+        start = new_execution(submission, fact, self._session.id if owned else None)
+        decision = self._decide(record, fact)
+        changed, record.state.changed = record.state.changed, []
+        if owned:
+            self._records[id] = record
+            record.unkept += 1
+            self._set_alarm(record)
+        kept = Started(
+            self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
+        )
+        self._write(kept, release=not owned)
+        fate = await settled
+        if submission.concurrency_key is not None:
+            self._hear(EVERYTHING)
+        if not owned:
+            self._hint_at_work()
+        return fate
+
+    async def _not_started(self, submission: Submission, fate: Fate) -> Submitted:
+        if fate == "duplicate_key":
+            assert submission.idempotency_key is not None
+            row = await self._store.by_key(submission.tenant, submission.idempotency_key)
+            assert row is not None
+            return replayed(submission, row.id, row.request_hash)
+        if fate in ("parked", "unknown"):
+            raise not_kept("", fate)
+        raise refusal_of(submission, fate)
+
+    async def _submit_within(self, caller: Caller, submission: Submission) -> Submitted:
+        """In the caller's transaction: nobody owns it, and any worker claims it when that is committed."""
+        assert self._loop is not None
+        await check_database(caller, self._session.id)
+        await self._ensure_stored_within(caller, submission.program)
+        id = self.environment.new_id()
+        refusal = await start_within(caller, self._unowned_start(id, submission))
+        if refusal == "duplicate_key":
+            assert submission.idempotency_key is not None
+            existing = await find_existing(caller, submission.tenant, submission.idempotency_key)
+            assert existing is not None
+            return replayed(submission, *existing)
+        if refusal is not None:
+            raise refusal_of(submission, refusal)
+        for seconds in NUDGE_SECONDS:
+            self._loop.call_later(seconds, self._hint_at_work)
+        return Submitted(id, created=True)
+
+    def _unowned_start(self, id: str, submission: Submission) -> Batch:
+        state = Execution(submission.program.plan)
+        fact = self._start_fact(id, submission, admitted=submission.concurrency_key is None, owned=False)
+        decision = decide(state, fact, fact.at, 0)
+        extra = self._extra(state, decision.entries, state.changed, decision.answer, fact.actor)
+        batch = extra or Batch(session=None)
+        batch.starts = [new_execution(submission, fact, None)]
+        batch.standings = {id: standing(state, decision.entries, 0, release=True)}
+        batch.appends = [Append(id, decision.entries[0].seq, len(decision.entries), encode_entries(decision.entries))]
+        return batch
 
 
 def new_execution(submission: Submission, fact: f.Start, owner: str | None) -> NewExecution:

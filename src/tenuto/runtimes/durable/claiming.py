@@ -1,0 +1,223 @@
+"""Taking executions into hand: those that are due, or have mail, and that nobody owns.
+
+A claim is a word of the database; the execution is then loaded and folded, and the kernel is told of the takeover. What
+was claimed and could not be loaded stays claimed, and a claim whose answer was lost is found again.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+from tenuto.errors import (
+    StorageError,
+)
+from tenuto.kernel import facts as f
+from tenuto.kernel.codec import decode_entries
+from tenuto.kernel.effects import EffectKey
+from tenuto.kernel.evolve import evolve
+from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.slots import RESUME
+from tenuto.runtimes.worker import (
+    Record,
+    Ticket,
+)
+from tenuto.storage.store import (
+    WORK,
+    Claim,
+    Loaded,
+    ProgressRow,
+    Turn,
+)
+
+from . import snapshots
+from .session import Session
+from .starting import IN_HAND, Starter
+
+CLAIM_AT_ONCE = 200
+SET_ASIDE_MS = 60_000
+# When to ask for claims that went astray: longer than a database takes to carry out what its client has given up.
+ASTRAY_SECONDS = (0.0, 1.0, 3.0, 8.0, 20.0, 35.0)
+
+
+class Claimer(Starter):
+    """A worker that takes over what is due."""
+
+    def _prepare_claiming(self) -> None:
+        self._claimed: dict[str, Claim] = {}  # and not loaded yet
+        self._astray_at: list[float] = []  # a claim failed, and may have been made, or be made yet
+        self._fetching: dict[asyncio.Future[None], None] = {}
+        self._turn = ""  # the tenant that was last in turn to be claimed for
+        self._next_turn = 0.0
+
+    async def _claim(self) -> None:
+        if self._astray_at and monotonic() >= self._astray_at[0]:
+            await self._find_astray()
+        await self._adopt_claimed()
+        if not self._works or not self._session.may_start or self._closing:
+            return
+        self._held_up = self._find_held_up()
+        plans = [
+            f"{name}/{version}"
+            for (name, version), performer in self._performers.items()
+            if self._can_run(performer) and performer not in self._held_up
+        ]
+        if not plans:
+            return
+        room = min(IN_HAND - len(self._records), CLAIM_AT_ONCE)
+        is_full = (
+            room <= 0 or self._tasks.backlog > self._tasks.size or self._in_threads.backlog > self._in_threads.size
+        )
+        with self._claiming():
+            claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(self._session.id, plans, room))
+        self._claimed.update((claim.id, claim) for claim in claims)
+        await self._adopt_claimed()
+        if len(claims) == room:
+            self._nudge(WORK)  # there may be more
+
+    async def _claim_in_turn(self, plans: list[str]) -> list[Claim]:
+        """There is more here than can run. Tenants that have less than their share of it come in all the same."""
+        slots = self._tasks.size + self._in_threads.size
+        room = min(IN_HAND + slots - len(self._records), CLAIM_AT_ONCE)
+        if room <= 0 or monotonic() < self._next_turn:
+            return []
+        tenants = Counter(record.state.tenant for record in self._records.values())
+        share = max(1, 2 * slots // (len(tenants) + 1))
+        full = [tenant for tenant, number in tenants.items() if number >= share]
+        turn = Turn(after=self._turn, full=full, each=share, limit=room)
+        claims, self._turn = await self._store.claim_in_turn(self._session.id, plans, turn)
+        self._next_turn = monotonic() + (0 if self._turn else self._poll_ms / 1_000)
+        return claims
+
+    def _find_held_up(self) -> frozenset[Performer]:
+        """Programs of which so much waits for a limit here that more of them would only be in the way of others."""
+        waiting: Counter[Performer] = Counter()
+        for lane in (self._tasks, self._in_threads):
+            for record, number in lane.held_up():
+                waiting[record.performer] += number
+        return frozenset(performer for performer, number in waiting.items() if number > self._tasks.size)
+
+    async def _take(self, execution_id: str) -> None:
+        record = self._records.get(execution_id)
+        # One that was given up may still be here for a handler that has not ended: it is ours no more.
+        in_hand = record is not None and (record.owned or record.unkept)
+        if not in_hand and self._session.may_start:
+            with self._claiming():
+                claim = await self._store.claim_one(self._session.id, execution_id)
+            if claim is not None:
+                self._claimed[claim.id] = claim
+                await self._adopt_claimed()
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
+            raise
+
+    async def _find_astray(self) -> None:
+        """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand.
+
+        What it just lets go of is not that. Nor is it over with one look: the claim may be under way still.
+        """
+        session, looks = self._session, self._astray_at
+        known = {*self._records, *self._letting_go}
+        for claim in await self._store.owned(session.id):
+            held = claim.id in known or claim.id in self._records or claim.id in self._claimed
+            if not held and session is self._session:
+                self._claimed[claim.id] = claim
+        del looks[0]
+
+    async def _adopt_claimed(self) -> None:
+        """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
+        if not self._claimed:
+            return
+        session = self._session
+        progress = await self._beats.give(list(self._claimed))
+        for loaded in await self._store.load(list(self._claimed), short=True):
+            claim = self._claimed.pop(loaded.row.id, None)
+            if claim is not None:
+                try:
+                    await self._adopt(claim, loaded, session, progress.get(claim.id, []))
+                except StorageError:
+                    self._claimed[claim.id] = claim
+                    raise
+                except Exception as error:  # whatever it is: it is this one's affair, and the others go on
+                    await self._set_aside(claim, error)
+
+    async def _set_aside(self, claim: Claim, error: Exception) -> None:
+        """This release cannot read what is recorded. Another may; it is looked at again after a while."""
+        assert self._loop is not None
+        message = f"Execution {claim.id} cannot be read by this release; it is set aside."
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        self._records.pop(claim.id, None)
+        self._fresh.pop(claim.id, None)
+        await self._store.park(claim.id, "incompatible", SET_ASIDE_MS)
+
+    async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
+        performer = await self._stored_performer(claim.definition, claim.version)
+        record = Record(self, performer, loaded.row.key)
+        await self._restore(record, loaded)
+        if session is not self._session or not session.alive:
+            return  # it was claimed in the name of one that is over
+        self._beats.take(record, progress)
+        record.is_active = record.state.finished is None
+        record.epoch = claim.epoch
+        record.kept_status = record.state.status
+        self._records[claim.id] = record
+        fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
+        self._fresh[claim.id] = None
+        self._letters.taken(claim.id)
+        taken: list[EffectKey] | None = None  # what is granted on top of this is not recorded with it
+
+        def follow(_: f.Answer) -> None:
+            self._follow(record, list(record.state.agenda) if taken is None else taken, RESUME)
+
+        self.apply(record, fact, RESUME, follow)
+        taken = list(record.state.agenda)
+
+    # -- Restoring -----------------------------------------------------------------------------------------------------
+
+    async def _restore(self, record: Record, loaded: Loaded) -> None:
+        if loaded.snapshot is None or not snapshots.restore(record, loaded):
+            await self._restore_whole(record, loaded)
+        if self._observers and record.unread:
+            await self._read_all(record)
+        record.state.changed.clear()
+
+    async def _restore_whole(self, record: Record, loaded: Loaded) -> None:
+        """From the beginning: the history is short, or what cuts it short is another release's."""
+        if loaded.snapshot is not None:
+            (loaded,) = await self._store.load([loaded.row.id])
+        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
+        for entry in entries:
+            evolve(record.state, entry)
+        record.note(entries)
+        record.tail = sum(len(body) for body in loaded.bodies)
+
+    def _has_to_read(self, ticket: Ticket) -> bool:
+        seqs = snapshots.needed(ticket.record, ticket.ref)
+        if seqs:
+            fetching = asyncio.ensure_future(self._read_for(ticket, seqs))
+            self._fetching[fetching] = None
+            fetching.add_done_callback(self._fetching.pop)
+        return bool(seqs)
+
+    async def _read_for(self, ticket: Ticket, seqs: list[int]) -> None:
+        record, ref, role = ticket
+        while record.tickets.get(ref) is ticket:
+            try:
+                snapshots.fill(record, await self._store.holding(record.state.id, seqs))
+                break
+            except StorageError:
+                await asyncio.sleep(self._poll_ms / 1_000)
+        if record.tickets.get(ref) is ticket:
+            rank = self._rank(record, ref.phase, RESUME)
+            self._lane(role).enter(record.state.tenant, record, rank, role.limits, ticket)
+
+    async def _read_all(self, record: Record) -> None:
+        """What a snapshot spared: somebody wants to see the whole history."""
+        snapshots.fill(record, await self._store.bodies(record.state.id, 1, record.unread))
+        record.unread = 0

@@ -1,0 +1,154 @@
+"""What this process knows of definitions: those it provides, and those that others have published.
+
+A definition is stored before anything is started of it, and is the same for ever; what is provided under a name and a
+version that are stored with another plan is refused.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from tenuto.errors import (
+    DefinitionError,
+    NotFound,
+)
+from tenuto.kernel.definition import Definition, from_document
+from tenuto.program import Handler, Program
+from tenuto.runtime import (
+    DefinitionStatus,
+    Published,
+)
+from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.worker import (
+    changed_plan,
+    check_startable,
+    definition_row,
+)
+from tenuto.storage.callers import Caller
+from tenuto.storage.catalog import Catalog
+from tenuto.storage.joining import save_definition
+
+from .guests import GuestWorker
+from .rows import published
+
+CATALOG_MS = 1_000  # how long others may not know of a definition that was published
+
+
+class Librarian(GuestWorker):
+    """A worker that stores what it provides, and knows what is stored."""
+
+    def _prepare_definitions(self, compile: Callable[[Definition], Program]) -> None:
+        self._compile = compile
+        self._stored: dict[tuple[str, int], str] = {}
+        self._in_catalog: dict[tuple[str, int], str] = {}
+        self._read_catalog_at = 0
+        self._unreadable: set[tuple[str, int]] = set()
+        self._runnable: dict[Performer, bool] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._store.catalog
+
+    async def publish(self, program: Program) -> None:
+        self.provide(program)
+        await self._ensure_stored(program)
+
+    async def _ensure_stored(self, program: Program) -> None:
+        at = (program.name, program.version)
+        if self._stored.get(at) == program.plan.hash:
+            return
+        row = definition_row(program, self._now())
+        stored = await self._store.save_definition(row)
+        if stored.status == "draft":  # what a process provides is published: drafts give way to it
+            await self.catalog.replace(row)
+            await self.catalog.move(*at, "draft", "published", row.created_at)
+            stored = await self._store.save_definition(row)
+        self._check_stored(program, stored.hash, stored.document)
+        self._stored[at] = stored.hash
+
+    async def _ensure_stored_within(self, caller: Caller, program: Program) -> None:
+        """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
+        if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == program.plan.hash:
+            await self._ensure_stored(program)
+            return
+        self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
+
+    def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
+        if hash != program.plan.hash:
+            self._forget(program)
+            raise changed_plan(program, msgspec.json.decode(document))
+
+    async def program(self, name: str, version: int | None) -> Program:
+        if version is None:
+            newest = self._newest.get(name)
+            if newest is None:
+                return (await self._stored_performer(name, None)).program
+            version = newest.program.version
+            if self._in_catalog.get((name, version), "published") != "published":
+                return (await self._stored_performer(name, None)).program
+        performer = await self._stored_performer(name, version)
+        check_startable(name, version, self._in_catalog.get((name, version), "published"))
+        return performer.program
+
+    async def keep_definitions(self) -> None:
+        for performer in list(self._performers.values()):
+            await self._ensure_stored(performer.program)
+
+    def knows(self, name: str) -> bool:
+        return name in self._newest
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        self._in_catalog[name, version] = status
+
+    async def definitions(self) -> list[Published]:
+        await self.keep_definitions()
+        rows = await self._store.definitions()
+        return [published(row) for row in rows]
+
+    async def _read_catalog(self) -> None:
+        """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
+        if self._now() < self._read_catalog_at:
+            return
+        self._read_catalog_at = self._now() + CATALOG_MS
+        self._in_catalog = await self.catalog.statuses()
+        for at, status in self._in_catalog.items():
+            if status != "draft" and at not in self._performers and at not in self._unreadable:
+                try:
+                    await self._stored_performer(*at)
+                except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
+                    self._unreadable.add(at)
+
+    async def _stored_performer(self, name: str, version: int | None) -> Performer:
+        """What is stored, though this process has no code for it: enough to start, read and decide."""
+        if version is not None and (known := self._performers.get((name, version))) is not None:
+            return known
+        row = await self._store.definition(name, version)
+        if row is not None and row.status == "draft":
+            row = None
+        if row is None:
+            which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
+            raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
+        program = self._compile(from_document(msgspec.json.decode(row.document)))
+        performer = self._performers.get((row.name, row.version))
+        if performer is None:
+            performer = self._know(program)
+            self._stored[row.name, row.version] = row.hash
+            self._in_catalog[row.name, row.version] = row.status
+            self._runnable.clear()
+        return performer
+
+    def _can_run(self, performer: Performer) -> bool:
+        """Whether this process has the handlers of all steps that are not a queue's."""
+        known = self._runnable.get(performer)
+        if known is None:
+            missing = performer.program.missing_handlers()
+            known = self._runnable[performer] = all(performer.handler(name) is not None for name in missing)
+        return known
+
+    def provide(self, program: Program) -> None:
+        super().provide(program)
+        self._runnable.clear()
+
+    def provide_handler(self, handler: Handler) -> None:
+        super().provide_handler(handler)
+        self._runnable.clear()

@@ -1,0 +1,352 @@
+"""What is decided here is kept, and acted upon when it is kept.
+
+A decision goes to the committer as one `Kept`. When its commit is acknowledged, what it grants is begun, whoever waits
+for it is told, and an execution that has nothing more to do leaves memory. When it is refused, the state that it led to
+never came to be.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+
+import msgspec
+
+from tenuto.errors import (
+    StorageError,
+)
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref
+from tenuto.kernel.codec import encode_answer, encode_entries
+from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
+from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
+from tenuto.kernel.state import Execution
+from tenuto.messages import Announced
+from tenuto.projection import (
+    AUDITED,
+    AuditRow,
+    ReviewClosed,
+    ReviewRow,
+    TaskEnded,
+    TaskRow,
+    audit,
+    reviews,
+    standing,
+    tasks,
+)
+from tenuto.runtimes.relay import Relay
+from tenuto.runtimes.slots import RESUME
+from tenuto.runtimes.worker import (
+    Record,
+    Then,
+)
+from tenuto.storage.store import (
+    NEWS,
+    WORK,
+    Append,
+    Batch,
+    MailVerdict,
+)
+
+from . import snapshots
+from .beats import Beats
+from .committer import Committer, Fate, Told, Write
+from .definitions import Librarian
+from .letters import Letters
+from .queued import has_queued
+
+EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
+PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
+
+
+class Kept(Write, gc=False):
+    """A decision on its way into the database, and what follows when it is there."""
+
+    runtime: "Keeper"
+    record: Record
+    entries: list[Entry]
+    changed: list[EffectKey]
+    rank: int | None
+    answer: f.Answer
+    then: Then | None
+
+    def settle(self, fate: Fate) -> None:
+        self.runtime.settle(self, fate)
+
+
+class Started(Kept, gc=False):
+    fate: asyncio.Future[Fate]
+
+    def settle(self, fate: Fate) -> None:
+        start = self.start
+        assert start is not None
+        if start.owner is not None:
+            self.runtime.settle(self, fate)
+        elif fate == "committed":
+            self.runtime.tell_observers(self.record, self.entries)
+        if not self.fate.done():
+            self.fate.set_result(fate)
+
+
+class Released(Kept, gc=False):
+    """An execution was let go of: nothing follows here."""
+
+    def settle(self, fate: Fate) -> None:
+        self.runtime.has_left(self.execution)
+
+
+class HandedOver(Released, gc=False):
+    """An execution was let go of for others to run: they are told that there is work."""
+
+    def settle(self, fate: Fate) -> None:
+        super().settle(fate)
+        self.runtime._store.ring(WORK)
+
+
+class Keeper(Librarian):
+    """A worker that holds executions for as long as they have work, and records all that is decided."""
+
+    _committer: Committer
+
+    def _prepare_keeping(self, announced: Announced | None, relay: Relay | None) -> None:
+        self._announced = announced
+        self._relay = relay
+        self._smallest_tail = snapshots.SMALLEST_TAIL
+        self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
+        self._letters = Letters()
+        self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
+        self._mail_in_hand: str | None = None
+        self._lingering: dict[str, int] = {}
+        self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
+        self._beats = Beats(self._store)
+
+    def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
+        state = record.state
+        if self._records.get(state.id) is not record:
+            return f.Ignored("stale_lease")  # given up, or let go of: whoever has it now decides
+        decision = self._decide(record, fact)
+        entries, answer = decision.entries, decision.answer
+        if entries:
+            changed, state.changed = state.changed, []
+            record.unkept += 1
+            kept = Kept(self, record, entries, changed, rank, answer, then, execution=state.id)
+            self._write(kept)
+        elif then is not None and record.unkept:
+            # An answer may rest on what is not kept yet: it waits for that.
+            tell = partial(self._answer_when_kept, record, then, answer)
+            self._committer.add(Told(execution=state.id, tell=tell, record=record))
+        elif then is not None:
+            then(answer)
+        if state.timers or record.wake_at is not None:
+            self._set_alarm(record)
+        return answer
+
+    def _answer_when_kept(self, record: Record, then: Then, answer: f.Answer, fate: Fate) -> None:
+        if fate == "committed":
+            then(answer)
+        else:
+            self._give_up(record, fate)
+
+    def _write(self, kept: "Kept", *, release: bool = False) -> None:
+        record = kept.record
+        state = record.state
+        entries = kept.entries
+        if entries:
+            body = encode_entries(entries)
+            kept.append = Append(state.id, entries[0].seq, len(entries), body)
+            record.tail += len(body)
+        kept.extra = self._extra(state, entries, kept.changed, kept.answer, record.history[0].actor)
+        if record.tail > self._smallest_tail and record.tail > record.longest_tail and state.finished is None:
+            kept.extra = Batch(session=None) if kept.extra is None else kept.extra
+            kept.extra.snapshots.append(snapshots.take(record))
+        status = state.status
+        if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
+            record.kept_status = status
+            where = standing(state, entries, record.epoch, release=release)
+            if where.release and state.id in self._fresh:  # nobody has looked for its mail: it is due
+                del self._fresh[state.id]
+                where = msgspec.structs.replace(where, wake_at=state.at)
+            kept.standing = where
+            record.owned = not where.release
+        self._committer.add(kept)
+
+    def _extra(
+        self, state: Execution, entries: list[Entry], changed: list[EffectKey], answer: f.Answer, by: str | None
+    ) -> Batch | None:
+        """What is seldom written: most decisions only append. `by` is who started the execution."""
+        mail, self._mail_in_hand = self._mail_in_hand, None
+        shown: list[ReviewRow | ReviewClosed] = []
+        noted: list[AuditRow] = []
+        for entry in entries:
+            if type(entry.event) in PROJECTED:
+                shown = list(reviews(state, entries))
+                noted = audit(state, entries, by)
+                break
+        told = [] if self._announced is None else self._announced.rows(state, entries)
+        if mail is None and not shown and not noted and not told and not state.plan.has_queues:
+            return None
+        extra = Batch(session=None, audit=noted, outbox=told)
+        for row in shown:
+            if isinstance(row, ReviewRow):
+                extra.reviews.append(row)
+            else:
+                extra.closed.append(row)
+        for task in tasks(state, changed) if state.plan.has_queues else ():
+            if isinstance(task, TaskRow):
+                extra.tasks.append(task)
+            else:
+                assert isinstance(task, TaskEnded)
+                extra.tasks_ended.append(task)
+        if mail is not None:
+            extra.mail.append(MailVerdict(state.id, mail, encode_answer(answer)))
+        return extra
+
+    def settle(self, kept: "Kept", fate: Fate) -> None:
+        record = kept.record
+        if fate != "committed":
+            self._give_up(record, fate)
+            return
+        record.unkept -= 1
+        self._act(record, kept.entries, kept.changed, kept.rank)
+        if kept.then is not None:
+            kept.then(kept.answer)
+        if record.state.finished is not None or record.state.reviews:
+            self._store.ring(NEWS)
+            if record.state.concurrency_key is not None and record.state.finished is not None:
+                self._hint_at_work()  # whoever waited for its key
+            if record.waiters:
+                self._tell_waiters(record)
+        if self._relay is not None and kept.extra is not None and kept.extra.outbox:
+            self._relay.nudge()
+        if not record.jobs:
+            self._let_go_if_idle(record)
+
+    def _give_up(self, record: Record, fate: Fate) -> None:
+        """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
+        if self._records.get(record.state.id) is record:
+            del self._records[record.state.id]
+        record.wake_at = None
+        self._letters.left(record.state.id)
+        self._forget_work(record)
+        self._fail_waiters(record, Moved())
+        for answered in self._asked.pop(record, ()):
+            if not answered.done():
+                answered.set_exception(not_kept(record.state.id, fate))
+
+    async def _is_kept(self, execution_id: str) -> bool:
+        """Whether all that was decided so far was kept, once that is known: nobody is shown what may yet be lost."""
+        assert self._loop is not None
+        kept: asyncio.Future[bool] = self._loop.create_future()
+
+        def settle(fate: Fate) -> None:
+            if not kept.done():
+                kept.set_result(fate == "committed")
+
+        self._committer.add(Told(execution=execution_id, tell=settle, record=self._records.get(execution_id)))
+        return await kept
+
+    # -- Letting go ----------------------------------------------------------------------------------------------------
+
+    def _let_go_if_idle(self, record: Record) -> None:
+        """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
+        state = record.state
+        if record.unkept or self._records.get(state.id) is not record or state.id in self._fresh:
+            return
+        if record.parked and not (self._works and self._can_run(record.performer)):
+            self._hand_over(record)
+            return
+        if not record.is_idle:
+            return
+        if state.finished is not None:
+            self._release(record)
+            return
+        if has_queued(state) and self._lingers(state.id):
+            return
+        waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
+        if waits_long and not record.parked and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
+            self._release(record)
+
+    def _lingers(self, id: str) -> bool:
+        """Whether an execution whose attempts run elsewhere is kept for a while: most answers come soon."""
+        now = self._now()
+        return now < self._lingering.setdefault(id, now + EVICT_MS)
+
+    def _end_lingering(self) -> None:
+        now = self._now()
+        for id in [id for id, until in self._lingering.items() if until <= now]:
+            if (record := self._records.get(id)) is not None:
+                self._let_go_if_idle(record)
+            del self._lingering[id]
+
+    def _hand_over(self, record: Record) -> None:
+        """This process decided for it, and cannot run what was granted: that is for whoever can."""
+        if record.jobs or record.tickets or record.zombies or record.held:
+            return
+        self._return_work(record, ())
+        if not record.unkept:  # else it comes here again, when that is kept
+            self._fail_waiters(record, Moved())
+            self._release(record, HandedOver)
+
+    def _return_work(self, record: Record, unknown: Collection[Ref]) -> None:
+        """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted.
+
+        `unknown` are the attempts that had to be stopped: what came of them nobody knows.
+        """
+        agenda = record.state.agenda
+        granted = [effect.ref for effect in agenda.values() if isinstance(effect, RunAttempt)]
+        refs = tuple(ref for ref in granted if ref not in unknown and ref not in record.jobs)
+        if refs and record.owned:
+            self.apply(record, f.Returned(at=self._now(), refs=refs))
+
+    def _release(self, record: Record, kind: "type[Released] | None" = None) -> None:
+        state = record.state
+        if self._records.get(state.id) is not record:
+            return
+        del self._records[state.id]
+        self._letters.left(state.id)
+        record.wake_at = None
+        if record.shown and state.finished is None:
+            self._beats.leave(state.id)
+        if record.owned:
+            self._letting_go[state.id] += 1
+            kept = (kind or Released)(self, record, [], [], None, f.APPLIED, None, execution=state.id)
+            self._write(kept, release=True)
+
+    def has_left(self, execution_id: str) -> None:
+        self._letting_go[execution_id] -= 1
+        if not self._letting_go[execution_id]:
+            del self._letting_go[execution_id]
+
+    def _hint_at_work(self) -> None:
+        """Something is due that nobody owns: here or elsewhere somebody may be free for it."""
+        self._nudge(WORK)
+        self._store.ring(WORK)
+
+    def _request_hold(self, record: Record, effect: RequestHold) -> None:
+        fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
+        self._soon(record, lambda: void(self.apply(record, fact, RESUME)))
+
+
+def void(_: object) -> None:
+    """For callbacks whose caller wants no answer."""
+
+
+class Moved(Exception):
+    """The execution is no longer in this process's hands; ask the database."""
+
+
+def not_kept(execution_id: str, fate: Fate) -> Exception:
+    """What callers are told whose decision was not recorded."""
+    if fate == "parked":
+        return StorageError(
+            f"The database refused what was to be recorded for execution {execution_id}; it is set aside.",
+            code="incompatible",
+            hint="its status says so; any command tries again",
+        )
+    if fate == "unknown":
+        return StorageError(
+            "The engine was closed while the database could not be reached; whether this was recorded is not known.",
+            code="outcome_unknown",
+            hint="ask again when the database is back; with an idempotency key a start can be repeated",
+        )
+    return Moved()

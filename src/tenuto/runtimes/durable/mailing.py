@@ -1,0 +1,159 @@
+"""Facts from outside: decided at once for what is in hand, and through the mailbox for all else."""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+
+import msgspec
+
+from tenuto.errors import (
+    NotFound,
+    ResultTimeout,
+    StorageError,
+)
+from tenuto.kernel import facts as f
+from tenuto.kernel.codec import decode_answer, decode_fact, encode_fact
+from tenuto.runtimes.in_flight import tenant_is_full
+from tenuto.runtimes.slots import RESUME
+from tenuto.runtimes.worker import (
+    Record,
+)
+from tenuto.storage.store import (
+    MAIL_AT_ONCE,
+    Mail,
+    mail_for,
+)
+
+from .committer import Fate, Told
+from .keeping import Moved, not_kept
+from .reading import Reader
+
+VERDICT_SECONDS = 30
+MORE_MAIL_SECONDS = 0.02  # until what was read is answered, and makes room for the rest
+
+
+class Postman(Reader):
+    """A worker that brings facts to whoever decides them, and decides those that come to it."""
+
+    async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
+        self._check_open()
+        if isinstance(fact, f.Retry):
+            row = await self._row(tenant, execution_id)
+            fact = msgspec.structs.replace(fact, admitted=row.concurrency_key is None)
+            if row.status == "failed":
+                await self._check_room(row.tenant)
+        record = self._records.get(execution_id)
+        if record is not None and record.owned and (tenant is None or record.state.tenant == tenant):
+            with suppress(Moved):  # nothing of it was recorded, and somebody else is to hear it
+                return await self._apply_and_wait(record, fact)
+        await self._row(tenant, execution_id)
+        return await self._send(execution_id, fact)
+
+    async def _check_room(self, tenant: str) -> None:
+        """For another run. It counts when it is opened, whoever came first: unlike a start it is not created twice."""
+        for use in await self._store.limits.tenants(tenant):
+            if use.in_flight >= use.max_in_flight:
+                raise tenant_is_full(tenant)
+
+    async def _apply_and_wait(self, record: Record, fact: f.Fact) -> f.Answer:
+        assert self._loop is not None
+        answered: asyncio.Future[f.Answer] = self._loop.create_future()
+
+        def then(answer: f.Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        rank = RESUME if isinstance(fact, f.Resume | f.Decide | f.Retry) else None
+        self._asked.setdefault(record, []).append(answered)
+        try:
+            self.apply(record, fact, rank, then)
+            return await answered
+        finally:
+            self._no_longer_asked(record, answered)
+
+    def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
+        left = [other for other in self._asked.get(record, ()) if other is not answered]
+        if left:
+            self._asked[record] = left
+        else:
+            self._asked.pop(record, None)
+
+    async def _send(self, execution_id: str, fact: f.Fact) -> f.Answer:
+        """Through the mailbox: to whoever owns the execution, or, if nobody does, to ourselves."""
+        id = self.environment.new_id()
+        posted = await self._store.post(id, execution_id, encode_fact(fact))
+        if posted is None:
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        _, owner = posted
+        if owner is not None and owner != self._session.id:
+            self._store.ring(mail_for(owner))
+        else:
+            await self._take(execution_id)
+            await self._read_mail()
+        return await self._verdict(id, execution_id)
+
+    async def _verdict(self, mail_id: str, execution_id: str) -> f.Answer:
+        """What the owner says. If there is none any more, this process takes the execution and says it itself."""
+        deadline = monotonic() + VERDICT_SECONDS
+        wait = 0.005
+        while monotonic() < deadline:
+            try:
+                if (verdict := await self._store.verdict(mail_id)) is not None:
+                    return decode_answer(verdict)
+                row = await self._store.row(execution_id)
+                if row is not None and row.parked:
+                    raise not_kept(execution_id, "parked")
+                await self._take(execution_id)
+                await self._read_mail()
+            except StorageError as error:
+                if error.code == "incompatible":
+                    raise
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, self._poll_ms / 1_000)
+        raise ResultTimeout("The command was delivered, and its verdict is not known yet; it will be acted upon.")
+
+    # -- The mailbox ---------------------------------------------------------------------------------------------------
+
+    async def _read_mail(self) -> None:
+        fresh = list(self._fresh)
+        query = self._letters.begin()
+        try:
+            found = await self._store.mail(self._session.id)
+            for mail in found:
+                record = self._records.get(mail.execution)
+                if record is not None and self._letters.is_new(query, mail.id, mail.execution):
+                    self._letters.read(mail.id, mail.execution)
+                    self._read(record, mail)
+        finally:
+            self._letters.end(query)
+        if len(found) == MAIL_AT_ONCE:  # there may be more: nothing is let go of before its mail was seen
+            assert self._loop is not None
+            self._loop.call_later(MORE_MAIL_SECONDS, self._nudge, mail_for(self._session.id))
+            return
+        for id in fresh:
+            self._fresh.pop(id, None)
+            if (record := self._records.get(id)) is not None:
+                self._let_go_if_idle(record)
+
+    def _read(self, record: Record, mail: Mail) -> None:
+        fact = msgspec.structs.replace(decode_fact(mail.body), at=mail.received_at, cause=mail.id)
+        rank = RESUME if isinstance(fact, f.Resume | f.Decide | f.Retry) else None
+        self._mail_in_hand = mail.id
+        recorded = False
+
+        def heard(_: f.Answer) -> None:
+            if recorded:
+                self._mail_settled(mail.id, "committed")
+
+        answer = self.apply(record, fact, rank, heard)
+        recorded = self._mail_in_hand is None
+        if not recorded:  # but the verdict is
+            extra = self._extra(record.state, [], [], answer, None)
+            tell = partial(self._mail_settled, mail.id)
+            self._committer.add(Told(execution=record.state.id, extra=extra, tell=tell, record=record))
+
+    def _mail_settled(self, id: str, fate: Fate) -> None:
+        self._letters.settle(id, fate)
+        if id in self._asking:
+            self._knock.set()

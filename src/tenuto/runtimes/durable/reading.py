@@ -1,0 +1,184 @@
+"""What is asked about executions: of those in hand, when what they decided is kept; of others, from the store."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal, get_args
+
+from tenuto.errors import (
+    NotFound,
+)
+from tenuto.kernel.address import Ref
+from tenuto.kernel.codec import decode_entries
+from tenuto.kernel.effects import RunAttempt
+from tenuto.kernel.events import Entry, ReviewKind
+from tenuto.kernel.evolve import evolve, holder_of
+from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.runtime import (
+    Filter,
+    Page,
+    Reading,
+    Summary,
+    Until,
+    dead_letter_document,
+    review_document,
+)
+from tenuto.runtimes.perform import Performer, Role
+from tenuto.runtimes.worker import (
+    has_come,
+)
+from tenuto.storage.reviews import ReviewsWanted, StoredReview
+from tenuto.storage.store import (
+    ExecutionRow,
+    Loaded,
+)
+from tenuto.view import (
+    NOTHING_UNDER_WAY,
+    Activity,
+    DeadLetterRow,
+    Waiting,
+)
+from tenuto.view import ReviewRow as ReviewDocument
+
+from . import snapshots
+from .claiming import Claimer
+from .keeping import Moved
+from .queued import has_queued, with_queued
+from .rows import reviews_wanted, summary
+from .rows import wanted as stored_filter
+from .watched import Watched
+
+LAST_SEQ = 2**31 - 1
+PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
+
+
+class Reader(Claimer):
+    """A worker that can say of any execution where it stands."""
+
+    def _prepare_reading(self) -> None:
+        self._watched = Watched(self._store)
+
+    async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
+        row = await self._store.seen_by(tenant).row(execution_id)
+        if row is None or (tenant is not None and row.tenant != tenant):
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        return row
+
+    async def read(self, tenant: str | None, execution_id: str) -> Reading:
+        reading = await self._read_as_decided(tenant, execution_id)
+        if execution_id not in self._records and reading.state.finished is None:
+            reading.activity = await self._beats.show(execution_id, reading.activity)
+        if reading.program.plan.has_queues and has_queued(reading.state):
+            reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
+        return reading
+
+    async def _read_as_decided(self, tenant: str | None, execution_id: str) -> Reading:
+        record = self._records.get(execution_id)
+        if record is not None and (tenant is None or record.state.tenant == tenant):
+            reading = record.reading()
+            if record.unread:
+                await self._read_all(record)
+            if not record.unkept or await self._is_kept(execution_id):
+                return reading
+        found = await self._store.seen_by(tenant).load([execution_id])
+        if not found or (tenant is not None and found[0].row.tenant != tenant) or not found[0].bodies:
+            raise NotFound(f"There is no execution {execution_id!r}.")  # or it is being pruned at this moment
+        return await self._reading(found[0])
+
+    async def _reading(self, loaded: Loaded) -> Reading:
+        performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+        state = Execution(performer.program.plan)
+        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
+        for entry in entries:
+            evolve(state, entry)
+        activity = self._unclaimed(performer, state, loaded.row) if loaded.row.owner is None else NOTHING_UNDER_WAY
+        return Reading(performer.program, state, entries, idempotency_key=loaded.row.key, activity=activity)
+
+    def _unclaimed(self, performer: Performer, state: Execution, row: ExecutionRow) -> Activity:
+        """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
+        if row.parked:
+            return Activity(set_aside=row.parked)
+        waiting: dict[Ref, Waiting] = {}
+        for effect in state.agenda.values():
+            holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None
+            if isinstance(effect, RunAttempt) and holder is not None:
+                waiting[effect.ref] = self._why_unclaimed(performer, performer.role(holder.node, effect.ref.phase))
+        return Activity(waiting=waiting)
+
+    def _why_unclaimed(self, performer: Performer, role: Role) -> Waiting:
+        if not self._works or not self._can_run(performer):
+            return Waiting("no_worker", role.handler_name or "")
+        spent = self.bounds.spent(role.limits)
+        return Waiting("slot") if spent is None else Waiting("limit", spent)
+
+    async def _state(self, execution_id: str) -> Execution:
+        """Where an execution stands, for those who do not ask how it came there."""
+        if execution_id not in self._records:
+            for loaded in await self._store.load([execution_id], short=True):
+                performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+                state = snapshots.state_of(performer.program.plan, loaded)
+                if state is not None:
+                    return state
+        return (await self.read(None, execution_id)).state
+
+    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
+        seen = self._store.seen_by(tenant)
+        # What was decided together is one row, and somebody who comes back may have stopped in the middle of one.
+        bodies = await (seen.tail(execution_id, after) if again else seen.bodies(execution_id, after + 1, LAST_SEQ))
+        return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
+
+    async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
+        while True:
+            left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
+            record = self._records.get(execution_id)
+            if record is not None and (tenant is None or record.state.tenant == tenant):
+                with suppress(Moved):
+                    reading = await self._await(record, until, left)
+                    if record.unread:
+                        await self._read_all(record)
+                    return reading
+                continue
+            reading = await self.read(tenant, execution_id)
+            while not has_come(reading.state, until):
+                self._check_open()
+                left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
+                moved = await self._watched.until_moved(execution_id, reading.state.status, left)
+                if moved is None:
+                    break
+                reading = await self._reading(moved)
+            else:
+                return reading
+
+    # -- Lists ---------------------------------------------------------------------------------------------------------
+
+    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
+        rows = await self._store.seen_by(wanted.tenant).executions(stored_filter(wanted), cursor, limit + 1)
+        more = rows[limit - 1].id if len(rows) > limit else None
+        return Page([summary(row) for row in rows[:limit]], more)
+
+    async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
+        return await self._store.seen_by(wanted.tenant).count(stored_filter(wanted), by)
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        return await self._store.statuses(ids)  # type: ignore[return-value]  # the column holds nothing else
+
+    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewDocument]:
+        kinds = PEOPLES if wanted.kind is None else (wanted.kind,)
+        found = await self.review_page(reviews_wanted(wanted, kinds), cursor, limit)
+        return Page([review_document(row) for row in found.items], found.next_cursor)
+
+    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
+        found = await self.review_page(reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
+        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
+
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
+        rows = await self._store.seen_by(wanted.tenant).review_book.page(wanted, cursor, limit + 1)
+        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+
+    async def review(self, tenant: str | None, id: str) -> StoredReview:
+        row = await self._store.seen_by(tenant).review_book.find(id)
+        if row is None or tenant not in (None, row.tenant):
+            raise NotFound(f"There is no review {id!r}.")
+        return row
