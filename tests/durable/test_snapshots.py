@@ -17,7 +17,7 @@ from tenuto.runtime import Environment
 from tenuto.runtimes.durable import snapshots
 from tenuto.runtimes.memory import MemoryRuntime
 from tenuto.runtimes.perform import Performer
-from tenuto.runtimes.worker import Record
+from tenuto.runtimes.record import Record
 from tenuto.storage import Store, make_store
 from tenuto.storage.store import ExecutionRow, Loaded, SnapshotRow
 from tests.kernel import history

@@ -7,8 +7,9 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.runtimes.alarms import STALE
 from tenuto.runtimes.durable import DurableRuntime
-from tenuto.runtimes.worker import ALARMS, Record
+from tenuto.runtimes.record import Record
 from tenuto.storage.postgres import _CLAIM
 from tenuto.storage.sqlite import SqliteStore
 
@@ -40,7 +41,7 @@ async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_d
         gc.collect()
         assert len(runtime._records) < IN_MEMORY
         assert sum(isinstance(thing, Record) for thing in gc.get_objects()) < IN_MEMORY
-        assert len(runtime._alarms) <= 2 * IN_MEMORY + ALARMS
+        assert len(runtime._alarms) <= 2 * IN_MEMORY + STALE
         asks, listens, sleeps = (batch.execution_ids[WAITING // 5] for batch in batches)
         await engine.get(asks).approve("agreed")
         await engine.get(listens).signal("paid")

@@ -62,9 +62,11 @@ from tenuto.view import (
 from .in_flight import InFlight
 from .limits import LocalLimits
 from .perform import Performer, Role
+from .publishing import check_startable, definition_row
+from .record import Record
 from .relay import Relay
 from .slots import RESUME
-from .worker import ASYNC_SLOTS, THREADS, Record, Then, Worker, check_startable, definition_row, has_come
+from .worker import ASYNC_SLOTS, THREADS, Then, Worker, has_come
 
 T = TypeVar("T")
 
@@ -226,7 +228,7 @@ class MemoryRuntime(Worker):
             changed, state.changed = state.changed, []
             self._act(record, decision.entries, changed, rank)
         if state.timers or record.wake_at is not None:
-            self._set_alarm(record)
+            self._alarms.set(record)
         if then is not None:
             then(decision.answer)
         if record.waiters and (state.finished is not None or state.reviews):

@@ -6,158 +6,37 @@ is started for it, no caller is answered, nobody who waits is told.
 """
 
 import asyncio
-import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Raw
-
-from tenuto.errors import DefinitionConflict, DefinitionError, EngineClosed, NotFound, Problem, ResultTimeout
+from tenuto.errors import EngineClosed, NotFound, ResultTimeout
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.definition import JSON, canonical, differences, plain_name, to_document
+from tenuto.kernel.definition import to_document
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
-from tenuto.kernel.events import Entry, ExecutionStarted
+from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.program import Handler, Program
-from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Timer, Until, Vitals
-from tenuto.storage.catalog import DefinitionRow
-from tenuto.storage.pruning import ONCE
-from tenuto.view import NOTHING_UNDER_WAY, Activity, Waiting, is_settled
+from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission, Until, Vitals
+from tenuto.view import Waiting, is_settled
 
+from .alarms import Alarms
 from .limits import Limits, Names
-from .perform import Attempt, Ending, Job, Parked, Payloads, Performer, Role, Tasks, Threads
-from .slots import HIGH, NORMAL, RESUME, UNDO, Lane
+from .perform import Attempt, Ending, Job, Parked, Performer, Role, Tasks, Threads
+from .publishing import changed_plan
+from .record import Record, Ticket
+from .slots import RESUME, UNDO, Lane
 
 ASYNC_SLOTS = 200
 THREADS = 32
-ALARMS = 1_000  # so many may be out of date
-RANKS = {"high": HIGH, "normal": NORMAL}
 
 Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
 Then: TypeAlias = Callable[[f.Answer], None]
-
-
-class Ticket(NamedTuple):
-    """An attempt on its way to a slot."""
-
-    record: "Record"
-    ref: Ref
-    role: Role
-
-
-class Record:
-    """One execution, and what this process has under way for it. To its attempts it is the `Host`."""
-
-    is_guest = False  # attempts run here, but others decide what comes of them
-
-    __slots__ = (
-        "epoch",
-        "errands",
-        "expanded",
-        "flaw",
-        "held",
-        "history",
-        "idempotency_key",
-        "is_active",
-        "jobs",
-        "kept_status",
-        "longest_tail",
-        "owned",
-        "parked",
-        "payloads",
-        "performer",
-        "rank",
-        "shown",
-        "snapshot_seq",
-        "state",
-        "tail",
-        "tickets",
-        "unkept",
-        "unread",
-        "waiters",
-        "wake_at",
-        "worker",
-        "zombies",
-    )
-
-    def __init__(self, worker: "Worker", performer: Performer, idempotency_key: str | None) -> None:
-        self.worker = worker
-        self.performer = performer
-        self.idempotency_key = idempotency_key
-        self.state = Execution(performer.program.plan)
-        self.history: list[Entry] = []
-        self.payloads: Payloads
-        self.rank = NORMAL
-        self.epoch = 1
-        self.kept_status = ""  # as its row shows it
-        self.owned = True  # this process has the right to go on with it
-        self.is_active = True  # it counts for its concurrency key
-        self.unkept = 0  # decisions whose record is not kept yet
-        self.errands = 0  # facts that are about to be told
-        self.jobs: dict[Ref, Job] = {}
-        self.tickets: dict[Ref, Ticket] = {}  # granted, and waiting for a slot or a limit
-        self.parked: dict[Ref, Waiting] = {}
-        self.zombies: dict[str, Job] = {}  # by path: no longer wanted, and still running
-        self.held: dict[str, Ticket] = {}  # by path: waits until the zombie there ends
-        self.waiters: list[tuple[Until, asyncio.Future[Reading]]] = []
-        self.wake_at: int | None = None
-        self.shown: dict[str, Raw] = {}
-        self.flaw: Exception | None = None
-        # Of executions in a database: what their last snapshot covers, and how much was recorded since.
-        self.snapshot_seq = 0
-        self.expanded: list[int] = []  # entries before it that hold the items of fan-outs
-        self.tail = 0  # bytes
-        self.longest_tail = 0
-        self.unread = 0  # up to here, entries may be missing in the history
-
-    def note(self, entries: Sequence[Entry]) -> None:
-        if not self.history:
-            started = entries[0].event
-            assert isinstance(started, ExecutionStarted)
-            self.payloads = Payloads(started, self.history)
-            self.rank = RANKS[started.priority]
-        self.history.extend(entries)
-        self.payloads.note(entries)
-
-    def reading(self) -> Reading:
-        activity = NOTHING_UNDER_WAY if self.state.finished is not None else self._activity()
-        program = self.performer.program
-        return Reading(program, self.state, self.history, idempotency_key=self.idempotency_key, activity=activity)
-
-    def observed(self) -> Reading:
-        """For observers: without what is under way, which takes time in proportion to it."""
-        return Reading(self.performer.program, self.state, self.history, idempotency_key=self.idempotency_key)
-
-    def _activity(self) -> Activity:
-        waiting = dict(self.parked)
-        for ref, ticket in self.tickets.items():
-            spent = self.worker.bounds.spent(ticket.role.limits)
-            waiting[ref] = Waiting("slot") if spent is None else Waiting("limit", spent)
-        running = [ref for ref, job in self.jobs.items() if not job.stopped and not job.attempt.role.dispatches]
-        return Activity(running, waiting, dict(self.shown))
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing runs here, nothing is about to: it could be let go of."""
-        busy = self.jobs or self.tickets or self.zombies or self.held or self.unkept or self.errands
-        return not busy and not self.waiters
-
-    # For attempts
-
-    def progress(self, path: str) -> Raw | None:
-        return self.shown.get(path)
-
-    def keep_progress(self, path: str, progress: Raw) -> None:
-        self.shown[path] = progress
-
-    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        return self.worker.inbox(ONCE + self.state.id, key, connection)
 
 
 class Worker(ABC):
@@ -194,10 +73,7 @@ class Worker(ABC):
         self._newest: dict[str, Performer] = {}
         self._records: dict[str, Record] = {}
         self._parked: dict[Record, None] = {}
-        self._alarms: list[tuple[int, str]] = []
-        self._alarms_kept = ALARMS
-        self._alarm: Timer | None = None
-        self._alarm_at = 0
+        self._alarms = Alarms(environment, self._records, self._ring)
 
     # -- What a runtime adds -------------------------------------------------------------------------------------------
 
@@ -229,6 +105,7 @@ class Worker(ABC):
     async def _stop_work(self, grace_ms: int) -> list[Job]:
         """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which."""
         self._closing = True
+        self._alarms.close()
         if self._under_way() and grace_ms:
             await self._wait_for_quiet(grace_ms)
         stopped = self._under_way()
@@ -247,8 +124,7 @@ class Worker(ABC):
     def _close_up(self) -> None:
         self.bounds.close()
         self._threads.close()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._alarms.close()
         for record in self._records.values():
             self._fail_waiters(record, EngineClosed("The engine was closed while the execution was under way."))
 
@@ -626,47 +502,8 @@ class Worker(ABC):
         record.held.clear()
         return local
 
-    # -- Time ----------------------------------------------------------------------------------------------------------
-
-    def _set_alarm(self, record: Record) -> None:
-        wake_at = record.state.wake_at
-        if wake_at == record.wake_at:
-            return
-        record.wake_at = wake_at
-        if wake_at is not None:
-            heapq.heappush(self._alarms, (wake_at, record.state.id))
-            if self._alarm is None or wake_at < self._alarm_at:
-                self._arm()
-            if len(self._alarms) > self._alarms_kept:
-                self._forget_alarms()
-
-    def _forget_alarms(self) -> None:
-        """Alarms are not taken back one by one. Those of executions that are no longer held go when there are many."""
-        records = self._records
-        self._alarms = [
-            (due, id) for due, id in self._alarms if (record := records.get(id)) is not None and record.wake_at == due
-        ]
-        heapq.heapify(self._alarms)
-        self._alarms_kept = 2 * len(self._alarms) + ALARMS
-
-    def _arm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._alarms and not self._closing:
-            self._alarm_at = self._alarms[0][0]
-            self._alarm = self.environment.clock.call_later(max(0, self._alarm_at - self._now()), self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        now = self._now()
-        while self._alarms and self._alarms[0][0] <= now:
-            due, id = heapq.heappop(self._alarms)
-            record = self._records.get(id)
-            if record is not None and record.wake_at == due:
-                record.wake_at = None
-                self.apply(record, f.Tick(at=now))
-        self._arm()
+    def _ring(self, record: Record, now: int) -> None:
+        self.apply(record, f.Tick(at=now))
 
     # -- Waiting -------------------------------------------------------------------------------------------------------
 
@@ -722,37 +559,3 @@ def has_come(state: Execution, until: Until) -> bool:
 def _time_out(waiter: "asyncio.Future[Reading]", execution_id: str) -> None:
     if not waiter.done():
         waiter.set_exception(ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless."))
-
-
-def definition_row(program: Program, now: int) -> DefinitionRow:
-    return DefinitionRow(
-        name=program.name,
-        version=program.version,
-        status="published",
-        hash=program.plan.hash,
-        document=canonical(program.plan.definition),
-        created_at=now,
-        published_at=now,
-    )
-
-
-def check_startable(name: str, version: int, status: str) -> None:
-    if status == "deprecated":
-        raise DefinitionConflict(
-            f"{plain_name(name)!r} in version {version} is deprecated: no more of it is started.",
-            code="definition_deprecated",
-            hint="start a newer version",
-        )
-    if status == "draft":
-        raise NotFound(f"There is no definition {plain_name(name)!r} in version {version}.", hint="publish the draft")
-
-
-def changed_plan(program: Program, known: JSON) -> DefinitionError:
-    """`known` is the document that is kept under this version."""
-    text = "it is not what is known under this version: give the definition a new version"
-    places = differences(known, to_document(program.plan.definition))
-    return DefinitionError(
-        f"Definition {program.name!r}, version {program.version}, was changed.",
-        problems=[Problem(place, "changed_plan", text) for place in places],
-        code="definition_changed",
-    )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from msgspec import Raw
 
 from tenuto.kernel.evolve import find_step
-from tenuto.runtimes.worker import Record
+from tenuto.runtimes.record import Record
 from tenuto.storage.store import ProgressRow, Store
 from tenuto.view import Activity
 

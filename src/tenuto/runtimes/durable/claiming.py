@@ -18,11 +18,8 @@ from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.effects import EffectKey
 from tenuto.kernel.evolve import evolve
 from tenuto.runtimes.perform import Performer
+from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.slots import RESUME
-from tenuto.runtimes.worker import (
-    Record,
-    Ticket,
-)
 from tenuto.storage.store import (
     WORK,
     Claim,

@@ -19,11 +19,7 @@ from tenuto.runtime import (
     Published,
 )
 from tenuto.runtimes.perform import Performer
-from tenuto.runtimes.worker import (
-    changed_plan,
-    check_startable,
-    definition_row,
-)
+from tenuto.runtimes.publishing import changed_plan, check_startable, definition_row
 from tenuto.storage.callers import Caller
 from tenuto.storage.catalog import Catalog
 from tenuto.storage.joining import save_definition

@@ -28,7 +28,8 @@ from tenuto.kernel.events import ExecutionStarted
 from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.program import Handler, Program
 from tenuto.runtimes.perform import Job, Performer, Role
-from tenuto.runtimes.worker import Record, Ticket, Worker
+from tenuto.runtimes.record import Record, Ticket
+from tenuto.runtimes.worker import Worker
 from tenuto.storage.store import EVERYTHING, WORK, Hints, Loaded, Store, mail_for, tasks_in
 from tenuto.storage.tasks import ANY_PLAN, Answered, Beginning, Held, Letter, Task, TaskKey
 from tenuto.view import Waiting

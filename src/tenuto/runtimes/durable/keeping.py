@@ -34,12 +34,10 @@ from tenuto.projection import (
     standing,
     tasks,
 )
+from tenuto.runtimes.record import Record
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.slots import RESUME
-from tenuto.runtimes.worker import (
-    Record,
-    Then,
-)
+from tenuto.runtimes.worker import Then
 from tenuto.storage.store import (
     NEWS,
     WORK,
@@ -138,7 +136,7 @@ class Keeper(Librarian):
         elif then is not None:
             then(answer)
         if state.timers or record.wake_at is not None:
-            self._set_alarm(record)
+            self._alarms.set(record)
         return answer
 
     def _answer_when_kept(self, record: Record, then: Then, answer: f.Answer, fate: Fate) -> None:

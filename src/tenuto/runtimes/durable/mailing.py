@@ -15,10 +15,8 @@ from tenuto.errors import (
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import decode_answer, decode_fact, encode_fact
 from tenuto.runtimes.in_flight import tenant_is_full
+from tenuto.runtimes.record import Record
 from tenuto.runtimes.slots import RESUME
-from tenuto.runtimes.worker import (
-    Record,
-)
 from tenuto.storage.store import (
     MAIL_AT_ONCE,
     Mail,

@@ -24,9 +24,7 @@ from tenuto.runtime import (
     review_document,
 )
 from tenuto.runtimes.perform import Performer, Role
-from tenuto.runtimes.worker import (
-    has_come,
-)
+from tenuto.runtimes.worker import has_come
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.storage.store import (
     ExecutionRow,

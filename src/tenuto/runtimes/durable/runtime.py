@@ -27,10 +27,7 @@ from tenuto.runtime import (
     Vitals,
 )
 from tenuto.runtimes.relay import Relay
-from tenuto.runtimes.worker import (
-    ASYNC_SLOTS,
-    THREADS,
-)
+from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS
 from tenuto.storage.audit import seal
 from tenuto.storage.callers import caller_of
 from tenuto.storage.inbox import note_once
@@ -198,8 +195,9 @@ class DurableRuntime(Postman):
 
     def _lose_session(self) -> None:
         """This process was taken for dead. Others have its executions: forget them, and begin again."""
-        records, self._records = self._records, {}
-        for record in records.values():
+        records = list(self._records.values())
+        self._records.clear()
+        for record in records:
             self._forget_work(record)
             record.wake_at = None
             self._fail_waiters(record, Moved())

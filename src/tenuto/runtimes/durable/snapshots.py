@@ -18,7 +18,7 @@ from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
 from tenuto.runtimes.perform import wanted
-from tenuto.runtimes.worker import Record
+from tenuto.runtimes.record import Record
 from tenuto.storage.store import Loaded, SnapshotRow
 
 SMALLEST_TAIL: Final = 64_000  # bytes; what is shorter is folded faster than it is worth

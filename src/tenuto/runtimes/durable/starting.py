@@ -23,9 +23,7 @@ from tenuto.runtime import (
 )
 from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.perform import Performer
-from tenuto.runtimes.worker import (
-    Record,
-)
+from tenuto.runtimes.record import Record
 from tenuto.storage.callers import Caller, caller_of, check_database
 from tenuto.storage.joining import find_existing, start_within
 from tenuto.storage.store import (
@@ -88,7 +86,7 @@ class Starter(Keeper):
         if owned:
             self._records[id] = record
             record.unkept += 1
-            self._set_alarm(record)
+            self._alarms.set(record)
         kept = Started(
             self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
         )
