@@ -1,7 +1,7 @@
 """The same on real databases: what the engine leaves is sound, and what somebody does to the rows is found."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ from tenuto.cli import main
 from tenuto.errors import NonRetryableError, StorageError
 from tests.checking.soundness import assert_sound
 from tests.servers import sqlite
-from tests.servers.postgres import Server, running
+from tests.servers.postgres import Server
 
 
 @saga("trip")
@@ -35,18 +35,12 @@ class Trip(Saga[bool, str]):
     ok = approval(depends_on=[charge])
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running() as started:
-        yield started
-
-
 @pytest.fixture(params=["sqlite", "postgres"])
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[str]:
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/x.db"
         return
-    server: Server = request.getfixturevalue("server")
+    server: Server = request.getfixturevalue("postgres_server")
     name = f"check_{uuid4().hex}"
     connection = await asyncpg.connect(server.dsn())
     await connection.execute(f"CREATE DATABASE {name}")

@@ -1,19 +1,16 @@
 """The runtimes that the contract is tested on, and engines on them."""
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
-import psycopg
 import pytest
 
 from tenuto import Engine
 from tenuto.testing import Harness
 from tests.checking.soundness import assert_sound
-from tests.servers import postgres
+from tests.servers.databases import database
 
 # A further runtime is a further name here, and its url below.
 RUNTIMES = ["memory", "sqlite", "postgres"]
@@ -43,26 +40,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         case "sqlite":
             yield f"sqlite:///{tmp_path / 'tenuto.db'}"
         case "postgres":
-            yield from _database(request.getfixturevalue("postgres_server"))
+            with database(request.getfixturevalue("postgres_server")) as place:
+                yield place
         case unknown:
             raise LookupError(f"the contract knows no runtime {unknown!r}")
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
-    """One server for each process that runs tests, started when the first of them asks."""
-    with postgres.running() as server:
-        yield server
-
-
-def _database(server: postgres.Server) -> Iterator[str]:
-    name = f"contract_{os.getpid()}_{uuid4().hex[:12]}"
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        try:
-            yield server.dsn(name)
-        finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture

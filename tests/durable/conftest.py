@@ -1,6 +1,6 @@
 """Real databases: a SQLite file per test, a PostgreSQL server per run with a database per test."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
 
@@ -9,15 +9,14 @@ import pytest
 
 from tenuto.storage import Store, make_store
 from tests.checking.soundness import assert_sound
-from tests.servers.postgres import Server, running
+from tests.servers.postgres import Server
 
 _numbers = count()
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Server]:
-    with running() as server:
-        yield server
+def postgres(postgres_server: Server) -> Server:
+    return postgres_server
 
 
 @pytest.fixture

@@ -1,45 +1,27 @@
 """The service over HTTP: on memory, SQLite and PostgreSQL, each with keys for some tenants and roles."""
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from uuid import uuid4
 
 import httpx2
-import psycopg
 import pytest
 
 from tenuto import Engine
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
-from tests.servers import postgres
+from tests.servers.databases import database
 
 STORES = ["sqlite", "postgres"]
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[postgres.Server]:
-    with postgres.running() as server:
-        yield server
-
-
-def database(server: postgres.Server) -> Iterator[str]:
-    name = f"service_{os.getpid()}_{uuid4().hex[:12]}"
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-        try:
-            yield server.dsn(name)
-        finally:
-            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
 @pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "postgres":
-        yield from database(request.getfixturevalue("postgres_server"))
+        with database(request.getfixturevalue("postgres_server")) as place:
+            yield place
     else:
         yield f"sqlite:///{tmp_path / 'tenuto.db'}"
 

@@ -10,14 +10,15 @@ from tenuto.errors import StorageError
 from tenuto.storage.postgres import PostgresStore
 from tenuto.storage.store import Wanted
 from tests.servers import postgres
-from tests.service.conftest import database
+from tests.servers.databases import database
 
 TABLES = ("executions", "events", "snapshots", "reviews", "audit")
 
 
 @pytest.fixture
 def dsn(postgres_server: postgres.Server) -> Iterator[str]:
-    yield from database(postgres_server)
+    with database(postgres_server) as place:
+        yield place
 
 
 @pytest.fixture

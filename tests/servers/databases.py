@@ -1,0 +1,44 @@
+"""Databases with the engine's schema in place, each for one test, on a server that all of them share."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from uuid import uuid4
+
+import psycopg
+
+from tenuto.storage import make_store
+
+from .postgres import Server
+
+
+@contextmanager
+def database(server: Server) -> Iterator[str]:
+    """A copy of one that was migrated once: that takes much less time than to migrate each."""
+    name = f"test_{os.getpid()}_{uuid4().hex[:12]}"
+    template = _template(server.dsn(), server.dsn("migrated"))
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE {template} STRATEGY FILE_COPY')
+        try:
+            yield server.dsn(name)
+        finally:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@cache
+def _template(server: str, url: str) -> str:
+    name = url.rpartition("/")[2]
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    with ThreadPoolExecutor(1) as thread:  # whoever asks may have a loop of his own
+        thread.submit(asyncio.run, _migrate(url)).result()
+    return name
+
+
+async def _migrate(url: str) -> None:
+    store = make_store(url)
+    await store.open(migrate=True)
+    await store.close()
