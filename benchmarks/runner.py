@@ -4,6 +4,7 @@ The standard library alone, because peers run this in environments of their own.
 """
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -14,6 +15,8 @@ from typing import Any, Protocol, TextIO, TypeAlias
 
 STEPS = 5  # of a chain, and of a slow one
 SLOW_STEP_S = 1.0
+
+gc.set_threshold(20_000, 10, 10)  # every Python program here has it, as `tenuto worker` has
 
 Arguments: TypeAlias = dict[str, Any]
 Answer: TypeAlias = dict[str, Any]
