@@ -104,12 +104,20 @@ class Listing:
         return review_document(await self._link.runtime.review(self._link.scope.tenant, id))
 
     async def dead_letter(self, id: str) -> DeadLetterRow:
-        """One dead letter, open or resolved."""
+        """One dead letter, open or resolved; by its execution's id, the one that is open."""
         self._link.scope.require("dlq:read")
-        row = await self._link.runtime.review(self._link.scope.tenant, id)
+        found = id if "." in id else await self._open_letter(id)
+        row = await self._link.runtime.review(self._link.scope.tenant, found)
         if row.kind != "dead_letter":
             raise NotFound(f"There is no dead letter {id!r}.")
         return dead_letter_document(row)
+
+    async def _open_letter(self, execution_id: str) -> str:
+        reading = await self._link.read(execution_id)
+        for review in reading.state.reviews.values():
+            if review.kind == "dead_letter":
+                return review.id
+        raise NotFound(f"Execution {execution_id} has no dead letter that is open.")
 
     # Of one execution, in their own order; a cursor is how many came before.
 

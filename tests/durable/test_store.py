@@ -12,7 +12,8 @@ from tenuto.projection import ReviewClosed, ReviewRow, TaskEnded, TaskRow
 from tenuto.storage import Store, make_reader, make_store
 from tenuto.storage.migrations import Migration, migrations, missing
 from tenuto.storage.records import TaskRecord, select
-from tenuto.storage.store import Batch, MailVerdict, SnapshotRow, Wanted
+from tenuto.storage.reviews import ReviewsWanted
+from tenuto.storage.store import Batch, MailVerdict, SnapshotRow
 from tests.durable.rows import append, standing, started
 from tests.servers import sqlite
 
@@ -204,7 +205,8 @@ async def test_nothing_is_written_for_an_execution_that_is_not_ours_any_more(sto
     late.snapshots = [SnapshotRow("x1", 2, b"[]")]
     assert (await store.commit(late)).refused == {"x1": "not_owner"}
     assert [mail.id for mail in await store.mail("s2")] == ["m1"]
-    assert [row.id for row in await store.reviews(Wanted(), None, 10)] == ["r1"]
+    (review,) = await store.review_book.page(ReviewsWanted(kinds=(_REVIEW.kind,)), None, 10)
+    assert (review.id, review.resolution) == ("r1", None)
     assert [row.path for row in await _rows(url, TaskRecord)] == ["a"]
     assert await _rows(url, SnapshotRow) == []
 

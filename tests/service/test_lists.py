@@ -1,14 +1,16 @@
 """Lists: newest first, in pages that neither repeat nor leave out, by filters that find few among many quickly."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import psycopg
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.kernel.events import ReviewKind
 from tenuto.storage import queries
+from tenuto.storage.reviews import ReviewsWanted, StoredReview, page_query
 from tenuto.storage.store import ExecutionRow, Wanted
 from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site
@@ -89,35 +91,68 @@ async def test_what_makes_no_sense_is_refused(site: Site, params: dict[str, Any]
     assert error["pointer"] == f"query:{next(iter(params))}"
 
 
-WANTED = [
-    Wanted(tenant="t1", newest_first=True),
-    Wanted(tenant="t1", status="failed", newest_first=True),
-    Wanted(tenant="t1", definition="d1", newest_first=True),
-    Wanted(tenant="t1", target_id="x1", newest_first=True),
-    Wanted(tenant="t1", correlation_id="c1", newest_first=True),
-    Wanted(tenant="t1", since=1, newest_first=True),
-    Wanted(tenant="t1", active=True, newest_first=True),
-]
+WANTED = {
+    "all": Wanted(tenant="t1", newest_first=True),
+    "status": Wanted(tenant="t1", status="failed", newest_first=True),
+    "definition": Wanted(tenant="t1", definition="d1", newest_first=True),
+    "definition and status": Wanted(tenant="t1", definition="d1", status="failed", newest_first=True),
+    "target": Wanted(tenant="t1", target_id="x1", newest_first=True),
+    "correlation": Wanted(tenant="t1", correlation_id="c1", newest_first=True),
+    "correlation and status": Wanted(tenant="t1", correlation_id="c1", status="failed", newest_first=True),
+    "since": Wanted(tenant="t1", since=1, newest_first=True),
+    "before": Wanted(tenant="t1", before=10**12),
+    "active": Wanted(tenant="t1", active=True, newest_first=True),
+    "active of a definition": Wanted(tenant="t1", active=True, definition="d1", newest_first=True),
+}
+REVIEWS = {
+    "all": ReviewsWanted(tenant="t1", kinds=get_args(ReviewKind)),
+    "letters": ReviewsWanted(tenant="t1", kinds=("dead_letter",)),
+    "letters of a definition": ReviewsWanted(tenant="t1", kinds=("dead_letter",), definition="d1"),
+    "letters of a class": ReviewsWanted(tenant="t1", kinds=("dead_letter",), error_class="TRANSIENT"),
+    "letters before": ReviewsWanted(tenant="t1", kinds=("dead_letter",), before=10**12),
+    "resolved": ReviewsWanted(tenant="t1", kinds=("dead_letter",), resolved=True),
+}
 
 
-@pytest.mark.parametrize("wanted", WANTED, ids=lambda wanted: str(len(repr(wanted))))
-@pytest.mark.parametrize("after", [None, "5"])
-async def test_a_page_is_read_from_an_index(url: str, wanted: Wanted, after: str | None) -> None:
+@pytest.fixture
+async def schema(url: str) -> str:
     async with Engine(url, worker=False):
         pass
-    columns = ", ".join(ExecutionRow.__struct_fields__)
+    return url
+
+
+@pytest.mark.parametrize("what", WANTED)
+@pytest.mark.parametrize("after", [None, "5"])
+async def test_a_page_is_read_from_an_index(schema: str, what: str, after: str | None) -> None:
+    mark = "?" if schema.startswith("sqlite") else "$"
+    read_from_indexes(schema, "executions", *queries.executions(WANTED[what], after, 50, mark))
+
+
+@pytest.mark.parametrize("what", REVIEWS)
+@pytest.mark.parametrize("after", [None, "5"])
+async def test_a_page_of_reviews_is_read_from_an_index(schema: str, what: str, after: str | None) -> None:
+    query, values = page_query(REVIEWS[what], after, 50)
+    read_from_indexes(schema, "reviews", query.replace("$", "?") if schema.startswith("sqlite") else query, values)
+
+
+def read_from_indexes(url: str, table: str, query: str, values: list[object]) -> None:
+    """No table is read from end to end, and nothing is put in order but the few rows that a page was read from."""
     if url.startswith("sqlite"):
         connection = sqlite.connect(url)
-        query, values = queries.executions(wanted, after, 50, "?")
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", tuple(values))]
-        assert [step for step in plan if step.startswith("SCAN executions")] == [], plan
+        rows = list(connection.execute(f"EXPLAIN QUERY PLAN {query}", tuple(values)))
+        connection.close()
+        assert [text for *_, text in rows if text.startswith(f"SCAN {table}")] == [], rows
+        kept = {id for id, _, _, text in rows if text.startswith(("CO-ROUTINE", "MATERIALIZE"))}
+        sorted_in = [parent for _, parent, _, text in rows if text == "USE TEMP B-TREE FOR ORDER BY"]
+        assert kept.isdisjoint(sorted_in), rows
         return
-    rows = ", ".join(_POSTGRES.get(name, f"'{name[0]}' || n % 50") for name in ExecutionRow.__struct_fields__)
+    kind = ExecutionRow if table == "executions" else StoredReview
+    names = kind.__struct_fields__
+    columns = ", ".join(_POSTGRES[table].get(name, f"'{name[0]}' || n % 50") for name in names)
     with psycopg.connect(url, autocommit=True) as postgres:
-        insert = f"INSERT INTO executions ({columns}) SELECT {rows} FROM generate_series(1, 20000) n"  # noqa: S608  (above)
+        insert = f"INSERT INTO {table} ({', '.join(names)}) SELECT {columns} FROM generate_series(1, 20000) n"  # noqa: S608  (above)
         postgres.execute(insert.encode())
-        postgres.execute("ANALYZE executions")
-        query, values = queries.executions(wanted, after, 50, "$")
+        postgres.execute(f"ANALYZE {table}".encode())
         for place in range(len(values), 0, -1):
             query = query.replace(f"${place}", "'%s'" % values[place - 1])  # noqa: UP031  (values of this test)
         plan = [row[0] for row in postgres.execute(f"EXPLAIN {query}".encode())]
@@ -125,7 +160,7 @@ async def test_a_page_is_read_from_an_index(url: str, wanted: Wanted, after: str
 
 
 # What the columns hold that are neither texts nor to be found by.
-_POSTGRES = {
+_EXECUTIONS = {
     "id": "lpad(to_hex(n), 22, '0')",
     "tenant": "'t' || n % 10",
     "version": "1",
@@ -143,3 +178,16 @@ _POSTGRES = {
     "created_at": "n",
     "ended_at": "NULL",
 }
+_REVIEWS = {
+    "id": "lpad(to_hex(n), 22, '0') || '.9'",
+    "tenant": "'t' || n % 10",
+    "kind": "(ARRAY['approval', 'dead_letter', 'escalation'])[1 + n % 3]",
+    "error_class": "(ARRAY['', 'TRANSIENT', 'NON_RETRYABLE'])[1 + n % 3]",
+    "attempts": "1",
+    "opened_at": "n",
+    "due_at": "NULL",
+    "resolution": "CASE WHEN n % 2 = 0 THEN 'dismiss' END",
+    "resolved_by": "NULL",
+    "resolved_at": "NULL",
+}
+_POSTGRES = {"executions": _EXECUTIONS, "reviews": _REVIEWS}

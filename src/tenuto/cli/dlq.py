@@ -114,10 +114,11 @@ async def _letter(engine: "Engine", id: str) -> "DeadLetterRow":
     """By its id, or by that of its execution."""
     from tenuto.errors import NotFound
 
-    async for row in engine.dlq():
-        if id in (row["id"], row["execution_id"]):
-            return row
-    raise NotFound(f"There is no dead letter {id!r}.", hint="`tenuto dlq ls` lists those that are open")
+    try:
+        return await engine.listing.dead_letter(id)
+    except NotFound:
+        hint = "`tenuto dlq ls` lists those that are open"
+        raise NotFound(f"There is no dead letter {id!r}.", hint=hint) from None
 
 
 def add_to(app: typer.Typer) -> None:

@@ -5,12 +5,10 @@ from typing import get_args
 
 from tenuto.kernel.definition import owned_name
 from tenuto.kernel.state import ExecutionStatus
-from tenuto.projection import ReviewRow
 
 from .store import DefinitionRow, ExecutionRow, Notice, SessionRow, Wanted
 
 EXECUTION_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
-REVIEW_COLUMNS = ", ".join(ReviewRow.__struct_fields__)
 DEFINITION_COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
 NOTICE_COLUMNS = ", ".join(Notice.__struct_fields__)
 
@@ -20,7 +18,6 @@ SESSIONS = (
     "FROM sessions WHERE ended_at IS NULL ORDER BY started_at, id"
 )
 ACTIVE_STATUSES = ("running", "waiting_approval", "paused")
-ACTIVE = "status IN ('running', 'waiting_approval', 'paused')"
 CLOCKS_MS = 60_000  # an id's time and that of its execution's start are of one clock, read twice
 
 _BACKLOG = """
@@ -33,38 +30,80 @@ UNION ALL SELECT 'outbox', '', count(*), min(created_at) FROM outbox WHERE publi
 UNION ALL SELECT 'sessions', '', count(*), CAST(NULL AS bigint) FROM sessions WHERE ended_at IS NULL
 UNION ALL SELECT 'now', '', 0, {now}"""
 
-_EXECUTION_FILTERS = {
+_FILTERS = {
     "tenant": "tenant = {}",
-    "status": "status = {}",
-    "definition": "definition = {}",
-    "correlation_id": "((correlation_id <> '' AND correlation_id = {0}) OR (correlation_id = '' AND id = {0}))",
     "target_id": "target_id <> '' AND target_id = {}",
     "since": "created_at >= {}",
     "before": "created_at < {}",
 }
-_REVIEW_FILTERS = {
-    "tenant": "tenant = {}",
-    "definition": "definition = {}",
-    "kind": "kind = {}",
-    "error_class": "error_class = {}",
-}
+# An execution without a correlation id of its own is its own root.
+_CORRELATED = ("correlation_id <> '' AND correlation_id = {}", "correlation_id = '' AND id = {}")
 
 
 def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[str, list[object]]:
-    """Ids tell the time and are in every index that lists use: a page is read from one, in its order."""
-    conditions, values = _execution_conditions(wanted, mark)
+    """Ids tell the time and are in every index that lists use: a page is read from one, in its order.
+
+    Where several places of an index are wanted (a definition in any status), a page is read from each, and the few rows
+    that they give are put in order.
+    """
+    conditions, values = _conditions(wanted, mark)
     for operator, id in _bounds(wanted, after):
         values.append(id)
         conditions.append(f"id {operator} {mark}{len(values)}")
+    places = _places(wanted, values, mark)
     values.append(limit)
-    where = " AND ".join(conditions) or "true"
     rest = f"ORDER BY {'id DESC' if wanted.newest_first else 'id'} LIMIT {mark}{len(values)}"
-    query = f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {where}"
-    if not _by_status(wanted):
-        return f"{query} {rest}", values
-    statuses = ACTIVE_STATUSES if wanted.active else get_args(ExecutionStatus)
-    parts = [f"SELECT * FROM ({query} AND status = '{status}' {rest}) AS some_{status}" for status in statuses]
+    queries = [
+        f"SELECT {EXECUTION_COLUMNS} FROM executions WHERE {' AND '.join([*conditions, *place]) or 'true'} {rest}"
+        for place in places
+    ]
+    if len(queries) == 1:
+        return queries[0], values
+    parts = [f"SELECT * FROM ({query}) AS part_{number}" for number, query in enumerate(queries)]
     return f"{' UNION ALL '.join(parts)} {rest}", values
+
+
+def _places(wanted: Wanted, values: list[object], mark: str) -> list[list[str]]:
+    """Where to look: each gives the conditions that lead to one place of an index, or narrow what is found there."""
+    statuses = _statuses(wanted)
+    if wanted.correlation_id is not None:
+        values.append(wanted.correlation_id)
+        roots = [[text.format(f"{mark}{len(values)}")] for text in _CORRELATED]
+        return [[*root, *_any_of("status", statuses), *_defined(wanted, values, mark)] for root in roots]
+    if wanted.target_id is not None or wanted.tenant is None:
+        return [[*_any_of("status", statuses), *_defined(wanted, values, mark)]]
+    found = [[f"status = '{status}'"] for status in statuses or get_args(ExecutionStatus)]
+    names = [f"definition = {name}" for name in _names(wanted, values, mark)]
+    return [[name, *place] for name in names for place in found] if names else found
+
+
+def _statuses(wanted: Wanted) -> tuple[str, ...]:
+    """None at all means any."""
+    named = (wanted.status,) if wanted.status is not None else get_args(ExecutionStatus)
+    if not wanted.active:
+        return () if wanted.status is None else named
+    return tuple(status for status in named if status in ACTIVE_STATUSES) or ("none",)
+
+
+def _names(wanted: Wanted, values: list[object], mark: str) -> list[str]:
+    """A definition by name is the tenant's own, or the one that is there for all."""
+    if wanted.definition is None:
+        return []
+    names = [wanted.definition]
+    if wanted.tenant is not None:
+        names.append(owned_name(wanted.tenant, wanted.definition))
+    values.extend(names)
+    return [f"{mark}{len(values) - place}" for place in range(len(names))]
+
+
+def _defined(wanted: Wanted, values: list[object], mark: str) -> list[str]:
+    names = _names(wanted, values, mark)
+    return [f"definition IN ({', '.join(names)})"] if names else []
+
+
+def _any_of(column: str, words: tuple[str, ...]) -> list[str]:
+    """Of words that are the kernel's own."""
+    return [f"{column} IN ({', '.join(repr(word) for word in words)})"] if words else []
 
 
 def _bounds(wanted: Wanted, after: str | None) -> Iterator[tuple[str, str]]:
@@ -81,12 +120,6 @@ def _id_at(ms: int) -> str:
     return f"{max(ms, 0):011x}"
 
 
-def _by_status(wanted: Wanted) -> bool:
-    """Whether all of a tenant's are wanted: those of each status are in order, and six are soon put together."""
-    narrowed = wanted.status or wanted.definition or wanted.correlation_id or wanted.target_id
-    return wanted.tenant is not None and not narrowed
-
-
 def backlog(now: str) -> str:
     """`now` is the database's time, as an expression."""
     return _BACKLOG.format(now=now)
@@ -94,37 +127,22 @@ def backlog(now: str) -> str:
 
 def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:
     assert by in ("status", "definition")
-    conditions, values = _execution_conditions(wanted, mark)
+    conditions, values = _conditions(wanted, mark)
+    conditions += [*_any_of("status", _statuses(wanted)), *_defined(wanted, values, mark)]
+    if wanted.correlation_id is not None:
+        values.append(wanted.correlation_id)
+        conditions.append(f"({' OR '.join(f'({text})' for text in _CORRELATED)})".replace("{}", f"{mark}{len(values)}"))
     where = " AND ".join(conditions) or "true"
     return f"SELECT {by}, count(*) FROM executions WHERE {where} GROUP BY {by}", values
 
 
-def reviews(wanted: Wanted, after: str | None, limit: int, mark: str) -> tuple[str, list[object]]:
-    conditions, values = _conditions(wanted, _REVIEW_FILTERS, mark)
-    conditions.append("resolution IS NULL")
-    if after is not None:
-        values.append(after)
-        conditions.append(f"id > {mark}{len(values)}")
-    values.append(limit)
-    where = " AND ".join(conditions)
-    return f"SELECT {REVIEW_COLUMNS} FROM reviews WHERE {where} ORDER BY id LIMIT {mark}{len(values)}", values
-
-
-def _execution_conditions(wanted: Wanted, mark: str) -> tuple[list[str], list[object]]:
-    conditions, values = _conditions(wanted, _EXECUTION_FILTERS, mark)
-    return [*conditions, *([ACTIVE] if wanted.active else [])], values
-
-
-def _conditions(wanted: Wanted, filters: dict[str, str], mark: str) -> tuple[list[str], list[object]]:
+def _conditions(wanted: Wanted, mark: str) -> tuple[list[str], list[object]]:
     conditions: list[str] = []
     values: list[object] = []
-    for name, condition in filters.items():
+    for name, condition in _FILTERS.items():
         value = getattr(wanted, name)
         if value is None:
             continue
-        if name == "definition" and wanted.tenant is not None:  # the tenant's own, or the one that is there for all
-            values.append(owned_name(wanted.tenant, value))
-            condition = f"definition IN ({mark}{len(values)}, {{}})"
         values.append(value)
         conditions.append(condition.format(f"{mark}{len(values)}"))
     return conditions, values

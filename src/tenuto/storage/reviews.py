@@ -40,16 +40,25 @@ class SqlReviews:
         return _row(rows[0]) if rows else None
 
     async def page(self, wanted: ReviewsWanted, after: str | None, limit: int) -> list[StoredReview]:
-        """Oldest first. Each kind is read from the index in its order, so that few are found among many others."""
-        conditions, values = _conditions(wanted, after)
-        values.append(limit)
-        part = (
-            f"SELECT * FROM (SELECT {_COLUMNS} FROM reviews WHERE {' AND '.join(conditions)} AND kind = '{{}}' "
-            f"ORDER BY id LIMIT ${len(values)}) AS some_{{}}"
-        )
-        parts = [part.format(kind, kind) for kind in wanted.kinds]
-        query = f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT ${len(values)}"
-        return [_row(row) for row in await self._sql.fetch(query, values)]
+        return [_row(row) for row in await self._sql.fetch(*page_query(wanted, after, limit))]
+
+
+def page_query(wanted: ReviewsWanted, after: str | None, limit: int) -> tuple[str, list[object]]:
+    """Oldest first. Each kind is read from an index in its order, so that few are found among many others."""
+    conditions, values = _conditions(wanted, after)
+    places = [[f"kind = '{kind}'"] for kind in wanted.kinds]
+    if wanted.definition is not None:
+        names = [wanted.definition, *([] if wanted.tenant is None else [owned_name(wanted.tenant, wanted.definition)])]
+        values.extend(names)
+        marks = [f"definition = ${len(values) - place}" for place in range(len(names))]
+        places = [[mark, *place] for mark in marks for place in places]
+    values.append(limit)
+    parts = [
+        f"SELECT * FROM (SELECT {_COLUMNS} FROM reviews WHERE {' AND '.join([*conditions, *place])} "
+        f"ORDER BY id LIMIT ${len(values)}) AS part_{number}"
+        for number, place in enumerate(places)
+    ]
+    return f"{' UNION ALL '.join(parts)} ORDER BY id LIMIT ${len(values)}", values
 
 
 def _conditions(wanted: ReviewsWanted, after: str | None) -> tuple[list[str], list[object]]:
@@ -63,10 +72,8 @@ def _conditions(wanted: ReviewsWanted, after: str | None) -> tuple[list[str], li
 
     if wanted.tenant is not None:
         add("tenant = {}", wanted.tenant)
-    if wanted.definition is not None:
-        add("definition IN ({}, {})", wanted.definition, owned_name(wanted.tenant or "", wanted.definition))
     if wanted.error_class is not None:
-        add("error_class = {}", wanted.error_class)
+        add("error_class <> '' AND error_class = {}", wanted.error_class)
     if wanted.before is not None:
         add("opened_at < {}", wanted.before)
     if after is not None:

@@ -71,9 +71,9 @@ CREATE INDEX executions_due ON executions (priority, wake_at) WHERE owner IS NUL
 CREATE INDEX executions_turn ON executions (tenant, priority, wake_at) WHERE owner IS NULL AND wake_at IS NOT NULL;
 CREATE INDEX executions_owner ON executions (owner) WHERE owner IS NOT NULL;
 CREATE INDEX executions_status ON executions (tenant, status, id);
-CREATE INDEX executions_correlation ON executions (correlation_id) WHERE correlation_id <> '';
+CREATE INDEX executions_correlation ON executions (correlation_id, id) WHERE correlation_id <> '';
 CREATE INDEX executions_target ON executions (tenant, target_id, id) WHERE target_id <> '';
-CREATE INDEX executions_definition ON executions (tenant, definition, id);
+CREATE INDEX executions_definition ON executions (tenant, definition, status, id);
 CREATE INDEX executions_ended ON executions (ended_at, id) WHERE ended_at IS NOT NULL;
 
 -- The truth: one row per decision, holding its entries. Append-only.
@@ -168,6 +168,9 @@ CREATE TABLE reviews (
 );
 
 CREATE INDEX reviews_open ON reviews (tenant, kind, id) WHERE resolution IS NULL;
+CREATE INDEX reviews_definition ON reviews (tenant, definition, kind, id) WHERE resolution IS NULL;
+CREATE INDEX reviews_class ON reviews (tenant, error_class, kind, id) WHERE resolution IS NULL AND error_class <> '';
+CREATE INDEX reviews_resolved ON reviews (tenant, kind, id) WHERE resolution IS NOT NULL;
 CREATE INDEX reviews_execution ON reviews (execution);
 
 -- One active execution per concurrency key; the others wait in the order in which they asked.
