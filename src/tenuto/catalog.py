@@ -13,9 +13,10 @@ from .authoring.document import Source, read_document
 from .authoring.programs import compile_document
 from .errors import DefinitionConflict, DefinitionError, NotFound
 from .handle import Link
+from .handlers.declared import with_problems
 from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
 from .kernel.plan import Plan
-from .program import Handler
+from .program import Handler, Program
 from .projection import AuditRow
 from .runtime import DefinitionStatus, Page
 from .storage.catalog import DefinitionsWanted
@@ -83,7 +84,7 @@ class Definitions:
         self._link.scope.require("definitions:read")
         row = await self._find(name, version)
         try:
-            program = compile_document(_definition(row), self._handlers)
+            program = self._compile(row)
         except DefinitionError as error:
             told = [{"pointer": p.path, "code": p.code, "message": p.message} for p in error.problems]
             return {"valid": False, "errors": told, "missing_handlers": []}
@@ -135,7 +136,7 @@ class Definitions:
         if stored.status == "deprecated":
             raise DefinitionConflict(f"{name!r} in version {version} is deprecated.", code="definition_deprecated")
         if stored.status == "draft":
-            program = compile_document(_definition(stored), self._handlers)
+            program = self._compile(stored)
             if await self._catalog.move(stored.name, version, "draft", "published", link.now):
                 await self._note(stored, "definition.published")
             link.runtime.provide(program)
@@ -180,7 +181,7 @@ class Definitions:
         return row
 
     async def _read(self, document: Source) -> DefinitionRow:
-        definition = read_document(document)
+        definition = read_document(document, lambda found: with_problems(found, self._handlers))
         await self._link.runtime.keep_definitions()
         if self._owner is not None:
             if await self._catalog.page(DefinitionsWanted(names=(definition.name,)), None, 1):
@@ -199,6 +200,12 @@ class Definitions:
             created_at=self._link.now,
             published_at=None,
         )
+
+    def _compile(self, row: DefinitionRow) -> Program:
+        definition = _definition(row)
+        if problems := with_problems(definition, self._handlers):
+            raise DefinitionError(f"Definition {plain_name(row.name)!r} cannot be run.", problems=problems)
+        return compile_document(definition, self._handlers)
 
     async def _note(self, row: DefinitionRow, action: str) -> None:
         scope = self._link.scope

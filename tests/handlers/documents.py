@@ -7,7 +7,7 @@ from tenuto import Engine, SagaResult
 RUNTIMES = ["memory", "sqlite"]
 
 
-def document(handler: str, given: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def document(handler: str, given: dict[str, Any] | str, **fields: Any) -> dict[str, Any]:
     step = {
         "step_id": "work",
         "type": "external_call",
@@ -21,7 +21,7 @@ def document(handler: str, given: dict[str, Any], **fields: Any) -> dict[str, An
 
 
 async def run(
-    engine: Engine, handler: str, given: dict[str, Any], input: object = None, **fields: Any
+    engine: Engine, handler: str, given: dict[str, Any] | str, input: object = None, **fields: Any
 ) -> SagaResult[Any]:
     await engine.apply(document(handler, given, **fields))
     return await engine.execute("one", input or {})

@@ -99,7 +99,7 @@ async def test_those_whom_the_server_takes_get_it(make_engine: MakeEngine, mail:
 async def test_what_is_wrong_with_a_message_is_said(
     make_engine: MakeEngine, mail: smtp.Mail, given: dict[str, Any]
 ) -> None:
-    work = (await run(await make_engine(**settings(mail)), "email", given)).steps["work"]
+    work = (await run(await make_engine(**settings(mail)), "email", "${input}", given)).steps["work"]
     assert (work.error_class, work.error_code, mail.taken) == ("NON_RETRYABLE", "bad_with", [])
 
 

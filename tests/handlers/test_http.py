@@ -70,9 +70,9 @@ async def test_the_undo_has_a_request_and_a_key_of_its_own(make_engine: MakeEngi
     )
     last = {"step_id": "fail", "type": "external_call", "handler": "http", "idempotency_strategy": "SAFE_TO_RETRY"}
     made["steps"].append({**last, "with": {"url": f"{server.url}/no", "classify": {"200": "NON_RETRYABLE"}}})
-    made["steps"][1]["with"] = {"url": "nonsense"}
+    made["steps"][1]["with"] = {"url": "${input.where}"}
     await engine.apply(made)
-    result = await engine.execute("one", {})
+    result = await engine.execute("one", {"where": "nonsense"})
     assert (result.status, result.steps["fail"].error_code, result.compensated_steps) == (
         "failed",
         "bad_with",
@@ -152,7 +152,7 @@ async def test_a_long_answer_is_kept(make_engine: MakeEngine, server: Web) -> No
     ],
 )
 async def test_what_is_wrong_with_a_request_is_said(make_engine: MakeEngine, given: dict[str, Any]) -> None:
-    work = (await run(await make_engine(), "http", given)).steps["work"]
+    work = (await run(await make_engine(), "http", "${input}", given)).steps["work"]
     assert (work.error_class, work.error_code) == ("NON_RETRYABLE", "bad_with")
 
 

@@ -20,5 +20,5 @@ async def test_a_line_is_written_without_its_secrets(make_engine: MakeEngine, ca
 
 
 async def test_an_unknown_level_is_refused(make_engine: MakeEngine) -> None:
-    work = (await run(await make_engine(), "log", {"message": "x", "level": "loud"})).steps["work"]
+    work = (await run(await make_engine(), "log", "${input}", {"message": "x", "level": "loud"})).steps["work"]
     assert (work.error_class, work.error_code) == ("NON_RETRYABLE", "bad_with")

@@ -203,3 +203,12 @@ async def test_a_worker_runs_what_another_process_published(make_site: MakeSite,
 async def test_the_schema_is_published(site: Site) -> None:
     found = await (await site.client("acme", "viewer")).get("/v1/schemas/definition.json")
     assert found.json()["$schema"].startswith("https://json-schema.org/")
+
+
+async def test_what_is_wrong_with_a_call_is_told_when_it_is_drafted(site: Site) -> None:
+    document = simple("calls", handler="http", type="external_call")
+    document["steps"][0]["with"] = {"uri": "x"}
+    refused = await (await site.client()).post("/v1/definitions", json=document)
+    assert (refused.status_code, refused.json()["code"]) == (422, "definition_invalid")
+    told = {(error["pointer"], error["code"]) for error in refused.json()["errors"]}
+    assert told == {("/steps/0/with", "missing"), ("/steps/0/with/uri", "unknown_field")}

@@ -1,7 +1,7 @@
 """Definitions as JSON: checked against the published schema, then for sense, then read."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,14 +22,18 @@ Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
 MAX_BYTES = 4 * 1024 * 1024
 
 
-def read_document(source: Source) -> Definition:
-    """A definition from a mapping, a file, or JSON text. `DefinitionError` has every problem, with its JSON pointer."""
+def read_document(source: Source, more: Callable[[Definition], list[Problem]] | None = None) -> Definition:
+    """A definition from a mapping, a file, or JSON text. `DefinitionError` has every problem, with its JSON pointer.
+
+    `more` finds what only others can tell.
+    """
     document = _load(source)
     problems = _schema_problems(document)
     definition = _convert(document)
     if definition is not None:
         told = {problem.path for problem in problems}
         problems += [*_undeclared(document, "/steps"), *(p for p in find_problems(definition) if p.path not in told)]
+        problems += [] if more is None else more(definition)
         if not problems:
             return definition
     assert problems, "the schema lets through what the structs refuse"

@@ -16,33 +16,15 @@ from email.utils import formatdate, parseaddr
 from typing import Final, TypedDict
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from msgspec import Struct, field
-
 from tenuto.context import SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
 
+from .given import Email
 from .outgoing import bad_with, read_with
 from .settings import HandlerSettings
 
 TIMEOUT_S: Final = 30.0  # for one answer of the server
 _PORTS: Final = {"smtp": 587, "smtps": 465}
-
-
-class Email(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with`."""
-
-    to: str | list[str]
-    subject: str
-    text: str | None = None
-    html: str | None = None
-    cc: list[str] = []
-    bcc: list[str] = []
-    reply_to: str | None = None
-    sender: str | None = field(default=None, name="from")
-
-    @property
-    def recipients(self) -> list[str]:
-        return [*([self.to] if isinstance(self.to, str) else self.to), *self.cc, *self.bcc]
 
 
 class EmailReceipt(TypedDict):

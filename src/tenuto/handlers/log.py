@@ -1,26 +1,16 @@
 """The built-in handler `log`: a line in the worker's log, with what its author wants to see there."""
 
 import logging
-from typing import Any, Literal
-
-from msgspec import Struct
 
 from tenuto.context import SagaContext
 from tenuto.redaction import summary
 
+from .given import Line
 from .outgoing import read_with
 
 logger = logging.getLogger("tenuto.handlers.log")
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-
-class Line(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with`. What looks secret in it is masked."""
-
-    message: str
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    fields: dict[str, Any] = {}
 
 
 async def call(given: object, ctx: SagaContext) -> None:

@@ -6,14 +6,13 @@ from typing import Any, Final, TypedDict
 
 import httpx2
 import msgspec
-from msgspec import Struct
 
 from tenuto.context import SagaContext
 from tenuto.errors import PayloadError
-from tenuto.kernel.definition import ErrorClass
 from tenuto.values import encode
 
 from .client import CUT, MAX_BYTES
+from .given import HttpRequest
 from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
 from .settings import HandlerSettings
 
@@ -23,19 +22,6 @@ MAX_ANSWER: Final = 192 * 1024  # what is longer cannot be a result
 _NOT_KEPT: Final = frozenset(
     {"authentication-info", "proxy-authenticate", "proxy-authentication-info", "set-cookie", "set-cookie2"}
 )
-
-
-class HttpRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with`. `secret_headers` are headers whose values are secrets, by their names: `{"Authorization": "bank"}`."""
-
-    url: str
-    method: str = "GET"
-    headers: dict[str, str] = {}
-    secret_headers: dict[str, str] = {}
-    query: dict[str, str | int | float | bool] = {}
-    json: Any = msgspec.UNSET
-    text: str | None = None
-    classify: dict[str, ErrorClass] = {}
 
 
 class HttpAnswer(TypedDict):

@@ -11,17 +11,16 @@ import hmac
 import logging
 import time
 from datetime import UTC, datetime
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 import httpx2
 import msgspec
-from msgspec import Struct
 
 from tenuto.context import SagaContext
 from tenuto.errors import NonRetryableError
-from tenuto.kernel.definition import ErrorClass
 
 from .client import MAX_BYTES
+from .given import Webhook
 from .outgoing import Outgoing, host_of, read_with, statuses
 from .settings import HandlerSettings
 
@@ -30,17 +29,6 @@ logger = logging.getLogger("tenuto.handlers")
 DEFAULT_SECRET: Final = "webhook"  # noqa: S105  (its name, not the secret)
 MAX_ANSWER: Final = 4 * 1024
 _PREFIX: Final = "whsec_"
-
-
-class Webhook(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with`. `secret` is a secret's name; `data` is what is told, by default which execution this is about."""
-
-    url: str
-    type: str | None = None
-    data: Any = msgspec.UNSET
-    secret: str | None = None
-    headers: dict[str, str] = {}
-    classify: dict[str, ErrorClass] = {}
 
 
 class WebhookReceipt(TypedDict):

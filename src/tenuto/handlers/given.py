@@ -1,0 +1,60 @@
+"""What the built-in handlers are given: the shapes of `with`."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct, field
+
+from tenuto.kernel.definition import ErrorClass
+
+
+class HttpRequest(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with` of `http`. `secret_headers` have secrets as values, by their names: `{"Authorization": "bank"}`."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    secret_headers: dict[str, str] = {}
+    query: dict[str, str | int | float | bool] = {}
+    json: Any = msgspec.UNSET
+    text: str | None = None
+    classify: dict[str, ErrorClass] = {}
+
+
+class Webhook(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with` of `webhook`. `secret` is a secret's name; `data` is what is told, by default which execution it is."""
+
+    url: str
+    type: str | None = None
+    data: Any = msgspec.UNSET
+    secret: str | None = None
+    headers: dict[str, str] = {}
+    classify: dict[str, ErrorClass] = {}
+
+
+class Email(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with` of `email`."""
+
+    to: str | list[str]
+    subject: str
+    text: str | None = None
+    html: str | None = None
+    cc: list[str] = []
+    bcc: list[str] = []
+    reply_to: str | None = None
+    sender: str | None = field(default=None, name="from")
+
+    @property
+    def recipients(self) -> list[str]:
+        return [*([self.to] if isinstance(self.to, str) else self.to), *self.cc, *self.bcc]
+
+
+class Line(Struct, forbid_unknown_fields=True, kw_only=True):
+    """`with` of `log`. What looks secret in it is masked."""
+
+    message: str
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    fields: dict[str, Any] = {}
+
+
+SHAPES: dict[str, type[Struct]] = {"http": HttpRequest, "webhook": Webhook, "email": Email, "log": Line}
