@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import TypedDict
 
 from tenuto.runtime import Page
-from tenuto.storage.audit import Verified, seal, verify
+from tenuto.storage.audit import Kept, Verified, seal, verify
 from tenuto.storage.registry import AuditEntry, AuditWanted, Registry
 from tenuto.view import rfc3339
 
@@ -24,6 +24,12 @@ class AuditDocument(TypedDict):
     object_id: str
     reason: str
     hash: str
+
+
+class AuditRecord(AuditDocument):
+    """A row with its place in the chain: with these, and nothing else, whoever has them can check it."""
+
+    n: int
 
 
 class Audit:
@@ -63,11 +69,25 @@ class Audit:
                 return
             cursor = int(found.next_cursor)
 
-    async def verify(self) -> Verified:
-        """Whether the chain holds. Keep `head` elsewhere, and compare: a chain that is cut short holds too."""
+    async def verify(self, kept: Kept | None = None) -> Verified:
+        """Whether the chain holds. A chain that is cut short, or written anew, holds too.
+
+        So keep its head elsewhere, and give it here later: then it must be in the chain still.
+        """
         self._scope.require("audit:read")
         await seal(self._registry)
-        return await verify(self._registry, self._tenant)
+        return await verify(self._registry, self._tenant, kept)
+
+    async def export(self) -> AsyncIterator[AuditRecord]:
+        """The whole chain, oldest first."""
+        self._scope.require("audit:read")
+        await seal(self._registry)
+        n = 0
+        while rows := await self._registry.chained(self._tenant, n, PAGE):
+            for row in rows:
+                assert row.n is not None
+                n = row.n
+                yield {"n": n, **_document(row)}
 
 
 def _document(row: AuditEntry) -> AuditDocument:

@@ -1,5 +1,6 @@
 """`tenuto audit`: who did what, and whether that record is whole."""
 
+import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,26 +11,24 @@ from .screen import Cell, Screen
 from .words import ago, many
 
 if TYPE_CHECKING:
-    from tenuto.storage.audit import Verified
+    from tenuto.storage.audit import Kept
 
 SECTION = "Operations"
+HELP = "Who did what, the newest first; and whether that record is whole."
 
 
-async def audit(
+async def ls(
     context: typer.Context,
-    action: Annotated[str | None, typer.Option(metavar="NAME", help="Only this, as in execution.canceled.")] = None,
-    actor: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this one did.")] = None,
-    of: Annotated[str | None, typer.Option("--object", metavar="ID", help="Only what was done to this.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 50,
-    verify: Annotated[bool, typer.Option("--verify", help="See whether the chain of hashes holds, instead.")] = False,
-    as_json: AsJson = False,
-) -> int | None:
-    """List who did what, the newest first."""
+    action: str | None,
+    actor: str | None,
+    of: str | None,
+    limit: int,
+    *,
+    as_json: bool,
+) -> None:
     screen = Screen()
+    found = []
     async with place(context).engine() as engine:
-        if verify:
-            return _tell_chain(screen, await engine.audit.verify(), as_json=as_json)
-        found = []
         async for row in engine.audit.rows(action=action, actor=actor, object_id=of):
             found.append(row)
             if len(found) == limit:
@@ -44,18 +43,66 @@ async def audit(
         screen.table(["AT", "ACTOR", "ACTION", "OF", "REASON"], rows)
     elif screen.is_terminal:
         screen.say("Nothing is recorded.", "dim")
-    return None
 
 
-def _tell_chain(screen: Screen, chain: "Verified", *, as_json: bool) -> Exit:
+async def verify(
+    context: typer.Context,
+    kept: Annotated[
+        str | None, typer.Option(metavar="N:HASH", help="A head that was kept elsewhere: it must be there still.")
+    ] = None,
+    as_json: AsJson = False,
+) -> Exit:
+    """See whether the chain of hashes holds, and tell its head."""
+    screen = Screen()
+    head = _kept(kept)
+    async with place(context).engine() as engine:
+        chain = await engine.audit.verify(head)
     if as_json:
         screen.json(chain._asdict())
     elif chain.broken_at is None:
-        screen.say(f"the chain of {many(chain.rows, 'row')} holds; its head is {chain.head}")
+        screen.say(f"the chain of {many(chain.rows, 'row')} holds; its head is {chain.rows}:{chain.head}")
+    elif chain.cut:
+        screen.say(f"the chain ends with row {chain.rows}, and once had more: rows are gone", "bold red")
     else:
         screen.say(f"row {chain.broken_at} does not fit the one before it: something was changed", "bold red")
     return Exit.OK if chain.broken_at is None else Exit.FAILED
 
 
+def _kept(text: str | None) -> "Kept | None":
+    from tenuto.storage.audit import Kept
+
+    if text is None:
+        return None
+    n, _, hash = text.partition(":")
+    if not n.isdecimal() or len(hash) != 64:
+        raise typer.BadParameter("it is N:HASH, as `tenuto audit verify` told it", param_hint="--kept")
+    return Kept(int(n), hash)
+
+
+async def export(context: typer.Context) -> None:
+    """Write the whole chain as lines of JSON, the oldest first: to be kept, and checked, elsewhere."""
+    async with place(context).engine() as engine:
+        async for row in engine.audit.export():
+            print(json.dumps(row, ensure_ascii=False))
+
+
 def add_to(app: typer.Typer) -> None:
-    command(app, "audit", SECTION)(audit)
+    audit = typer.Typer(rich_markup_mode=None, help=HELP)
+
+    @audit.callback(invoke_without_command=True, help=HELP)
+    def run(
+        context: typer.Context,
+        action: Annotated[str | None, typer.Option(metavar="NAME", help="Only this, as in execution.canceled.")] = None,
+        actor: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this one did.")] = None,
+        of: Annotated[str | None, typer.Option("--object", metavar="ID", help="Only what was done to this.")] = None,
+        limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 50,
+        as_json: AsJson = False,
+    ) -> None:
+        import asyncio
+
+        if context.invoked_subcommand is None:
+            asyncio.run(ls(context, action, actor, of, limit, as_json=as_json))
+
+    app.add_typer(audit, name="audit", rich_help_panel=SECTION)
+    command(audit, "verify")(verify)
+    command(audit, "export")(export)

@@ -59,21 +59,34 @@ def _numbered(head: Head, rows: list[AuditEntry]) -> list[AuditEntry]:
 
 
 class Verified(NamedTuple):
-    """What a look at a chain found. `broken_at` is the first number that does not fit, None if all do."""
+    """What a look at a chain found. `broken_at` is the first number that does not fit, or is gone; None if all is well.
+
+    `cut`: all that is there fits, and there was more.
+    """
 
     tenant: str
     rows: int
     head: str
     broken_at: int | None
+    cut: bool = False
 
 
-async def verify(registry: Registry, tenant: str) -> Verified:
+class Kept(NamedTuple):
+    """A head that was kept outside the database."""
+
+    n: int
+    hash: str
+
+
+async def verify(registry: Registry, tenant: str, kept: Kept | None = None) -> Verified:
     n, hash = 0, ""
     while rows := await registry.chained(tenant, n, AT_ONCE):
         for row in rows:
             expected = row_hash(hash, row, n + 1)
-            if row.n != n + 1 or row.hash != expected:
+            is_kept = kept is None or kept.n != n + 1 or kept.hash == expected
+            if row.n != n + 1 or row.hash != expected or not is_kept:
                 return Verified(tenant, n, hash, n + 1)
             n, hash = n + 1, expected
     head = await registry.head(tenant)
-    return Verified(tenant, n, hash, None if (head.n, head.hash) == (n, hash) else n + 1)
+    is_cut = head.n > n or (kept is not None and kept.n > n)
+    return Verified(tenant, n, hash, None if head == Head(n, hash) and not is_cut else n + 1, is_cut)

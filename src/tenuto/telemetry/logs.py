@@ -196,7 +196,9 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
 
 
 # Made by Tenuto of nothing secret, and would be taken for tokens.
-_NAMES: Final = frozenset({"idempotency_key", "execution_id", "correlation_id", "review_id", "timestamp", "path"})
+_NAMES: Final = frozenset(
+    {"idempotency_key", "execution_id", "correlation_id", "review_id", "timestamp", "path", "audit_hash"}
+)
 
 
 def _mask(_: object, __: str, line: Any) -> Any:

@@ -1,0 +1,40 @@
+"""Chaining the audit while the process runs, and telling the ends of its chains where others keep them: in the log."""
+
+import logging
+from collections.abc import Callable
+
+from tenuto.storage.audit import seal
+from tenuto.storage.registry import Head, Registry
+
+logger = logging.getLogger("tenuto.audit")
+
+SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
+TELL_MS = 3_600_000
+
+
+class Sealing:
+    def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
+        self._registry = registry
+        self._now = now_ms
+        self._seal_at = 0
+        self._tell_at = 0
+        self._told: dict[str, Head] = {}
+
+    async def look(self) -> None:
+        now = self._now()
+        if now < self._seal_at:
+            return
+        self._seal_at = now + SEAL_MS
+        await seal(self._registry)
+        if now >= self._tell_at:
+            self._tell_at = now + TELL_MS
+            await self._tell()
+
+    async def _tell(self) -> None:
+        """Whoever can rewrite the database cannot rewrite a log that is kept elsewhere: there a head is an anchor."""
+        heads = await self._registry.heads()
+        for tenant, head in heads.items():
+            if self._told.get(tenant) != head:
+                about = {"action": "audit_head", "tenant": tenant, "n": head.n, "audit_hash": head.hash}
+                logger.info("The end of an audit chain: keep it elsewhere.", extra=about)
+        self._told = heads
