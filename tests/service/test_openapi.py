@@ -1,6 +1,9 @@
 """The OpenAPI document: complete, and true. Schemathesis asks everything that it allows, and much that it does not."""
 
 import asyncio
+import base64
+import hashlib
+import re
 import sys
 from typing import Any
 
@@ -79,3 +82,24 @@ async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_
         told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()[-8_000:]
     assert b"Tested: 33" in told, told.decode()[-3_000:]
+
+
+# -- /docs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_the_page_has_every_operation_and_loads_nothing_from_elsewhere(make_site: MakeSite) -> None:
+    site = await make_site(*SAGAS)
+    client = await site.bare()
+    answer = await client.get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    document = (await client.get("/openapi.json")).json()
+    for _, operation in operations(document):
+        assert f"<details id='{operation['operationId']}'>" in answer.text
+    assert re.findall(r"(?:src|href)='([^']*)'", answer.text) == ["openapi.json"]
+    policy = answer.headers["content-security-policy"]
+    for tag, kind in (("style", "style-src"), ("script", "script-src")):
+        (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind} 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy

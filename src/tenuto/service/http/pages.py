@@ -1,14 +1,44 @@
-"""`/docs`: the operations as a page of plain HTML. Nothing is loaded from anywhere."""
+"""`/docs`: the operations as a page, and a form to try each. Nothing is loaded from anywhere.
 
+The page works without its script, which signs in with the key of the link that `tenuto dev` prints, and sends forms.
+"""
+
+import base64
+import hashlib
+import json
+from functools import lru_cache
 from html import escape
+from pathlib import Path
 from typing import Any
 
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-code { font: 13px ui-monospace, monospace; } h2 { margin-top: 2.5rem; text-transform: capitalize; }
-table { border-collapse: collapse; width: 100%; } td { border-top: 1px solid #ddd; padding: .4rem .6rem .4rem 0; }
-td:first-child { white-space: nowrap; } td:last-child { color: #666; text-align: right; white-space: nowrap; }
-"""
+_FOLDER = Path(__file__).parent / "docs"
+_SIGN_IN = (
+    "<form id='who'><span id='told'>a script signs in and sends; this page also reads without</span>"
+    "<input id='key' type='password' autocomplete='off' placeholder='tnt_…' aria-label='API key'>"
+    "<button>Sign in</button><button type='button' id='leave'>Sign out</button></form>"
+)
+
+
+@lru_cache(1)
+def _style() -> str:
+    return (_FOLDER / "page.css").read_text(encoding="utf-8")
+
+
+@lru_cache(1)
+def _script() -> str:
+    return (_FOLDER / "page.js").read_text(encoding="utf-8")
+
+
+def policy() -> str:
+    """What the page may load: nothing but its own style and script, which are known by their hashes."""
+    return (
+        f"default-src 'none'; style-src {_hash(_style())}; script-src {_hash(_script())}; "
+        "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def docs_page(document: dict[str, Any]) -> str:
@@ -16,17 +46,60 @@ def docs_page(document: dict[str, Any]) -> str:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             tag = (operation.get("tags") or ["service"])[0]
-            by_tag.setdefault(tag, []).append(_row(method, path, operation))
-    sections = [f"<h2>{escape(tag)}</h2><table>{''.join(rows)}</table>" for tag, rows in by_tag.items()]
+            by_tag.setdefault(tag, []).append(_operation(method.upper(), path, operation, document))
+    sections = [f"<h2>{escape(tag)}</h2>{''.join(operations)}" for tag, operations in by_tag.items()]
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     opening = "<p>The whole description, for programs: <a href='openapi.json'>openapi.json</a>.</p>"
     return (
-        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title><style>{_STYLE}</style>"
-        f"<h1>{title}</h1>{opening}{''.join(sections)}</html>"
+        f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
+        f"<meta name='viewport' content='width=device-width'><style>{_style()}</style>"
+        f"<h1>{title}</h1>{opening}{_SIGN_IN}{''.join(sections)}<script>{_script()}</script></html>"
     )
 
 
-def _row(method: str, path: str, operation: dict[str, Any]) -> str:
-    cells = (f"<code>{method.upper()} {escape(path)}</code>", escape(operation.get("summary", "")))
-    permission = f"<code>{escape(operation.get('x-permission', ''))}</code>"
-    return f"<tr><td>{cells[0]}</td><td>{cells[1]}</td><td>{permission}</td></tr>"
+def _operation(method: str, path: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
+    permission = escape(operation.get("x-permission", "open"))
+    head = (
+        f"<summary><code class='path'>{method} {escape(path)}</code>"
+        f"<span class='what'>{escape(operation.get('summary', ''))}</span>"
+        f"<code class='permission'>{permission}</code></summary>"
+    )
+    about = f"<p>{escape(operation['description'])}</p>" if operation.get("description") else ""
+    fields = "".join(_field(parameter) for parameter in operation.get("parameters", ()))
+    return (
+        f"<details id='{escape(operation['operationId'])}'>{head}{about}"
+        f"<form data-method='{method}' data-path='{escape(path)}'>{fields}{_body(operation, document)}"
+        "<button>Send</button><pre hidden></pre></form></details>"
+    )
+
+
+def _field(parameter: dict[str, Any]) -> str:
+    name, place = escape(parameter["name"]), escape(parameter["in"])
+    needed = " required" if parameter.get("required") else ""
+    about = parameter.get("description") or parameter.get("schema", {}).get("description", "")
+    note = f"<small>{escape(about)}</small>" if about else ""
+    return f"<label><code>{name}</code><span><input name='{name}' data-in='{place}'{needed}> {note}</span></label>"
+
+
+def _body(operation: dict[str, Any], document: dict[str, Any]) -> str:
+    if "requestBody" not in operation:
+        return ""
+    content = operation["requestBody"]["content"]["application/json"]
+    text = json.dumps(_example(content, document), indent=2, ensure_ascii=False)
+    return f"<label><code>body</code><textarea spellcheck='false'>{escape(text)}</textarea></label>"
+
+
+def _example(content: dict[str, Any], document: dict[str, Any]) -> Any:
+    """What the document gives as one; else, of each field that has an example, that."""
+    for example in content.get("examples", {}).values():
+        return example["value"]
+    properties = _properties(content.get("schema", {}), document)
+    return {name: each["examples"][0] for name, each in properties.items() if each.get("examples")}
+
+
+def _properties(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    for part in (schema, *schema.get("anyOf", ())):
+        if "$ref" in part:
+            found: dict[str, Any] = document["components"]["schemas"][part["$ref"].rpartition("/")[2]]
+            return dict(found.get("properties", {}))
+    return dict(schema.get("properties", {}))
