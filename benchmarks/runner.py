@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol, TextIO, TypeAlias
+from typing import Any, Protocol, TextIO, TypeAlias, TypeVar
 
 STEPS = 5  # of a chain, and of a slow one
 SLOW_STEP_S = 1.0
@@ -20,6 +20,8 @@ gc.set_threshold(20_000, 10, 10)  # every Python program here has it, as `tenuto
 
 Arguments: TypeAlias = dict[str, Any]
 Answer: TypeAlias = dict[str, Any]
+
+T = TypeVar("T")
 
 
 class NotBuilt(Exception):
@@ -126,13 +128,18 @@ class Commands:
 
 def serve(opening: AbstractAsyncContextManager[Runner]) -> None:
     """Opens the system, says so, and obeys until the input ends."""
-    asyncio.run(_serve(opening, _own_output()))
+    obey(opening, Commands)
 
 
-async def _serve(opening: AbstractAsyncContextManager[Runner], answers: TextIO) -> None:
+def obey(opening: AbstractAsyncContextManager[T], make: Callable[[T], object]) -> None:
+    """The same with commands of one's own: each is a method of what `make` makes of what was opened."""
+    asyncio.run(_serve(opening, make, _own_output()))
+
+
+async def _serve(opening: AbstractAsyncContextManager[T], make: Callable[[T], object], answers: TextIO) -> None:
     try:
-        async with opening as runner:
-            commands = Commands(runner)
+        async with opening as opened:
+            commands = make(opened)
             _say(answers, {"ready": True})
             while line := await asyncio.to_thread(sys.stdin.readline):
                 request = json.loads(line)
@@ -141,7 +148,7 @@ async def _serve(opening: AbstractAsyncContextManager[Runner], answers: TextIO) 
         _say(answers, {"not_built": str(error)})
 
 
-async def _obey(commands: Commands, command: str, arguments: Arguments) -> Answer:
+async def _obey(commands: object, command: str, arguments: Arguments) -> Answer:
     cpu = time.process_time()
     try:
         answer: Answer = await getattr(commands, command)(**arguments)

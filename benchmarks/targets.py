@@ -10,6 +10,8 @@ LEASE_S = LEASE_MS / 1_000
 MEMORY = "Tenuto, memory"
 SQLITE = "Tenuto, SQLite FULL"
 POSTGRES = "Tenuto, PostgreSQL"
+FLOOR_SQLITE = "FastAPI and an insert, SQLite FULL"
+FLOOR_POSTGRES = "FastAPI and an insert, PostgreSQL"
 
 
 @dataclass(frozen=True)
@@ -47,4 +49,6 @@ TARGETS = [
     Target("W4", POSTGRES, "recovery", "≤", LEASE_S + 4, "s (4 beyond the lease)"),
     Target("growth", SQLITE, "kept", "≥", 80, "%"),
     Target("growth", POSTGRES, "kept", "≥", 80, "%"),
+    Target("http-create", SQLITE, "requests", "≥", 0.5, over=FLOOR_SQLITE),
+    Target("http-create", POSTGRES, "requests", "≥", 0.5, over=FLOOR_POSTGRES),
 ]

@@ -2,6 +2,6 @@
 
 from benchmarks.system import System
 
-from . import durable, memory
+from . import durable, http, memory
 
-SYSTEMS: list[System] = [*memory.SYSTEMS, *durable.SYSTEMS]
+SYSTEMS: list[System] = [*memory.SYSTEMS, *durable.SYSTEMS, *http.SYSTEMS]

@@ -2,7 +2,7 @@
 
 from benchmarks.workload import Workload
 
-from . import fan_out, growth, in_memory, latency, takeover, throughput
+from . import fan_out, growth, http, in_memory, latency, takeover, throughput
 
 WORKLOADS: list[Workload] = [
     *in_memory.WORKLOADS,
@@ -11,4 +11,5 @@ WORKLOADS: list[Workload] = [
     *fan_out.WORKLOADS,
     *takeover.WORKLOADS,
     *growth.WORKLOADS,
+    *http.WORKLOADS,
 ]

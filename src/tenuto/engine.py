@@ -167,6 +167,7 @@ class Engine:
             publish=publish,
             keep_ms=None if retention is None else milliseconds(retention),
         )
+        self._keyring = Keyring(self._runtime.registry, self._environment.now_ms)
         if telemetry is not None:
             telemetry.watch(self._runtime)
         self._built_in = BuiltIn(outside or HandlerSettings.from_environment(), self._runtime.notices)
@@ -310,7 +311,7 @@ class Engine:
     ) -> Handle[Any]:
         """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
         submitted = await self._submit(saga, input, idempotency_key, options, connection)
-        return Handle(self._link, submitted.execution_id, created=submitted.created)
+        return Handle(self._link, submitted.execution_id, created=submitted.created, as_started=submitted.as_started)
 
     def inbox(self, consumer: str, message_id: str, connection: Any = None) -> AbstractAsyncContextManager[bool]:
         """`async with engine.inbox("billing", message.id, connection) as first:` is true once for each message.
@@ -503,14 +504,24 @@ class Engine:
             active=blocked,
             newest_first=newest_first,
         )
-        async for found in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
-            summary = execution_summary(found)
-            if blocked:
-                reading = await self._link.read(found.execution_id)
-                summary["blocked"] = why = why_blocked(reading.state, reading.activity)
-                if why is None or not _is_before(why["since"], before):
-                    continue
-            yield summary
+        cursor: str | None = None
+        while True:
+            page = await self._runtime.executions(wanted, cursor, PAGE)
+            found = [execution_summary(summary) for summary in page.items]
+            for summary in await self._blocked(found, before) if blocked else found:
+                yield summary
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def _blocked(self, found: list[ExecutionSummary], before: datetime | None) -> list[ExecutionSummary]:
+        """Those that cannot go on. A page of them is read at once: each by itself would be a question of its own."""
+        ids = [summary["execution_id"] for summary in found]
+        readings = await self._runtime.read_all(self._scope.tenant, ids)
+        why = {reading.state.id: why_blocked(reading.state, reading.activity) for reading in readings}
+        for summary in found:
+            summary["blocked"] = why.get(summary["execution_id"])
+        return [each for each in found if each["blocked"] is not None and _is_before(each["blocked"]["since"], before)]
 
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, and what each has in hand."""
@@ -662,7 +673,7 @@ class Engine:
     def keys(self) -> Keyring:
         """The API keys of the HTTP service."""
         self._scope.require("keys:write")
-        return Keyring(self._runtime.registry, self._environment.now_ms)
+        return self._keyring
 
     @property
     def catalog(self) -> Definitions:

@@ -1,7 +1,7 @@
 """A hold on one execution: `Handle`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -100,6 +100,11 @@ def check_one_of(word: str, words: object, where: str) -> None:
         raise InvalidInput.at(where, "unknown_word", f"{word!r} is none of {', '.join(get_args(words))}")
 
 
+def _document(reading: Reading) -> ExecutionDocument:
+    key = reading.idempotency_key
+    return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
+
+
 def step_text(step: StepRef) -> str:
     return step if isinstance(step, str) else step_name(step)
 
@@ -110,8 +115,11 @@ class Handle(Generic[O_co]):
     `created` is False where `start` found that its key had started the execution before.
     """
 
-    def __init__(self, link: Link, id: str, *, created: bool = True) -> None:
+    def __init__(
+        self, link: Link, id: str, *, created: bool = True, as_started: Callable[[], Reading] | None = None
+    ) -> None:
         self._link = link
+        self._as_started = as_started
         self.id = id
         self.created = created
 
@@ -137,9 +145,12 @@ class Handle(Generic[O_co]):
     async def status(self) -> ExecutionDocument:
         """Where it stands, and why it is blocked if it is: the fields of `GET /v1/executions/{id}`."""
         self._link.scope.require("executions:read")
-        reading = await self._link.read(self.id)
-        key = reading.idempotency_key
-        return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
+        return _document(await self._link.read(self.id))
+
+    async def first_status(self) -> ExecutionDocument:
+        """As it stood when `start` had recorded it, if that is known without asking; else as it stands."""
+        self._link.scope.require("executions:read")
+        return await self.status() if self._as_started is None else _document(self._as_started())
 
     async def history(self) -> list[AttemptRow]:
         """All attempts so far."""

@@ -41,6 +41,7 @@ def alive(runtime: Runtime) -> Health:
         (
             Check("open", vitals.is_open, "the engine is closed, or not open yet"),
             Check("claims", vitals.claims, "the task that looks for work has ended"),
+            Check("queues", vitals.visits, "a task that runs the attempts of queues has ended"),
         )
     )
 

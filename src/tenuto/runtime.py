@@ -141,8 +141,11 @@ class Pruned(NamedTuple):
 
 
 class Submitted(NamedTuple):
+    """`as_started` is how it stood when its start was recorded, where reading that again would ask the database."""
+
     execution_id: str
     created: bool
+    as_started: "Callable[[], Reading] | None" = None
 
 
 class Reading:
@@ -299,6 +302,7 @@ class Vitals:
     in_hand: int
     lanes: dict[str, LaneLoad]
     claims: bool = True  # the task that looks for work goes on
+    visits: bool = True  # and so do those that take attempts from queues, and bring answers back
     may_start: bool = True  # the lease has not run out by this process's own clock
     renewed_ms: int = 0  # since the lease was last renewed
     uncommitted: int = 0  # decisions that wait for their commit
@@ -386,6 +390,9 @@ class Runtime(Protocol):
         """Brings a fact to its execution, wherever that is, and waits for the verdict."""
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
+
+    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
+        """Those of them that there are, in no order, and without the progress of what runs elsewhere."""
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         """What was recorded after this number, as far as it is kept.

@@ -53,6 +53,8 @@ class Settings:
     shutdown_grace: str = _setting("how long running handlers may take to end when a process is stopped", "30s")
     slots: int = _setting("async handlers that one process runs at once", 200)
     threads: int = _setting("plain `def` handlers that one process runs at once", 32)
+    retention: str = _setting("how long executions are kept after their end, as in 90d; empty is for ever", "")
+    messages: tuple[str, ...] = _setting("what is written to the outbox: execution.finished, step.*, or *", ())
 
     host: str = _setting("address that the service listens on", "127.0.0.1")
     port: int = _setting("port that the service listens on", 8080)
@@ -70,7 +72,8 @@ class Settings:
     max_body_bytes: int = _setting("size of a request's body at most", 1024 * 1024)
     max_json_depth: int = _setting("how deep a request's JSON may be nested", 32)
     max_json_nodes: int = _setting("how many values a request's JSON may hold", 10_000)
-    rate_per_second: float = _setting("requests a second of one credential, on the average; 0 is no limit", 1_000.0)
+    max_requests: int = _setting("requests that one process has under way at once; 0 is no limit", 256)
+    rate_per_second: float = _setting("requests a second of one credential to one process; 0 is no limit", 1_000.0)
     rate_burst: int = _setting("requests of one credential at once, before the rate counts", 2_000)
     verdict_seconds: float = _setting("how long a command waits for its verdict before it answers 202", 5.0)
 

@@ -445,3 +445,9 @@ async def test_a_guest_that_was_taken_for_dead_stops_what_it_ran(
     output = (await handle.result()).output
     assert output == calls[-1] > 1  # on a busy machine a short lease may be lost once more
     assert session_of(away) != before
+
+
+async def test_a_worker_without_queues_is_a_worker_and_a_client_is_none(owner: MakeEngine, url: str) -> None:
+    engine = await owner()
+    async with Engine(url, worker=False):
+        assert [row["queues"] for row in await engine.workers()] == [[]]

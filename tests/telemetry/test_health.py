@@ -1,5 +1,6 @@
 """Alive, and ready: what each needs, and what is said when it is not so."""
 
+import asyncio
 from pathlib import Path
 
 from tenuto import Engine
@@ -14,7 +15,7 @@ async def test_an_open_engine_is_alive_and_ready(make_engine: MakeEngine) -> Non
     assert engine.alive().ok
     ready = await engine.ready()
     assert ready.ok, str(ready)
-    assert str(ready) == "open: ok\nclaims: ok\nsession: ok\ncommits: ok\ndatabase: ok"
+    assert str(ready) == "open: ok\nclaims: ok\nqueues: ok\nsession: ok\ncommits: ok\ndatabase: ok"
 
 
 async def test_a_closed_engine_is_not(url: str) -> None:
@@ -38,6 +39,14 @@ async def test_a_database_with_another_schema_makes_it_unready_and_leaves_it_ali
         assert "old_schema" in str(await engine.ready())
         assert engine.alive().ok
         database.close()
+
+
+async def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
+    async with Engine(f"sqlite:///{tmp_path / 'tenuto.db'}") as engine:
+        guesting = engine._runtime._guesting  # type: ignore[attr-defined]  # the durable runtime's
+        guesting.cancel()
+        await asyncio.wait([guesting])
+        assert [check.name for check in engine.alive().checks if not check.ok] == ["queues"]
 
 
 async def test_without_its_lease_it_is_not_ready(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 import secrets
 import string
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -19,6 +20,8 @@ PREFIX: Final = "tnt_"
 SECRET_BYTES = 32
 DAY_MS = 86_400_000
 USED_EVERY_MS = 60_000  # how exactly the time of last use is kept
+FRESH_MS = 1_000  # for so long a key is not looked up again: what another process revokes is refused after that
+KEPT = 10_000  # keys; the one that was not used for the longest time goes first
 
 _ALPHABET: Final = string.digits + string.ascii_letters
 _SECRET_LENGTH = 43  # 32 bytes in 62 letters
@@ -35,12 +38,14 @@ class NewKey(NamedTuple):
 
 
 class Keyring:
-    """The API keys of a database."""
+    """The API keys of a database. What is revoked here is refused at once, and elsewhere after a second."""
 
     def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
         self._registry = registry
         self._now = now_ms
         self._used: dict[str, int] = {}
+        self._fresh: OrderedDict[str, tuple[KeyRow, int]] = OrderedDict()
+        self._proven: dict[bytes, str] = {}  # the id of a token's key, by the hash of the whole token
 
     async def create(
         self, *, tenant: str, roles: Iterable[str], name: str = "", days: int | None = None, actor: str = "system"
@@ -69,16 +74,43 @@ class Keyring:
 
     async def find(self, token: str) -> KeyRow | None:
         """The key behind a token, if it is known, in force, and the secret is its."""
-        form = _FORM.fullmatch(token)
-        if form is None or form[3] != _check(form[1], form[2]):
-            return None
-        row = await self._registry.key(form[1])
         now = self._now()
-        if row is None or not hmac.compare_digest(row.secret_hash, _hash(form[2])) or not is_in_force(row, now):
+        digest = hashlib.sha256(token.encode()).digest()
+        id = self._proven.get(digest)
+        row = await self._prove(token, digest, now) if id is None else await self._row(id, now)
+        if row is None or not is_in_force(row, now):
             return None
         if now - self._used.get(row.id, row.last_used_at or 0) >= USED_EVERY_MS:
             self._used[row.id] = now
             await self._registry.use_key(row.id, now)
+        return row
+
+    async def _prove(self, token: str, digest: bytes, now: int) -> KeyRow | None:
+        """The key whose secret it is. That does not change, so it is looked at once; whether it is in force may."""
+        form = _FORM.fullmatch(token)
+        if form is None or form[3] != _check(form[1], form[2]):
+            return None
+        row = await self._row(form[1], now)
+        if row is None or not hmac.compare_digest(row.secret_hash, _hash(form[2])):
+            return None
+        if len(self._proven) >= KEPT:
+            self._proven.clear()
+        self._proven[digest] = row.id
+        return row
+
+    async def _row(self, id: str, now: int) -> KeyRow | None:
+        """Only keys that there are go into memory: a stranger cannot fill it."""
+        row, until = self._fresh.get(id, (None, 0))
+        if now < until:
+            return row
+        if row is not None:  # one asks, and the others go on with what is known
+            self._fresh[id] = (row, now + FRESH_MS)
+        row = await self._registry.key(id)
+        self._fresh.pop(id, None)
+        if row is not None:
+            self._fresh[id] = (row, now + FRESH_MS)
+        if len(self._fresh) > KEPT:
+            self._fresh.popitem(last=False)
         return row
 
     async def list(self, tenant: str | None = None) -> list[KeyRow]:
@@ -88,7 +120,9 @@ class Keyring:
         row = await self._registry.key(id)
         if row is None or tenant not in (None, row.tenant):
             raise NotFound(f"There is no key {id!r}.")
-        if await self._registry.revoke_key(id, tenant, self._now()):
+        revoked = await self._registry.revoke_key(id, tenant, self._now())
+        self._fresh.pop(id, None)
+        if revoked:
             await self._note(row, "key.revoked", actor, "")
 
     async def _note(self, row: KeyRow, action: str, actor: str, reason: str) -> None:

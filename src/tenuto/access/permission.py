@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal, get_args
 
 from tenuto.errors import InvalidInput
@@ -38,7 +39,8 @@ GRANTS: dict[Role, frozenset[Permission]] = {
 _OWN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}:[a-z0-9_.:-]{1,64}")
 
 
-def permissions_of(roles: Iterable[str]) -> frozenset[str]:
+@lru_cache(1_024)
+def permissions_of(roles: frozenset[str]) -> frozenset[str]:
     """What these roles permit. A word with a colon is a permission of the users' own, for their approvals."""
     found: set[str] = set()
     for role in roles:

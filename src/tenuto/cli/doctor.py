@@ -70,7 +70,7 @@ async def _workers(url: str) -> Check:
         check_there(url, creates=False)
         store = make_store(url)
         now = await store.open(migrate=False)
-        sessions = [row for row in await store.sessions() if row.queues != "[]" and row.expires_at > now]
+        sessions = [row for row in await store.sessions() if row.works and row.expires_at > now]
         await store.close()
     except TenutoError as error:
         return Check("workers", False, _told(error))

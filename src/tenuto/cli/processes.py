@@ -101,6 +101,8 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
         shutdown_grace=settings.shutdown_grace,
         slots=settings.slots,
         threads=settings.threads,
+        retention=settings.retention or None,
+        messages=settings.messages,
         outside=HandlerSettings.from_settings(settings),
         telemetry=Telemetry.from_settings(settings),
     )

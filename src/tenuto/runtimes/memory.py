@@ -370,6 +370,9 @@ class MemoryRuntime(Worker):
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         return self._find(tenant, execution_id).reading()
 
+    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
+        return [self._find(tenant, id).reading() for id in ids]
+
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         return self._find(tenant, execution_id).history[after:]
 

@@ -16,10 +16,12 @@ from tenuto.settings import Settings, load
 from . import executions, probes
 from .http.answers import answer
 from .http.caller import Service, unless_closed
+from .http.gate import Gate
 from .http.guard import Guard
 from .http.headers import Headers
+from .http.lean import ShortWays
 from .http.openapi import add_openapi
-from .http.pages import docs_page
+from .http.pages import docs_page, policy
 from .http.problems import add_problems
 from .http.rate import Buckets
 
@@ -39,13 +41,16 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         by_stranger=Buckets(settings.rate_per_second, settings.rate_burst),
         under_way=set(),
         streams=set(),
+        engines={},
     )
     add_problems(app)
-    app.include_router(probes.router(engine, dependencies=[Depends(unless_closed)]))
+    app.router.routes.extend(executions.routes())
+    app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
-    app.include_router(executions.router())
     add_openapi(app)
+    app.add_middleware(ShortWays, shorts=executions.shorts())
     app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Gate, most=settings.max_requests)
     app.add_middleware(Headers)
     return app
 
@@ -65,4 +70,4 @@ def _add_own_routes(app: FastAPI) -> None:
 
     @app.get("/docs", operation_id="docs", include_in_schema=False, **options)
     async def docs() -> Response:
-        return HTMLResponse(docs_page(app.openapi()))
+        return HTMLResponse(docs_page(app.openapi()), headers={"Content-Security-Policy": policy()})

@@ -9,13 +9,13 @@ import copy
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 
 from tenuto.errors import StorageError
-from tenuto.projection import AuditRow, ReviewRow, Standing, execution_of
+from tenuto.projection import AuditRow, Standing, execution_of
 
 from . import queries
 from .catalog import Catalog, SqlCatalog
@@ -177,7 +177,15 @@ _HAS_WALL = (
     "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request' AND pg_has_role(oid, 'SET')) "
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows')"
 )
-_BEHIND_WALL = "SELECT set_config('role', 'tenuto_request', true), set_config('tenuto.tenant', $1, true)"
+# One question for both: a statement with a parameter would be a second. The tenant comes as hexadecimal digits.
+_BEHIND_WALL = (
+    "BEGIN READ ONLY; SELECT set_config('role', 'tenuto_request', true), "
+    "set_config('tenuto.tenant', convert_from(decode('{}', 'hex'), 'UTF8'), true)"
+)
+
+
+async def _leave_as_it_is(connection: object) -> None:
+    """Nothing here changes a connection beyond a transaction, which the pool ends: asking for it would cost a turn."""
 
 
 class Wall:
@@ -187,11 +195,22 @@ class Wall:
         self._pool = pool
         self._tenant = tenant
 
+    @asynccontextmanager
+    async def acquire(self) -> AsyncIterator[Any]:
+        async with self._pool.acquire() as connection:
+            await connection.execute(_BEHIND_WALL.format(self._tenant.encode().hex()))
+            try:
+                yield connection
+            except BaseException:
+                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # what went wrong is told below
+                    await connection.execute("ROLLBACK")
+                raise
+            await connection.execute("COMMIT")
+
     async def fetch(self, query: str, *values: object) -> list[Any]:
-        async with self._pool.acquire() as connection, connection.transaction(readonly=True):
-            await connection.execute(_BEHIND_WALL, self._tenant)
+        async with self.acquire() as connection:
             found: list[Any] = await connection.fetch(query, *values)
-            return found
+        return found
 
     async def fetchrow(self, query: str, *values: object) -> Any:
         rows = await self.fetch(query, *values)
@@ -255,6 +274,7 @@ class PostgresStore:
                     timeout=CONNECT_SECONDS,
                     command_timeout=ANSWER_SECONDS,
                     server_settings=_BY_INDEX,
+                    reset=_leave_as_it_is,
                 )
                 self._has_wall = await self._committer.fetchval(_HAS_WALL)
                 now: int = await self._committer.fetchval(f"SELECT {NOW}")
@@ -431,12 +451,12 @@ class PostgresStore:
 
     # Sessions -------------------------------------------------------------------------------------------------------
 
-    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str] | None) -> int:
         async with translated():
             now: int = await self._pool.fetchval(
                 "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) "
                 f"VALUES ($1, $2, $3, $4, {NOW}, {NOW} + $5) RETURNING started_at",
-                id, worker, build, json.dumps(list(queues)), lease_ms,
+                id, worker, build, json.dumps(None if queues is None else list(queues)), lease_ms,
             )  # fmt: skip
             return now
         raise AssertionError("translated() does not swallow")
@@ -524,11 +544,11 @@ class PostgresStore:
 
     async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
         """In two queries. The rows are asked for by the snapshot that was found, whatever comes between the two."""
-        async with translated():
-            rows = await self._pool.fetch(_LOAD, list(ids), short)
+        async with translated(), self._pool.acquire() as connection:
+            rows = await connection.fetch(_LOAD, list(ids), short)
             found = {row["id"]: row["snapshot_seq"] or 0 for row in rows}
             bodies: dict[str, list[bytes]] = {id: [] for id in found}
-            for execution, body in await self._pool.fetch(_LOAD_EVENTS, list(found), list(found.values())):
+            for execution, body in await connection.fetch(_LOAD_EVENTS, list(found), list(found.values())):
                 bodies[execution].append(body)
             return [_loaded(row, bodies[row["id"]]) for row in rows]
         raise AssertionError("translated() does not swallow")
@@ -647,10 +667,6 @@ class PostgresStore:
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
         return {row[0]: row[1] for row in await self.fetch(*queries.count(wanted, by, "$"))}
-
-    async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
-        rows = await self.fetch(*queries.reviews(wanted, after, limit, "$"))
-        return [ReviewRow(**dict(row)) for row in rows]
 
     async def sessions(self) -> list[SessionRow]:
         return [SessionRow(**dict(row)) for row in await self.fetch(queries.SESSIONS, ())]

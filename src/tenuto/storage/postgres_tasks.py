@@ -99,7 +99,7 @@ class PostgresTasks:
     async def serving(self) -> list[Serving]:
         query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {_NOW}"
         async with self._connect() as db:
-            return [Serving(json.loads(q), json.loads(h)) for q, h in await db.fetch(query)]
+            return [Serving(json.loads(q) or [], json.loads(h)) for q, h in await db.fetch(query)]
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         async with self._connect() as db:

@@ -17,7 +17,7 @@ import apsw
 import msgspec
 
 from tenuto.errors import StorageError
-from tenuto.projection import ReviewRow, Standing, execution_of
+from tenuto.projection import Standing, execution_of
 
 from . import queries
 from .catalog import Catalog, SqlCatalog
@@ -319,11 +319,11 @@ class SqliteStore:
 
     # Sessions -------------------------------------------------------------------------------------------------------
 
-    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str] | None) -> int:
         def work() -> int:
             with translated(), self._transaction():
                 now = self.now()
-                row = (id, worker, build, json.dumps(list(queues)), now, now + lease_ms)
+                row = (id, worker, build, json.dumps(None if queues is None else list(queues)), now, now + lease_ms)
                 self._write.execute(
                     "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) VALUES (?,?,?,?,?,?)", row
                 )
@@ -551,10 +551,6 @@ class SqliteStore:
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
         return dict(await self.fetch(*queries.count(wanted, by, "?")))
-
-    async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
-        rows = await self.fetch(*queries.reviews(wanted, after, limit, "?"))
-        return [row_of(ReviewRow, row) for row in rows]
 
     async def sessions(self) -> list[SessionRow]:
         return [row_of(SessionRow, row) for row in await self.fetch(queries.SESSIONS, ())]

@@ -81,7 +81,7 @@ class SqliteTasks:
 
     async def serving(self) -> list[Serving]:
         query = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= ?"
-        return [Serving(json.loads(q), json.loads(h)) for q, h in await self._fetch(query, (self._now(),))]
+        return [Serving(json.loads(q) or [], json.loads(h)) for q, h in await self._fetch(query, (self._now(),))]
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         values = (session, queue, json.dumps(list(handlers)))

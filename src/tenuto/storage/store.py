@@ -221,12 +221,10 @@ class Wanted(Struct, frozen=True, kw_only=True):
     before: int | None = None
     active: bool = False
     newest_first: bool = False
-    kind: str | None = None
-    error_class: str | None = None
 
 
 class SessionRow(Struct, frozen=True, kw_only=True):
-    """A live session, and how many executions it owns. `queues` is JSON."""
+    """A live session, and how many executions it owns. `queues` is JSON, null of one that runs no steps."""
 
     id: str
     worker: str
@@ -235,6 +233,10 @@ class SessionRow(Struct, frozen=True, kw_only=True):
     started_at: int
     expires_at: int
     executions: int
+
+    @property
+    def works(self) -> bool:
+        return self.queues != "null"
 
 
 # What there may be for whoever hears of it: due executions that nobody owns, news of those that somebody waits for.
@@ -309,7 +311,8 @@ class Store(Protocol):
 
     async def commit(self, batch: Batch) -> Committed: ...
 
-    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int: ...
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str] | None) -> int:
+        """Without queues (None) a process runs no steps at all; with none of them (empty), only what is in no queue."""
 
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         """Renews the session at a third of its time until `stop`: in a thread and on a connection of its own."""
@@ -392,9 +395,6 @@ class Store(Protocol):
         """Oldest first unless wanted otherwise; `after` is the last id of the page before."""
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
-
-    async def reviews(self, wanted: Wanted, after: str | None, limit: int) -> list[ReviewRow]:
-        """Open ones, oldest first."""
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
         """How these executions stand, for those who wait for them."""

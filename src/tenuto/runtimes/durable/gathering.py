@@ -40,6 +40,10 @@ class Gathering(Generic[T]):
         self._idle.clear()
         self._wake.set()
 
+    @property
+    def has_ended(self) -> bool:
+        return self._task is not None and self._task.done()
+
     async def stop(self, patience_s: float) -> None:
         """Waits for what was added, as long as allowed."""
         if self._task is None:

@@ -136,6 +136,13 @@ class GuestWorker(Worker):
                 gathering.start()
             self._guesting = asyncio.create_task(self._keep_visiting(), name="tenuto-guests")
 
+    @property
+    def _is_visiting(self) -> bool:
+        """Whether queues that are served are looked at; also true where there are none."""
+        ended = self._guesting is not None and self._guesting.done()
+        ended = ended or any(gathering.has_ended for gathering in (self._beginnings, self._answers, self._returns))
+        return self._leaving or not ended
+
     async def _leave_queues(self, patience_s: float) -> None:
         """Takes nothing more, and gives back what was not begun. What runs here goes on."""
         if self._guesting is None:

@@ -205,8 +205,7 @@ class Keeper(Librarian):
             self._give_up(record, fate)
             return
         record.unkept -= 1
-        is_held = self._records.get(kept.execution) is record  # else what it grants is for whoever has it now
-        self._act(record, kept.entries, kept.changed if is_held else [], kept.rank)
+        self._act(record, kept.entries, kept.changed, kept.rank)
         if kept.then is not None:
             kept.then(kept.answer)
         if record.state.finished is not None or record.state.reviews:

@@ -24,6 +24,7 @@ from tenuto.runtime import (
     review_document,
 )
 from tenuto.runtimes.perform import Performer, Role
+from tenuto.runtimes.record import Record
 from tenuto.runtimes.worker import has_come
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.storage.store import (
@@ -70,6 +71,20 @@ class Reader(Claimer):
             reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
         return reading
 
+    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
+        here = {id for id in ids if id in self._records}
+        readings: list[Reading] = []
+        for id in here:
+            with suppress(NotFound):
+                readings.append(await self._read_as_decided(tenant, id))
+        for loaded in await self._store.seen_by(tenant).load([id for id in ids if id not in here]):
+            if loaded.bodies and tenant in (None, loaded.row.tenant):
+                readings.append(await self._reading(loaded))
+        for reading in readings:
+            if has_queued(reading.state):
+                reading.activity = await with_queued(self._store.tasks, reading.state.id, reading.activity)
+        return readings
+
     async def _read_as_decided(self, tenant: str | None, execution_id: str) -> Reading:
         record = self._records.get(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
@@ -89,13 +104,20 @@ class Reader(Claimer):
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
             evolve(state, entry)
-        activity = self._unclaimed(performer, state, loaded.row) if loaded.row.owner is None else NOTHING_UNDER_WAY
-        return Reading(performer.program, state, entries, idempotency_key=loaded.row.key, activity=activity)
+        row = loaded.row
+        activity = self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
+        return Reading(performer.program, state, entries, idempotency_key=row.key, activity=activity)
 
-    def _unclaimed(self, performer: Performer, state: Execution, row: ExecutionRow) -> Activity:
+    def _as_started(self, record: Record) -> Reading:
+        """Nobody has taken it up, so far as is known here."""
+        activity = self._unclaimed(record.performer, record.state, "")
+        program, key = record.performer.program, record.idempotency_key
+        return Reading(program, record.state, record.history, idempotency_key=key, activity=activity)
+
+    def _unclaimed(self, performer: Performer, state: Execution, parked: str) -> Activity:
         """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
-        if row.parked:
-            return Activity(set_aside=row.parked)
+        if parked:
+            return Activity(set_aside=parked)
         waiting: dict[Ref, Waiting] = {}
         for effect in state.agenda.values():
             holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None

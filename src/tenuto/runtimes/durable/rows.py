@@ -42,8 +42,6 @@ def wanted(wanted: Filter) -> Wanted:
         before=wanted.before_ms,
         active=wanted.active,
         newest_first=wanted.newest_first,
-        kind=wanted.kind,
-        error_class=wanted.error_class,
     )
 
 

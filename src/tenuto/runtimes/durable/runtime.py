@@ -28,7 +28,6 @@ from tenuto.runtime import (
 )
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS
-from tenuto.storage.audit import seal
 from tenuto.storage.callers import caller_of
 from tenuto.storage.inbox import note_once
 from tenuto.storage.outbox import OutboxStore
@@ -56,10 +55,10 @@ from .mailing import Postman
 from .permits import Permits
 from .retention import keep_pruning, prune
 from .rows import shared_limit_row, tenant_row, worker_row
+from .sealing import Sealing
 from .session import LEASE_MS, Session
 
 POLL_MS = 200
-SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
 REAP_SECONDS = 1.0  # between looks for sessions that are over
 LAST_WORDS_SECONDS = 5.0  # what a database that cannot be reached gets, when the engine is closed
 ROOM_SECONDS = 0.02  # before it is asked again whether a tenant may start something
@@ -88,7 +87,7 @@ class DurableRuntime(Postman):
         self._lease_ms = lease_ms
         self._poll_ms = poll_ms
         self._keep_ms = keep_ms
-        self._seal_audit_at = 0
+        self._sealing = Sealing(store.registry, self._now)
         self._hints: Hints = frozenset()
         self._nudged = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
@@ -145,7 +144,7 @@ class DurableRuntime(Postman):
     async def _open_session(self) -> None:
         environment = self.environment
         session = Session(self._store, environment.new_id(), self._lose_session, lease_ms=self._lease_ms)
-        queues = sorted(self._queues) if self._works else ()
+        queues = sorted(self._queues) if self._works else None
         self._note_time(await session.open(environment.worker, environment.build, queues))
         self._session = session
         self._committer = Committer(self._store, session.id, self._note_time, session.lose)
@@ -235,6 +234,7 @@ class DurableRuntime(Postman):
         return replace(
             vitals,
             claims=not self._polling.done(),
+            visits=self._is_visiting,
             may_start=self._session.may_start,
             renewed_ms=self._session.renewed_ms,
             uncommitted=self._committer.waiting,
@@ -248,7 +248,7 @@ class DurableRuntime(Postman):
         return await self._store.backlog()
 
     async def workers(self) -> list[WorkerRow]:
-        return [worker_row(row) for row in await self._store.sessions() if row.queues != "[]"]
+        return [worker_row(row) for row in await self._store.sessions() if row.works]
 
     # -- Looking -------------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class DurableRuntime(Postman):
                         self._store.ring(WORK)
                     await self._sweep(at_once=reaped > 0)
                 await self._read_catalog()
-                await self._seal_audit()
+                await self._sealing.look()
                 await self._look(hints)
                 self._end_lingering()
 
@@ -298,11 +298,6 @@ class DurableRuntime(Postman):
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0, 2))  # noqa: S311  (jitter)
             with suppress(StorageError):
                 await self._beats.write(self._records)
-
-    async def _seal_audit(self) -> None:
-        if self._now() >= self._seal_audit_at:
-            self._seal_audit_at = self._now() + SEAL_MS
-            await seal(self.registry)
 
     # -- Limits --------------------------------------------------------------------------------------------------------
 

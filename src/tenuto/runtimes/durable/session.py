@@ -21,7 +21,7 @@ class Session:
         self._renewed_at = 0.0
         self.alive = False
 
-    async def open(self, worker: str, build: str, queues: Sequence[str]) -> int:
+    async def open(self, worker: str, build: str, queues: Sequence[str] | None) -> int:
         now = await self._store.open_session(self.id, worker, build, self.lease_ms, queues)
         self._renewed_at = time.monotonic()
         self.alive = True

@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
+from functools import partial
 
 from tenuto.errors import (
     ConcurrencyConflict,
@@ -18,6 +19,7 @@ from tenuto.projection import (
     standing,
 )
 from tenuto.runtime import (
+    Reading,
     Submission,
     Submitted,
 )
@@ -55,6 +57,10 @@ class Starter(Keeper):
     def _hear(self, hints: Hints) -> None:
         """Looks at what the hints are about, soon."""
 
+    @abstractmethod
+    def _as_started(self, record: Record) -> Reading:
+        """How an execution stood that was started here for whoever claims it."""
+
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()
         if submission.connection is not None:
@@ -69,7 +75,7 @@ class Starter(Keeper):
             id = self.environment.new_id()
             fate = await self._start_record(record, id, submission, owned=owned)
             if fate == "committed":
-                return Submitted(id, created=True)
+                return Submitted(id, created=True, as_started=None if owned else partial(self._as_started, record))
             if fate not in ("fenced", "not_owner"):
                 return await self._not_started(submission, fate)
             await self._until_reopened()  # this process was taken for dead, and begins again

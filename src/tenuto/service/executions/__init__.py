@@ -1,6 +1,10 @@
 """Definitions, executions and what people do with them: the face that speaks of executions."""
 
-from fastapi import APIRouter
+from typing import Any
+
+from starlette.routing import BaseRoute
+
+from tenuto.service.http.lean import Short
 
 from .audit import face as audit
 from .definitions import face as definitions
@@ -9,9 +13,14 @@ from .executions import face as executions
 from .history import face as history
 from .people import face as people
 
+FACES = (executions, definitions, history, people, dlq, audit)
 
-def router() -> APIRouter:
-    found = APIRouter()
-    for face in (definitions, executions, history, people, dlq, audit):
-        found.include_router(face)
-    return found
+
+def routes() -> list[BaseRoute]:
+    """One after another, those that are asked for most first: they are tried in this order."""
+    return [route for face in FACES for route in face.routes]
+
+
+def shorts() -> list[Short[Any]]:
+    """The short ways of those that have one."""
+    return [short for face in FACES for short in face.shorts]

@@ -1,7 +1,7 @@
 """Starting executions, looking at them, and telling them what to do."""
 
 from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import Header, Query
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from tenuto.kernel.state import ExecutionStatus
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody
 from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.lean import body_of, is_short
 from tenuto.service.http.moment import Moment
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import REPLAYED, IdempotencyKey, unquoted
@@ -43,11 +44,33 @@ async def start_execution(
         "target": None if body.target is None else (body.target.type, body.target.id),
     }
     handle = await caller.engine.start(body.definition, body.input, idempotency_key=unquoted(key), **options)
-    document = await handle.status()
+    document = await handle.first_status()
     headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}
     if handle.created:
         return answer(document, 201, headers)
     return answer(document, 200, {**headers, **REPLAYED})
+
+
+class _Start(NamedTuple):
+    body: StartBody
+    request: Request
+    key: str | None
+    correlation: str | None
+
+
+def _read_start(request: Request) -> _Start | None:
+    body = body_of(request, StartBody)
+    key, correlation = request.headers.get("idempotency-key"), request.headers.get("x-correlation-id")
+    if body is None or not is_short(key) or not is_short(correlation):
+        return None
+    return _Start(body, request, key, correlation)
+
+
+async def _start(caller: Caller, given: _Start) -> Response:
+    return await start_execution(given.body, caller, given.request, given.key, given.correlation)
+
+
+face.shorten(start_execution, _read_start, _start)
 
 
 def _traced(request: Request) -> dict[str, str]:
@@ -94,6 +117,11 @@ async def list_executions(
 )
 async def get_execution(id: str, caller: Called) -> Response:
     return answer(await caller.engine.get(id).status())
+
+
+face.shorten(
+    get_execution, lambda request: str(request.path_params["id"]), lambda caller, id: get_execution(id, caller)
+)
 
 
 # -- Commands ----------------------------------------------------------------------------------------------------------

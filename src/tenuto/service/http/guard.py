@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.settings import Settings
 
+from .lean import BODY
 from .problems import Refusal, refused
 
 MAX_KEY_LENGTH = 256
@@ -36,7 +37,7 @@ class Guard:
             body = await self._read(scope, receive)
             if body is None:
                 return
-            check_body(body, _header(scope, b"content-type"), self._settings)
+            scope[BODY] = check_body(body, _header(scope, b"content-type"), self._settings)
         except Refusal as refusal:
             await refused(refusal)(scope, receive, send)
             return
@@ -62,9 +63,10 @@ class Guard:
                 return b"".join(parts)
 
 
-def check_body(body: bytes, content_type: str, settings: Settings) -> None:
+def check_body(body: bytes, content_type: str, settings: Settings) -> Any:
+    """The JSON that it is, if it may be; None of a request without a body."""
     if not body:
-        return
+        return None
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise Refusal(415)
@@ -74,6 +76,7 @@ def check_body(body: bytes, content_type: str, settings: Settings) -> None:
         told = str(error) if isinstance(error, _Unfit) else "The body is not JSON."
         raise Refusal(400, told) from None
     _measure(value, settings.max_json_depth, settings.max_json_nodes)
+    return value
 
 
 class _Unfit(ValueError):

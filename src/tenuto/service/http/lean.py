@@ -1,0 +1,77 @@
+"""The short way through hot operations.
+
+The framework looks up, for each request, what an endpoint wants and where it comes from. That costs more than starting
+an execution does. So hot operations say how to read their request themselves, and are called with it. What is not
+plainly right goes the long way, which knows how to say what is wrong with it.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tenuto.errors import TenutoError
+
+from .problems import told
+
+T = TypeVar("T")
+B = TypeVar("B", bound=BaseModel)
+
+BODY = "tenuto.body"  # in a request's scope: its JSON, read and checked by the guard
+LONGEST_HEADER = 255
+
+
+@dataclass(frozen=True)
+class Short(Generic[T]):
+    """`read` takes what an operation needs from a request, or None: then the framework does."""
+
+    method: str
+    path: re.Pattern[str]
+    read: Callable[[Request], T | None]
+    answer: Callable[[Request, T], Awaitable[Response]]
+
+    async def answered(self, request: Request) -> Response | None:
+        given = self.read(request)
+        if given is None:
+            return None
+        try:
+            return await self.answer(request, given)
+        except TenutoError as error:
+            return told(error)
+
+
+class ShortWays:
+    """Stands before the framework's own layers and its routes."""
+
+    def __init__(self, app: ASGIApp, shorts: Sequence[Short[Any]]) -> None:
+        self._app = app
+        self._shorts = shorts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            for short in self._shorts:
+                if scope["method"] == short.method and (found := short.path.match(path)) is not None:
+                    request = Request({**scope, "path_params": found.groupdict()}, receive)
+                    response = await short.answered(request)
+                    if response is not None:
+                        await response(scope, receive, send)
+                        return
+        await self._app(scope, receive, send)
+
+
+def body_of(request: Request, kind: type[B]) -> B | None:
+    body: Any = request.scope.get(BODY)
+    try:
+        return None if body is None else kind.model_validate(body)
+    except ValidationError:
+        return None
+
+
+def is_short(header: str | None) -> bool:
+    return header is None or 1 <= len(header) <= LONGEST_HEADER
