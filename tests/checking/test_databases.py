@@ -8,7 +8,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from tenuto import Engine, Saga, approval, saga, step
+from tenuto import Engine, ExpandEach, Saga, SagaBuilder, StepInputs, approval, saga, step
 from tenuto.checking import check_database, export_lines, find_stuck_in, records_of_lines
 from tenuto.checking.check import Checker
 from tenuto.cli import main
@@ -203,3 +203,39 @@ def test_a_database_that_is_not_there_is_no_finding(tmp_path: Path, capsys: pyte
     assert main(["check", f"sqlite:///{tmp_path}/missing.db"]) == 7
     assert "no such file" in capsys.readouterr().err
     assert not (tmp_path / "missing.db").exists()
+
+
+async def test_a_snapshot_is_compared_with_the_history(url: str) -> None:
+    """One of a long history, which the engine wrote by itself; then one that somebody changed."""
+
+    async def each(item: str) -> str:
+        return item
+
+    long = SagaBuilder("long").step("each", each).approval("ok", depends_on=["each"]).build()
+    async with Engine(url) as engine:
+        engine.register(long)
+        await engine.execute("long", StepInputs({"each": ExpandEach([f"{n:0400}" for n in range(200)])}))
+    await assert_sound(url)
+    body = await _snapshot(url)
+    assert body
+    await _set_snapshot(url, body.replace(b'"status":"', b'"status":"x', 1))
+    assert {found.invariant for found in await check_database(url)} == {"G4"}
+
+
+async def _snapshot(url: str) -> bytes:
+    query = "SELECT body FROM snapshots"
+    if url.startswith("sqlite"):
+        return bytes(apsw.Connection(url.removeprefix("sqlite:///")).execute(query).fetchall()[0][0])  # type: ignore[arg-type]  # a blob
+    connection = await asyncpg.connect(url)
+    body: bytes = await connection.fetchval(query)
+    await connection.close()
+    return body
+
+
+async def _set_snapshot(url: str, body: bytes) -> None:
+    if url.startswith("sqlite"):
+        apsw.Connection(url.removeprefix("sqlite:///")).execute("UPDATE snapshots SET body = ?", (body,))
+        return
+    connection = await asyncpg.connect(url)
+    await connection.execute("UPDATE snapshots SET body = $1", body)
+    await connection.close()

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tenuto import Engine
+from tenuto.storage import make_store
+from tests.checking.soundness import assert_sound
 from tests.durable.child import LEASE, Slow, noted
 from tests.durable.sessions import expire
 
@@ -75,6 +77,23 @@ async def test_g8_a_worker_that_leaves_in_good_order_loses_nothing(url: str, tmp
     effects = noted(str(log))
     assert {result.status for result in results} == {"succeeded"}
     assert Counter(line[0] for line in effects)["paid"] == EXECUTIONS
+
+
+@pytest.mark.slow
+async def test_what_a_dead_worker_left_is_sound_before_anybody_takes_it(url: str, tmp_path: Path) -> None:
+    """Its session is ended, and nobody is there: the rows are as it left them, and the histories are further."""
+    log = tmp_path / "effects"
+    child = _child(url, log, EXECUTIONS)
+    _until_started(child)
+    while sum(line[0] == "begun" for line in noted(str(log))) < EXECUTIONS:
+        await asyncio.to_thread(os.sched_yield)
+    _kill(child)
+    store = make_store(url)
+    await store.open(migrate=False)
+    while not await store.reap():
+        await asyncio.to_thread(os.sched_yield)
+    await store.close()
+    await assert_sound(url)
 
 
 @pytest.mark.slow

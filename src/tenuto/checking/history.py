@@ -197,7 +197,7 @@ class History:
             self._ask(waking.at_rest, state)
             self._ask(counters.at_rest, state)
             self._ask(compensation.at_rest, books)
-            self._ask_rows(state, books, row)
+            self._ask_rows(state, books, row, now + slack_ms)  # rows may be younger than the look at the clock
         if (late := stuck.overdue(row, now, slack_ms)) is not None:
             self._find(late[0], late[1], show(row))
         for mail in self._mail:
@@ -205,9 +205,9 @@ class History:
                 self._find(stuck.V6, f"unread since {mail.received_at}", show(mail))
         yield from self.findings
 
-    def _ask_rows(self, state: Execution, books: Books, row: ExecutionRecord) -> None:
+    def _ask_rows(self, state: Execution, books: Books, row: ExecutionRecord, soon: int) -> None:
         unread = {mail.id: None for mail in self._mail if mail.verdict is None}
-        self._ask(projections.row_is_fold, row, state, books)
+        self._ask(projections.row_is_fold, row, state, books, soon)
         self._ask(projections.wakes, row, state, len(unread))
         self._ask(projections.reviews_are_listed, self._opened, self._resolved, self._reviews, row)
         self._ask(projections.person_is_asked, row, self._reviews)

@@ -35,7 +35,7 @@ L6 = family("L6", "Mail that was refused or ignored left no event, and mail that
 M1 = family("M1", "Reviews and tasks are those that the history opened and did not close.")
 
 
-def row_is_fold(row: ExecutionRecord, state: Execution, books: Books) -> None:
+def row_is_fold(row: ExecutionRecord, state: Execution, books: Books, soon: int) -> None:
     require(row.status == state.status, G4, f"the row says {row.status}, the history {state.status}")
     require(row.run == state.run, G4, f"the row says run {row.run}, the history {state.run}")
     requested = state.cancel is not None
@@ -44,7 +44,8 @@ def row_is_fold(row: ExecutionRecord, state: Execution, books: Books) -> None:
     ended = row.ended_at is not None
     require(ended == (state.status in TERMINAL), G4, f"the row's end is {row.ended_at}, its status {state.status}")
     require(row.seq <= state.seq, G4, f"the row is at entry {row.seq}, the history ends at {state.seq}")
-    at_hand = row.owner is not None or row.parked
+    # Whoever holds it, or held it when he died, wrote the history and not the row. Others are due to read the history.
+    at_hand = row.owner is not None or row.parked or (row.wake_at is not None and row.wake_at <= soon)
     require(at_hand or row.seq == state.seq, G4, f"the row is at entry {row.seq}, the history at {state.seq}")
     require(row.epoch >= state.epoch, G4, f"the row has epoch {row.epoch}, the history {state.epoch}")
     assert books.started is not None
