@@ -16,7 +16,7 @@ help:
 	@echo "make test         every check and every test"
 	@echo "make check        format, lint, types, imports, fast tests"
 	@echo "make sim          simulate faults under seeds"
-	@echo "make chaos        kill processes at every commit, and again while others recover"
+	@echo "make chaos        kill processes at every commit, and again while others recover; then at random, under load"
 	@echo "make bench        measure, on this machine"
 	@echo "make docs         write the generated pages again"
 
@@ -56,6 +56,7 @@ sim: setup
 
 chaos: setup
 	$(BIN)/python -m tests.crash
+	$(BIN)/python -m tests.chaos
 
 bench: setup
 	$(UV) sync --locked --all-extras --group bench

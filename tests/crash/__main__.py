@@ -3,12 +3,14 @@
 import argparse
 import sys
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from random import Random
 
 from tests.servers.postgres import running
 
-from .harness import Case, Harness
+from .harness import Case, Harness, Outcome
 from .points import Point
 from .scenario import SCENARIOS
 
@@ -20,10 +22,10 @@ def main() -> int:
     names = [name for name in SCENARIOS if options.scenario in name]
     wrong = 0
     if options.database != "postgres":
-        wrong += _run(Harness(), "SQLite", names, options.doubles, options.seed)
+        wrong += _run(Harness(), "SQLite", names, options)
     if options.database != "sqlite":
         with running() as server:
-            wrong += _run(Harness(server), "PostgreSQL", names, options.doubles, options.seed)
+            wrong += _run(Harness(server), "PostgreSQL", names, options)
     return 1 if wrong else 0
 
 
@@ -32,36 +34,51 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--scenario", default="", help="only those with this in their name")
     parser.add_argument("--database", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument("--doubles", type=int, default=DOUBLES, help="second crashes for each first (%(default)s)")
+    parser.add_argument("--all-doubles", action="store_true", help="a second crash at every commit of every recovery")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="which second crashes")
     return parser.parse_args()
 
 
-def _run(harness: Harness, database: str, names: list[str], doubles: int, seed: int) -> int:
+def _run(harness: Harness, database: str, names: list[str], options: argparse.Namespace) -> int:
     began = time.monotonic()
     found = harness.points_of(names)
-    cases = [case for name, points in found.items() for case in cases_of(name, points, doubles, seed)]
-    killed = wrong = 0
-    for outcome in harness.crash_all(cases):
-        killed += outcome.killed
-        if outcome.wrong:
-            wrong += 1
-            _say(f"{database}: {outcome.case}")
-            _say("".join(f"    {line}\n" for text in outcome.wrong for line in text.splitlines()))
-    seconds = time.monotonic() - began
+    singles = [Case(name, (point,)) for name, points in found.items() for point in points]
+    first = list(_told(database, harness.crash_all(singles)))
+    number = None if options.all_doubles else options.doubles
+    doubles = list(second_crashes(first, number, options.seed))
+    second = list(_told(database, harness.crash_all(doubles)))
+    wrong = sum(bool(outcome.wrong) for outcome in (*first, *second))
     _say(
-        f"{database}: {len(names)} scenarios, {len(cases)} cases, {killed} crashes in {seconds:.0f} s; "
-        f"{wrong} wrong (seed {seed})"
+        f"{database}: {len(names)} scenarios, {len(singles)} crash points, {len(doubles)} of them with a second crash "
+        f"in the recovery; {sum(outcome.killed for outcome in (*first, *second))} processes killed in "
+        f"{time.monotonic() - began:.0f} s; {wrong} wrong (seed {options.seed})"
     )
     return wrong
 
 
-def cases_of(name: str, points: list[Point], doubles: int, seed: int) -> Iterable[Case]:
-    """Every single crash of a scenario, and some double ones: the second one hits whoever recovers from the first."""
-    rng = Random(f"{seed} {name}")
-    for point in points:
-        yield Case(name, (point,))
-        for second in rng.sample(points, min(doubles, len(points))):
-            yield Case(name, (point, second))
+def _told(database: str, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    for outcome in outcomes:
+        if outcome.wrong:
+            _say(f"{database}: {outcome.case}")
+            _say("".join(f"    {line}\n" for text in outcome.wrong for line in text.splitlines()))
+        yield outcome
+
+
+def second_crashes(first: Iterable[Outcome], number: int | None, seed: int) -> Iterator[Case]:
+    """Crashes of those who recover from a first one: so many for each, or at every commit of theirs.
+
+    Those few are chosen where the fewest were so far, so that a scenario's recoveries are hit everywhere.
+    """
+    for name, outcomes in groupby(first, key=lambda outcome: outcome.case.scenario):
+        rng = Random(f"{seed} {name}")
+        hit: Counter[Point] = Counter()
+        for outcome in outcomes:
+            points = list(outcome.recovery)
+            if number is not None:
+                rng.shuffle(points)
+                points = sorted(points, key=lambda point: hit[point])[:number]
+            hit.update(points)
+            yield from (Case(name, (*outcome.case.points, point)) for point in points)
 
 
 def _say(text: str) -> None:

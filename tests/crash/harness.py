@@ -42,11 +42,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`killed`: how many of its points were reached; the later ones may have nothing left to interrupt."""
+    """`killed`: how many of its points were reached; the later ones may have nothing left to interrupt.
+
+    `recovery`: the points that whoever recovered from them passed.
+    """
 
     case: Case
     killed: int
     wrong: tuple[str, ...]
+    recovery: tuple[Point, ...] = ()
 
 
 class Harness:
@@ -79,7 +83,7 @@ class Harness:
                     self._expire(url)
             told = self._run(Job(case.scenario, url, folder, None, judged=True, plant=case.plant))
             assert told is not None
-            return Outcome(case, killed, tuple(told.wrong))
+            return Outcome(case, killed, tuple(told.wrong), tuple(told.points))
 
     def crash_all(self, cases: Iterable[Case]) -> Iterator[Outcome]:
         with ThreadPoolExecutor(AT_A_TIME) as threads:

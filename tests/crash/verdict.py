@@ -1,7 +1,8 @@
 """Whether the record and the outside tell one story, when all is over."""
 
-from collections import Counter
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from tenuto.checking import check_database, export_lines
 from tenuto.checking.derived import AttemptRow, RunRow, StepRow
@@ -9,9 +10,16 @@ from tenuto.checking.ndjson import record_of
 from tenuto.storage.records import ExecutionRecord
 
 from .scenario import UNSAFE, Scenario
-from .world import World
+
+Line = dict[str, Any]
 
 TERMINAL = ("succeeded", "failed", "canceled")
+
+
+class Log(Protocol):
+    """What the outside remembers."""
+
+    def lines(self, *what: str) -> list[Line]: ...
 
 
 class Record:
@@ -24,19 +32,38 @@ class Record:
         self.runs = [row for row in records if isinstance(row, RunRow)]
         attempts = [row for row in records if isinstance(row, AttemptRow)]
         self.attempts = {(row.execution, row.path, row.phase, row.number): row for row in attempts}
+        self.by_key: defaultdict[str, list[AttemptRow]] = defaultdict(list)
+        self.forward: defaultdict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
+        for row in attempts:
+            self.by_key[row.key].append(row)
+            if row.phase == "forward":
+                self.forward[row.execution, row.path].append(row)
+
+    @property
+    def unsafe(self) -> set[tuple[str, str]]:
+        return {(row.execution, row.path) for row in self.steps if row.safety == UNSAFE}
 
 
-async def judge(scenario: Scenario, url: str, world: World) -> list[str]:
+async def record_at(url: str) -> Record:
+    return Record([line async for line in export_lines(url, "")])
+
+
+async def findings_at(url: str) -> list[str]:
+    return [line for found in await check_database(url) for line in found.lines()]
+
+
+async def judge(scenario: Scenario, url: str, world: Log) -> list[str]:
     """Everything that is wrong, in words. Nothing is expected."""
-    findings = [line for found in await check_database(url) for line in found.lines()]
-    record = Record([line async for line in export_lines(url, "")])
+    findings = await findings_at(url)
+    record = await record_at(url)
     return [
         *findings,
         *_ends(scenario, record),
-        *_acknowledged(record, world),
-        *_explained(record, world),
-        *_once(scenario, record, world),
-        *_settled(scenario, record, world),
+        *acknowledged(record, world),
+        *explained(record, world),
+        *made_once(record, world.lines("made"), scenario.repeats),
+        *begun_once(record, world.lines("began")),
+        *settled(record, world, lost=scenario.lost),
     ]
 
 
@@ -45,7 +72,7 @@ def _ends(scenario: Scenario, record: Record) -> list[str]:
     return [f"execution {x} ended {status}" for x, status in bad.items()]
 
 
-def _acknowledged(record: Record, world: World) -> list[str]:
+def acknowledged(record: Record, world: Log) -> list[str]:
     """K5, K1: what was acknowledged is there; one key is one execution."""
     wrong = []
     keys: dict[str, str] = {}
@@ -60,7 +87,7 @@ def _acknowledged(record: Record, world: World) -> list[str]:
 PHASES = {"began": ("forward",), "undoing": ("compensate",), "asked": ("guard", "reconcile"), "sent": ("forward",)}
 
 
-def _explained(record: Record, world: World) -> list[str]:
+def explained(record: Record, world: Log) -> list[str]:
     """L10, K7: every call of a handler is an attempt that was granted, under the key of its step."""
     wrong = []
     for line in world.lines(*PHASES):
@@ -78,18 +105,21 @@ def _explained(record: Record, world: World) -> list[str]:
     return wrong
 
 
-def _once(scenario: Scenario, record: Record, world: World) -> list[str]:
-    """R3: what is not safe to repeat is made once for each key, and no attempt of it is begun twice."""
-    unsafe = {(row.execution, row.path) for row in record.steps if row.safety == UNSAFE}
-    made = Counter(line["key"] for line in world.lines("made") if (line["x"], line["path"]) in unsafe)
-    began = Counter(
-        (line["key"], line["number"]) for line in world.lines("began") if (line["x"], line["path"]) in unsafe
-    )
-    wrong = [f"made {count} times under one key" for count in made.values() if count > 1 + scenario.repeats]
-    return wrong + [f"attempt {ref[1]} was begun {count} times" for ref, count in began.items() if count > 1]
+def made_once(record: Record, made: Iterable[Line], repeats: int = 0) -> list[str]:
+    """R3: what is not safe to repeat is made once for each key."""
+    unsafe = record.unsafe
+    times = Counter(line["key"] for line in made if (line["x"], line["path"]) in unsafe)
+    return [f"made {count} times under one key" for count in times.values() if count > 1 + repeats]
 
 
-def _settled(scenario: Scenario, record: Record, world: World) -> list[str]:
+def begun_once(record: Record, began: Iterable[Line]) -> list[str]:
+    """R3: and no attempt of it is begun twice."""
+    unsafe = record.unsafe
+    times = Counter((line["key"], line["number"]) for line in began if (line["x"], line["path"]) in unsafe)
+    return [f"attempt {ref[1]} was begun {count} times" for ref, count in times.items() if count > 1]
+
+
+def settled(record: Record, world: Log, *, lost: bool = False) -> list[str]:
     """P1: an effect that was made is kept by a step that is done, or was undone; and what was undone had been made."""
     undone = Counter(line["undoes"] for line in world.lines("undone"))
     made = {line["key"]: line for line in world.lines("made")}
@@ -97,7 +127,7 @@ def _settled(scenario: Scenario, record: Record, world: World) -> list[str]:
     for row in record.steps:
         if row.compensable:
             status = record.executions[row.execution].status
-            wrong += _step(row, status, _key(record, row), made, undone, lost=scenario.lost)
+            wrong += _step(row, status, _key(record, row), made, undone, lost=lost)
     for key in undone:
         if key not in made and not _forgiven(record, key):
             wrong.append("something was undone that was never made")
@@ -106,8 +136,7 @@ def _settled(scenario: Scenario, record: Record, world: World) -> list[str]:
 
 def _key(record: Record, step: StepRow) -> str:
     """The forward key of the step's last generation."""
-    rows = [row for row in record.attempts.values() if (row.execution, row.path) == (step.execution, step.path)]
-    forward = [row for row in rows if row.phase == "forward"]
+    forward = record.forward[step.execution, step.path]
     return max(forward, key=lambda row: row.granted_seq).key if forward else ""
 
 
@@ -128,5 +157,4 @@ def _step(row: StepRow, status: str, key: str, made: Any, undone: "Counter[str]"
 
 def _forgiven(record: Record, key: str) -> bool:
     """An attempt whose outcome was unknown, or half made, may be undone though it made nothing."""
-    rows = [row for row in record.attempts.values() if row.key == key]
-    return any(row.state in ("lost", "timed_out", "failed") for row in rows)
+    return any(row.state in ("lost", "timed_out", "failed") for row in record.by_key[key])
