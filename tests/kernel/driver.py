@@ -272,6 +272,13 @@ class Driver:
         ref = self.ref(path, number=number)
         return self.report(path, outcome, number=ref.number, lease=lease_id(EXECUTION, ref))
 
+    def crash_and_wait(self, times: int) -> None:
+        """Each time when what was lost before is under way again."""
+        for _ in range(times):
+            self.crash()
+            waits = [due for (kind, _), due in self.state.timers.items() if kind in ("retry", "probe")]
+            self.tick_to(max([*waits, self.now]) - START)
+
     def crash(self, lease_ms: int = 15_000) -> f.Answer:
         """The worker is gone; another one takes the execution over."""
         return self.tell(f.Taken(at=self.now, epoch=self.state.epoch + 1, lease_ms=lease_ms))

@@ -571,12 +571,13 @@ def test_a_cancel_during_a_rollback_does_not_disturb_it() -> None:
 def test_a_lost_undo_is_made_again_three_times_and_then_asks() -> None:
     run = failed_saga("STRICT_SEQUENTIAL")
     run.skip_lines()
-    for _ in range(4):
-        run.crash()
+    run.crash_and_wait(4)
     run.expect("""
         lost c:undo/1 -> retry@0 + c:undo/2
-        lost c:undo/2 -> retry@0 + c:undo/3
-        lost c:undo/3 -> retry@0 + c:undo/4
+        lost c:undo/2 -> retry@2511
+        granted + c:undo/3
+        lost c:undo/3 -> retry@11807
+        granted + c:undo/4
         lost c:undo/4 -> review
         review compensation_failed c
         undo stopped failed: a b

@@ -11,6 +11,7 @@ from tenuto.kernel.definition import ERROR_CLASSES, RETRIED_BY_DEFAULT, ErrorCla
 from tenuto.kernel.facts import Failed, TimedOut
 from tenuto.kernel.retry import (
     EXCEPTIONS,
+    LOSS_SPREAD_MS,
     MATRIX,
     MAX_LOSSES,
     Judgement,
@@ -18,6 +19,7 @@ from tenuto.kernel.retry import (
     delay_ms,
     judge,
     judge_undo,
+    loss_delay_ms,
     may_try_again,
     uncapped_delay_ms,
 )
@@ -540,3 +542,12 @@ def test_c9_attempts_of_a_guarded_step_are_bounded() -> None:
 
 def test_may_try_again_counts_like_max_attempts() -> None:
     assert [may_try_again(step("a", tries=2), tries) for tries in (0, 1, 2)] == [True, True, False]
+
+
+def test_a_first_loss_is_made_good_at_once_and_later_ones_part_from_one_another() -> None:
+    assert loss_delay_ms(1, "x", "a", "forward") == 0
+    second = {loss_delay_ms(2, f"x{n}", "a", "forward") for n in range(100)}
+    third = {loss_delay_ms(3, f"x{n}", "a", "forward") for n in range(100)}
+    assert len(second) > 90
+    assert 0 <= min(second) < max(second) <= LOSS_SPREAD_MS < max(third) <= 4 * LOSS_SPREAD_MS
+    assert loss_delay_ms(3, "x", "a", "forward") == loss_delay_ms(3, "x", "a", "forward")

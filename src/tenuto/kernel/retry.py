@@ -11,6 +11,7 @@ from .events import Verdict
 from .plan import Node
 
 MAX_LOSSES = 3
+LOSS_SPREAD_MS = 3_000
 MAX_DISPATCHES = 10
 
 
@@ -155,6 +156,15 @@ def delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int, retry_aft
     if retry_after_ms is not None and rule.honours_retry_after:
         return max(delay, retry_after_ms)
     return delay
+
+
+def loss_delay_ms(losses: int, *seed: str) -> int:
+    """How long to wait after the `losses`-th loss of an attempt.
+
+    A worker that died may have died of one of its attempts, and then it takes all others with it, every time. The first
+    loss is made good at once. From the second on they wait, each for a time of its own: what only waits is not lost.
+    """
+    return 0 if losses < 2 else round(LOSS_SPREAD_MS * 4 ** min(losses - 2, 3) * chance(*seed, str(losses)))
 
 
 def uncapped_delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int) -> tuple[int, int]:

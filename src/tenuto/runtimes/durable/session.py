@@ -4,10 +4,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from tenuto.storage.store import Renewal, Store
 
 LEASE_MS = 15_000
+STANDSTILL = 4  # leases for which the event loop may stand still; then what it owns is left to others
 
 
 class Session:
@@ -17,13 +19,15 @@ class Session:
         self._store = store
         self._on_lost = on_lost
         self._stop = threading.Event()
+        self._ended = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._renewed_at = 0.0
+        self._turned_at = 0.0
         self.alive = False
 
     async def open(self, worker: str, build: str, queues: Sequence[str] | None) -> int:
         now = await self._store.open_session(self.id, worker, build, self.lease_ms, queues)
-        self._renewed_at = time.monotonic()
+        self._renewed_at = self._turned_at = time.monotonic()
         self.alive = True
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._keep_alive, args=(loop,), name="tenuto-session", daemon=True)
@@ -32,16 +36,29 @@ class Session:
 
     def _keep_alive(self, loop: asyncio.AbstractEventLoop) -> None:
         def tell(renewal: Renewal) -> None:
-            if renewal.alive:
+            if renewal.alive and not self._stands_still:
                 self._renewed_at = time.monotonic()
+                loop.call_soon_threadsafe(self._turn)
             else:
                 self._stop.set()
                 loop.call_soon_threadsafe(self.lose)
 
-        self._store.keep_alive(self.id, self.lease_ms, tell, self._stop)
+        with suppress(RuntimeError):  # the loop is gone, and with it whoever held something
+            try:
+                self._store.keep_alive(self.id, self.lease_ms, tell, self._stop)
+            finally:
+                loop.call_soon_threadsafe(self._ended.set)
+
+    def _turn(self) -> None:
+        self._turned_at = time.monotonic()
+
+    @property
+    def _stands_still(self) -> bool:
+        """A handler does not give the loop back. Renewed by its thread, this process would hold all it has for ever."""
+        return time.monotonic() - self._turned_at > STANDSTILL * self.lease_ms / 1_000
 
     def lose(self) -> None:
-        """Somebody else ended this session: what it owned is not ours any more."""
+        """Somebody else ended this session, or may: what it owned is not ours any more."""
         if self.alive:
             self.alive = False
             self._stop.set()
@@ -64,7 +81,7 @@ class Session:
     async def close(self) -> None:
         self.stop()
         if self._thread is not None:
-            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+            await self._ended.wait()  # and not in the loop's executor, which a handler may have shut
         if self.alive:
             self.alive = False
             await self._store.end_session(self.id)

@@ -70,11 +70,23 @@ def _probed(handler: Handler, value: object) -> f.Outcome:
         case answers.NotDone():
             return f.NotDone()
         case answers.Pending(retry_after=wait):
-            return f.Pending(retry_after_ms=None if wait is None else milliseconds(wait))
+            return f.Pending(retry_after_ms=_wait_ms(wait))
         case answers.Unknown(reason):
             return f.Unknown(reason=bounded(str(reason)))
     given = type(value).__name__
     return _refused("bad_answer", f"a probe answers Done, NotDone, Pending or Unknown, and this one gave {given}")
+
+
+LONGEST_WAIT_MS = 10 * 365 * 24 * 3_600_000  # what is asked beyond that is no time that a database could hold
+
+
+def _wait_ms(wait: object) -> int | None:
+    if wait is None:
+        return None
+    try:
+        return min(milliseconds(wait), LONGEST_WAIT_MS)  # type: ignore[arg-type]  # a handler may give anything
+    except OverflowError:
+        return LONGEST_WAIT_MS
 
 
 def _planned(value: object) -> f.Outcome:
@@ -109,9 +121,17 @@ _SEVERITY: tuple[ErrorClass, ...] = (
 
 def failed(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed | Parked:
     """What an exception means: its class by the errors of ours, else by the tables of the step and its definition."""
+    try:
+        return _understood(error, step, defaults)
+    except BaseException:  # it is somebody's object: to ask it anything may fail, and its attempt must end all the same
+        error_class = classify(("builtins.Exception", "Exception"), step, dict(defaults))
+        return f.Failed(error_class=error_class, code="unreadable_error", summary="an exception that cannot be read")
+
+
+def _understood(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed | Parked:
     match error:
         case BaseExceptionGroup(exceptions=several):  # of a TaskGroup inside the handler
-            found = [failed(one, step, defaults) for one in several]
+            found = [_understood(one, step, defaults) for one in several]
             failures = [one for one in found if isinstance(one, f.Failed)]
             return max(failures, key=lambda one: _SEVERITY.index(one.error_class)) if failures else found[0]
         case StepError():
@@ -127,7 +147,7 @@ def _declared(error: StepError) -> f.Failed:
     """One of our own classes: its author chose the words, so they are shown."""
     error_class: ErrorClass = next((known for known in ERROR_CLASSES if known == error.error_class), "RETRYABLE")
     try:
-        retry_after = None if error.retry_after is None else milliseconds(error.retry_after)  # type: ignore[arg-type]  # a handler may give anything
+        retry_after = _wait_ms(error.retry_after)
     except ValueError:
         retry_after = None
     return f.Failed(
@@ -152,5 +172,5 @@ def _classified(error: BaseException, step: Step, defaults: Mapping[str, ErrorCl
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # the __str__ of somebody's exception, which may fail like all code
+    except BaseException:  # the __str__ of somebody's exception, which may fail like all code
         return ""

@@ -8,7 +8,7 @@ from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind
 from tenuto.kernel.evolve import holder_of, scope_above, scope_at, step_at
 from tenuto.kernel.facts import APPLIED, Answer, Ignored, Lost, Returned, Taken
-from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, needs_begin
+from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, loss_delay_ms, needs_begin
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
 from .holders import open_holder
@@ -76,17 +76,19 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
     state = turn.state
     if isinstance(holder, ScopeState):
         again = holder.status == "open" and holder.plan_losses < MAX_LOSSES
-        return Loss(*ref.parts, "retry", turn.now) if again else Loss(*ref.parts, "fail")
+        at = _again_at(turn, ref, holder.plan_losses + 1)
+        return Loss(*ref.parts, "retry", at) if again else Loss(*ref.parts, "fail")
     if ref.phase in ("guard", "reconcile"):
         return Loss(*ref.parts, "probe", turn.now)
     if ref.phase == "compensate":
         verdict = judge_undo("TRANSIENT", holder.undo_tries, holder.undo_losses + 1, 1, lost=True)
-        return Loss(*ref.parts, verdict, turn.now if verdict == "retry" else None)
+        at = _again_at(turn, ref, holder.undo_losses + 1)
+        return Loss(*ref.parts, verdict, at if verdict == "retry" else None)
     spec = holder.node.step
     repeat = may_repeat(state, holder)
     judgement = judge(spec, "lost", "INDETERMINATE", tries=holder.tries, losses=holder.losses + 1, may_repeat=repeat)
     verdict = judgement.verdict
-    due = turn.now if verdict in ("retry", "probe") else None
+    due = _again_at(turn, ref, holder.losses + 1) if verdict in ("retry", "probe") else None
     if verdict == "probe" and spec.safety == "NOT_SAFE_TO_RETRY":
         # A frozen worker may still be about to make the effect: it is not looked for before its time is over.
         assert holder.open is not None
@@ -95,6 +97,10 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
     if verdict == "fail":
         verdict = step_disposition(state, holder)
     return Loss(*ref.parts, verdict, due, judgement.half_done)
+
+
+def _again_at(turn: Turn, ref: Ref, losses: int) -> int:
+    return turn.now + loss_delay_ms(losses, turn.state.id, ref.path, ref.phase)
 
 
 def _after_loss(turn: Turn, loss: Loss) -> None:
