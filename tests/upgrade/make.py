@@ -1,0 +1,193 @@
+"""Makes a fixture of the present engine's, once: `python -m tests.upgrade.make SCHEMA`.
+
+A worker brings every execution into its state and is killed; a client leaves mail and one more start behind. Then what
+belongs to later schemas than SCHEMA is taken away. What is there already is not made again.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psycopg
+
+from tenuto import Engine, Handle
+from tenuto.storage.migrations import migrations
+from tests.servers import postgres
+
+from .states import LIMIT, STATES, Handlers, documents
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+LEASE = "1h"  # nobody takes over while the fixture is made
+CLIENT_S = 1.0
+EXPIRE = "UPDATE sessions SET expires_at = started_at + 15000"  # and afterwards it is as if it had been the usual one
+
+
+# -- The executions ----------------------------------------------------------------------------------------------------
+
+
+def work(url: str) -> None:
+    vars(socket)["gethostname"] = lambda: "earlier"
+    asyncio.run(_work(url))
+
+
+async def _work(url: str) -> None:
+    async with Engine(url, lease=LEASE, messages=["execution.*"]) as engine:
+        Handlers(mended=False).provide(engine)
+        for document in documents():
+            await engine.apply(document)
+        await engine.limit(LIMIT, concurrency=1)
+        await engine.tenant_limit("default", max_in_flight=1_000)
+        handles = {name: await _start(engine, name) for name in STATES if name not in ("mail", "not-taken")}
+        handles["second in line"] = await engine.start("key", idempotency_key="second in line", concurrency_key="one")
+        handles["mail"] = await _start(engine, "mail")
+        await _bring_about(engine, handles)
+        for name, handle in handles.items():
+            await _until(engine, handle, name)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _start(engine: Engine, name: str) -> Handle[Any]:
+    return await engine.start(name, idempotency_key=name, concurrency_key="one" if name == "key" else None)
+
+
+async def _bring_about(engine: Engine, handles: dict[str, Handle[Any]]) -> None:
+    await _until(engine, handles["approval"], "approval")
+    await handles["paused"].pause(reason="for the upgrade")
+    await handles["canceled"].cancel("compensate")
+    await _until(engine, handles["running"], "running")
+    await handles["draining"].cancel("drain")
+    await handles["second-run"].result()
+    await handles["second-run"].retry(reason="once more")
+
+
+STANDING = {
+    "succeeded": "succeeded", "failed": "failed", "canceled": "canceled", "paused": "paused",
+    "approval": "waiting_approval", "unknown": "waiting_approval", "long": "waiting_approval",
+}  # fmt: skip
+
+
+async def _until(engine: Engine, handle: Handle[Any], name: str) -> None:
+    """As far as it goes by itself: until its status is the one that is wanted, or nothing more is recorded."""
+    wanted = STANDING.get(name, "running")
+    seen = -1
+    while True:
+        status = await handle.status()
+        rows = await handle.history()
+        if status["status"] == wanted and len(rows) == seen:
+            return
+        seen = len(rows)
+        await asyncio.sleep(0.3)
+
+
+async def _visit(url: str) -> None:
+    """A client: one start that nobody has taken up, and a signal that nobody has read."""
+    async with Engine(url, worker=False, lease=LEASE) as engine:
+        for document in documents():
+            await engine.apply(document)
+        waiting = await engine.start("mail", idempotency_key="mail")
+        await engine.start("not-taken", idempotency_key="not-taken")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(waiting.signal("go", id="only"), CLIENT_S)
+
+
+def fill(url: str) -> None:
+    process = get_context("spawn").Process(target=work, args=(url,))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL:
+        raise SystemExit(f"the worker ended with {process.exitcode}")
+    vars(socket)["gethostname"] = lambda: "earlier"
+    asyncio.run(_visit(url))
+
+
+# -- The schema --------------------------------------------------------------------------------------------------------
+
+
+def make_sqlite(schema: int, to: Path) -> None:
+    """The file as it is, without the tables of later migrations."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "x.db"
+        fill(f"sqlite:///{file}")
+        connection = apsw.Connection(str(file))
+        known = _tables_of(schema)
+        for name, kind in connection.execute("SELECT name, type FROM sqlite_master").fetchall():
+            if kind == "table" and name not in known and not str(name).startswith("sqlite_"):
+                connection.execute(f'DROP TABLE "{name}"')
+        connection.execute("DELETE FROM tenuto_migrations WHERE number > ?", (schema,))
+        connection.execute(EXPIRE)
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("VACUUM")
+        connection.close()
+        shutil.copyfile(file, to)
+
+
+def _tables_of(schema: int) -> set[str]:
+    connection = apsw.Connection(":memory:")
+    for migration in migrations("sqlite")[:schema]:
+        connection.execute(migration.sql)
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {"tenuto_migrations", *(str(name) for (name,) in names)}
+
+
+def make_postgres(schema: int, to: Path) -> None:
+    """A database that only the earlier migrations were applied to, with the rows of one that has all."""
+    with postgres.running() as server:
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("CREATE DATABASE present")
+            connection.execute("CREATE DATABASE earlier")
+        fill(server.dsn("present"))
+        with psycopg.connect(server.dsn("earlier"), autocommit=True) as connection:
+            for migration in migrations("postgres")[:schema]:
+                connection.execute(migration.sql.encode())
+            connection.execute(
+                "CREATE TABLE tenuto_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL, "
+                "checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)"
+            )
+            names = [
+                name for (name,) in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+            ]
+        tables = [part for name in sorted(names) for part in ("-t", name)]
+        rows = _dump(server, "present", "--data-only", *tables)
+        _psql(server, "earlier", rows)
+        with psycopg.connect(server.dsn("earlier"), autocommit=True) as connection:
+            connection.execute("DELETE FROM tenuto_migrations WHERE number > %s", (schema,))
+            connection.execute(EXPIRE)
+        to.write_text(_dump(server, "earlier"))
+
+
+def _dump(server: postgres.Server, database: str, *options: str) -> str:
+    command = [str(postgres.binaries() / "pg_dump"), "--inserts", "--no-owner", *options, server.dsn(database)]
+    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    kept = [line for line in lines if line and not line.startswith(("--", "\\"))]
+    return "\n".join([*kept, ""])
+
+
+def _psql(server: postgres.Server, database: str, text: str) -> None:
+    with psycopg.connect(server.dsn(database), autocommit=True) as connection:
+        connection.execute(text.encode())
+
+
+def main() -> None:
+    schema = int(sys.argv[1])
+    FIXTURES.mkdir(exist_ok=True)
+    for make, name in ((make_sqlite, f"schema-{schema}.db"), (make_postgres, f"schema-{schema}.sql")):
+        to = FIXTURES / name
+        if to.exists():
+            sys.stdout.write(f"{to} is there, and stays as it is\n")
+        else:
+            make(schema, to)
+            sys.stdout.write(f"{to}: {to.stat().st_size:,} bytes\n")
+
+
+if __name__ == "__main__":
+    main()
