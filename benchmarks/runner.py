@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TextIO, TypeAlias, TypeVar
 
 STEPS = 5  # of a chain, and of a slow one
+TURN_S = 0.002
+KEPT = 100_000  # times of refusals
 SLOW_STEP_S = 1.0
 
 gc.set_threshold(20_000, 10, 10)  # every Python program here has it, as `tenuto worker` has
@@ -26,6 +28,10 @@ T = TypeVar("T")
 
 class NotBuilt(Exception):
     """The system cannot do this yet."""
+
+
+class Refused(Exception):
+    """The system has as much to do as it was told to take on, and says so."""
 
 
 class Runner(Protocol):
@@ -101,6 +107,25 @@ class Commands:
         await asyncio.gather(*(lane() for _ in range(in_flight)))
         return {"executions": done, "seconds": time.perf_counter() - began}
 
+    async def overload(self, *, seconds: float, rate: float) -> Answer:
+        """Chains come at this rate, whatever becomes of the earlier ones. Afterwards the last are waited for."""
+        load = Load(lambda: self._runner.chain(self._new_key()))
+        began = time.perf_counter()
+        while (now := time.perf_counter() - began) < seconds:
+            load.offer(int(now * rate))
+            await asyncio.sleep(TURN_S)
+        done, window = load.done, time.perf_counter() - began
+        await load.drain()
+        return {
+            "offered": load.offered,
+            "executions": done,
+            "seconds": window,
+            "all": load.done,
+            "refused": load.refused,
+            "refusals": load.refusals,
+            "drained": time.perf_counter() - began - window,
+        }
+
     async def latency(self, *, seconds: float, at_most: int) -> Answer:
         """One chain at a time, until either bound is reached."""
         return await self._one_by_one(lambda: self._runner.chain(self._new_key()), seconds, at_most)
@@ -124,6 +149,39 @@ class Commands:
     async def finish_slow(self, *, executions: int, log: str) -> Answer:
         await asyncio.gather(*(self._runner.finish_slow(f"slow-{n}", log) for n in range(executions)))
         return {}
+
+
+class Load:
+    """Whoever comes without asking whether there is room."""
+
+    def __init__(self, run: Callable[[], Awaitable[None]]) -> None:
+        self._run = run
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.offered = 0
+        self.done = 0
+        self.refused = 0
+        self.refusals: list[float] = []  # how long each took, in seconds
+
+    def offer(self, number: int) -> None:
+        """So many in all, up to now."""
+        while self.offered < number:
+            self.offered += 1
+            task = asyncio.create_task(self._one())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _one(self) -> None:
+        came = time.perf_counter()
+        try:
+            await self._run()
+            self.done += 1
+        except Refused:
+            self.refused += 1
+            if len(self.refusals) < KEPT:
+                self.refusals.append(time.perf_counter() - came)
+
+    async def drain(self) -> None:
+        await asyncio.gather(*self._tasks)
 
 
 def serve(opening: AbstractAsyncContextManager[Runner]) -> None:

@@ -51,4 +51,6 @@ TARGETS = [
     Target("growth", POSTGRES, "kept", "≥", 80, "%"),
     Target("http-create", SQLITE, "requests", "≥", 0.5, over=FLOOR_SQLITE),
     Target("http-create", POSTGRES, "requests", "≥", 0.5, over=FLOOR_POSTGRES),
+    Target("overload", SQLITE, "kept", "≥", 90, "%"),
+    Target("overload", POSTGRES, "kept", "≥", 90, "%"),
 ]

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
-from benchmarks.runner import STEPS, NotBuilt, Runner, serve, slow_step
+from benchmarks.runner import STEPS, NotBuilt, Refused, Runner, serve, slow_step
 from tenuto import Engine, ExpandEach, FromStep, SagaBuilder, StepInputs
-from tenuto.errors import NotSupported
+from tenuto.errors import NotSupported, TenantLimit
 
 SLOTS = 200  # the engine's default
 
@@ -55,7 +55,11 @@ class Ours:
         self._engine = engine
 
     async def chain(self, key: str) -> None:
-        (await self._engine.execute("chain")).raise_for_status()
+        try:
+            result = await self._engine.execute("chain")
+        except TenantLimit as full:
+            raise Refused from full
+        result.raise_for_status()
 
     async def fan_out(self, key: str, width: int) -> None:
         each = StepInputs({"work": ExpandEach(range(width))})
@@ -83,6 +87,8 @@ async def opening(options: argparse.Namespace) -> AsyncIterator[Runner]:
             sequence("slow", [slow(number) for number in range(STEPS)], None).build(),
             fan(timeout, joined=options.join).build(),
         )
+        if options.at_most is not None:
+            await engine.tenant_limit("default", max_in_flight=options.at_most)
         yield Ours(engine)
 
 
@@ -91,6 +97,7 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("--no-worker", action="store_true", help="submit only: another process does the work")
     parser.add_argument("--slots", type=int, default=SLOTS, help="so many steps run at once")
+    parser.add_argument("--at-most", type=int, help="executions in flight; more are refused")
     parser.add_argument("--timeouts", action="store_true", help="every step has one")
     parser.add_argument("--join", action="store_true", help="the fan-out ends with a step that takes all its results")
     serve(opening(parser.parse_args()))

@@ -2,7 +2,7 @@
 
 from benchmarks.workload import Workload
 
-from . import fan_out, growth, http, in_memory, latency, takeover, throughput
+from . import fan_out, growth, http, in_memory, latency, overload, takeover, throughput
 
 WORKLOADS: list[Workload] = [
     *in_memory.WORKLOADS,
@@ -12,4 +12,5 @@ WORKLOADS: list[Workload] = [
     *takeover.WORKLOADS,
     *growth.WORKLOADS,
     *http.WORKLOADS,
+    *overload.WORKLOADS,
 ]

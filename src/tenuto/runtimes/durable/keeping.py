@@ -49,6 +49,7 @@ from tenuto.storage.store import (
 from . import snapshots
 from .beats import Beats
 from .committer import Committer, Fate, Told, Write
+from .crowds import Crowds
 from .definitions import Librarian
 from .letters import Letters
 from .queued import has_queued
@@ -117,6 +118,7 @@ class Keeper(Librarian):
         self._lingering: dict[str, int] = {}
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
         self._beats = Beats(self._store)
+        self._crowds = Crowds()
 
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         state = record.state
@@ -210,8 +212,10 @@ class Keeper(Librarian):
             kept.then(kept.answer)
         if record.state.finished is not None or record.state.reviews:
             self._store.ring(NEWS)
-            if record.state.concurrency_key is not None and record.state.finished is not None:
-                self._hint_at_work()  # whoever waited for its key
+            if record.state.finished is not None:
+                self._crowds.ended(record.state.tenant)
+                if record.state.concurrency_key is not None:
+                    self._hint_at_work()  # whoever waited for its key
             if record.waiters:
                 self._tell_waiters(record)
         if self._relay is not None and kept.extra is not None and kept.extra.outbox:

@@ -124,11 +124,12 @@ class DurableRuntime(Postman):
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._note_time(await self._store.open(migrate=True))
+        self._loop = asyncio.get_running_loop()
         try:
             await self._open_session()
         except BaseException:
+            self._loop = None  # it is as closed as it was
             await self._store.close()
             raise
         self._store.listen(self._hear)
@@ -319,6 +320,7 @@ class DurableRuntime(Postman):
 
     async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
         await self._store.limits.set_tenant(tenant, max_in_flight)
+        self._crowds.forget(tenant)
 
     async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
         return [tenant_row(use) for use in await self._store.limits.tenants(tenant)]

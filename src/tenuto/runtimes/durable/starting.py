@@ -65,6 +65,8 @@ class Starter(Keeper):
         self._check_open()
         if submission.connection is not None:
             return await self._submit_within(caller_of(submission.connection), submission)
+        if submission.idempotency_key is None and self._crowds.refuse(submission.tenant):
+            raise tenant_is_full(submission.tenant)
         await self._ensure_stored(submission.program)
         program = submission.program
         performer = self._performer(program.name, program.version)
@@ -75,6 +77,7 @@ class Starter(Keeper):
             id = self.environment.new_id()
             fate = await self._start_record(record, id, submission, owned=owned)
             if fate == "committed":
+                self._crowds.accepted(submission.tenant)
                 return Submitted(id, created=True, as_started=None if owned else partial(self._as_started, record))
             if fate not in ("fenced", "not_owner"):
                 return await self._not_started(submission, fate)
@@ -112,6 +115,8 @@ class Starter(Keeper):
             return replayed(submission, row.id, row.request_hash)
         if fate in ("parked", "unknown"):
             raise not_kept("", fate)
+        if fate == "tenant_limit":
+            self._crowds.refused(submission.tenant)
         raise refusal_of(submission, fate)
 
     async def _submit_within(self, caller: Caller, submission: Submission) -> Submitted:

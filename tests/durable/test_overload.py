@@ -1,0 +1,141 @@
+"""More is asked for than can be done. What is too much is refused with a stable error; what was accepted ends."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tenuto import Engine, SagaBuilder, SagaContext
+from tenuto.errors import TenantLimit
+from tenuto.runtimes.durable import crowds
+from tenuto.runtimes.durable.crowds import Crowds
+from tests.checking.soundness import assert_sound
+
+ROOM = 50
+OFFERED = 1_000
+
+
+class Work:
+    """Two steps, which are held up as long as the gate is closed."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.made: Counter[str] = Counter()
+        self.gate = asyncio.Event()
+        if not held:
+            self.gate.set()
+
+    def saga(self) -> SagaBuilder:
+        async def work(ctx: SagaContext) -> None:
+            self.made[ctx.execution_id] += 1
+            await self.gate.wait()
+            await asyncio.to_thread(lambda: None)
+
+        return SagaBuilder("work").step("a", work).step("b", work, depends_on=["a"])
+
+
+async def offer(engine: Engine, number: int, *, keys: bool = False) -> tuple[list[str], int]:
+    """All at once. Gives those that were accepted, and how many were refused."""
+    key = iter(range(number))
+    starts = [
+        engine.start("work", idempotency_key=f"k{next(key)}" if keys else None, tenant="busy") for _ in range(number)
+    ]
+    answers = await asyncio.gather(*starts, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, TenantLimit)]
+    accepted = [answer.id for answer in answers if not isinstance(answer, BaseException)]
+    assert len(refused) + len(accepted) == number, [answer for answer in answers if isinstance(answer, Exception)]
+    assert all(refusal.code == "tenant_limit" and refusal.retry_after > 0 for refusal in refused)
+    return accepted, len(refused)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keys", [False, True])
+async def test_what_is_too_much_is_refused_and_what_is_accepted_ends(url: str, keys: bool) -> None:
+    work = Work(held=True)
+    async with Engine(url) as engine:
+        engine.register(work.saga())
+        await engine.tenant_limit("busy", max_in_flight=ROOM)
+        accepted, refused = await offer(engine, OFFERED, keys=keys)
+        assert (len(accepted), refused) == (ROOM, OFFERED - ROOM)
+        work.gate.set()
+        accepted += (await offer(engine, OFFERED, keys=keys))[0]  # while they end, others are let in
+        accepted = sorted(set(accepted))
+        results = [await engine.get(id).result() for id in accepted]
+        assert {result.status for result in results} == {"succeeded"}
+        assert work.made == dict.fromkeys(accepted, 2)
+        assert await engine.tenant_limits() == [{"tenant": "busy", "max_in_flight": ROOM, "in_flight": 0}]
+        # And it is as before: there is room, and nobody remembers otherwise for longer than a moment.
+        while True:
+            some, _ = await offer(engine, ROOM)
+            if len(some) == ROOM:
+                break
+        assert {(await engine.get(id).result()).status for id in some} == {"succeeded"}
+    await assert_sound(url)
+
+
+@pytest.mark.slow
+async def test_one_tenant_that_asks_for_too_much_leaves_the_others_alone(url: str) -> None:
+    work = Work()
+    async with Engine(url) as engine:
+        engine.register(work.saga())
+        await engine.tenant_limit("busy", max_in_flight=ROOM)
+        storm = asyncio.ensure_future(offer(engine, OFFERED))
+        quiet = [await engine.start("work", tenant="quiet") for _ in range(ROOM)]
+        assert {(await handle.result()).status for handle in quiet} == {"succeeded"}
+        accepted, _ = await storm
+        assert {(await engine.get(id).result()).status for id in accepted} == {"succeeded"}
+    await assert_sound(url)
+
+
+@pytest.mark.slow
+async def test_without_a_limit_what_is_too_much_waits_in_the_database(url: str) -> None:
+    """Nothing refuses, and nothing breaks: no more than so many are held in memory, and all end."""
+    work = Work()
+    async with Engine(url) as engine:
+        engine.register(work.saga())
+        accepted, refused = await offer(engine, OFFERED)
+        assert (len(accepted), refused) == (OFFERED, 0)
+        for id in accepted:
+            await engine.get(id).result()
+        assert work.made == dict.fromkeys(accepted, 2)
+    await assert_sound(url)
+
+
+# -- The memory of refusals --------------------------------------------------------------------------------------------
+
+
+def _full(known: Crowds) -> None:
+    for _ in range(crowds.MANY):
+        assert not known.refuse("t")
+        known.refused("t")
+
+
+def test_a_few_refusals_are_each_asked_about() -> None:
+    known = Crowds()
+    for _ in range(crowds.MANY - 1):
+        known.refused("t")
+        assert not known.refuse("t")
+
+
+def test_after_many_as_many_are_let_through_as_end_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
+    known = Crowds()
+    _full(known)
+    assert known.refuse("t")
+    assert not known.refuse("another")
+    known.ended("t")
+    known.ended("t")
+    assert [known.refuse("t") for _ in range(4)] == [False, False, True, True]
+
+
+def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # which is over at once
+    known = Crowds()
+    _full(known)
+    assert not known.refuse("t")
+    known.accepted("t")
+    monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
+    assert not known.refuse("t")
+    _full(known)
+    assert known.refuse("t")
+    known.forget("t")
+    assert not known.refuse("t")
