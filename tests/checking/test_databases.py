@@ -225,7 +225,9 @@ async def test_a_snapshot_is_compared_with_the_history(url: str) -> None:
 async def _snapshot(url: str) -> bytes:
     query = "SELECT body FROM snapshots"
     if url.startswith("sqlite"):
-        return bytes(apsw.Connection(url.removeprefix("sqlite:///")).execute(query).fetchall()[0][0])  # type: ignore[arg-type]  # a blob
+        found = sqlite.connect(url).execute(query).fetchall()[0][0]
+        assert isinstance(found, bytes)
+        return found
     connection = await asyncpg.connect(url)
     body: bytes = await connection.fetchval(query)
     await connection.close()
@@ -234,7 +236,7 @@ async def _snapshot(url: str) -> bytes:
 
 async def _set_snapshot(url: str, body: bytes) -> None:
     if url.startswith("sqlite"):
-        apsw.Connection(url.removeprefix("sqlite:///")).execute("UPDATE snapshots SET body = ?", (body,))
+        sqlite.connect(url).execute("UPDATE snapshots SET body = ?", (body,))
         return
     connection = await asyncpg.connect(url)
     await connection.execute("UPDATE snapshots SET body = $1", body)

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import sys
-import time
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,8 +39,7 @@ def _eat() -> None:
 
 
 def _stand_still() -> None:
-    while True:
-        time.sleep(60)
+    threading.Event().wait()
 
 
 POISONS = {"exit": _exit, "kill": _kill, "crash": _crash, "eat": _eat, "stand still": _stand_still}

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +30,7 @@ from .states import LIMIT, STATES, Handlers, documents
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LEASE = "1h"  # nobody takes over while the fixture is made
 CLIENT_S = 1.0
+QUIET_S = 0.3
 EXPIRE = "UPDATE sessions SET expires_at = started_at + 15000"  # and afterwards it is as if it had been the usual one
 
 
@@ -86,7 +88,7 @@ async def _until(engine: Engine, handle: Handle[Any], name: str) -> None:
         if status["status"] == wanted and len(rows) == seen:
             return
         seen = len(rows)
-        await asyncio.sleep(0.3)
+        await asyncio.to_thread(threading.Event().wait, QUIET_S)
 
 
 async def _visit(url: str) -> None:

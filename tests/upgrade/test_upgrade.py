@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,19 +24,13 @@ FILES = sorted(file.name for file in FIXTURES.iterdir() if file.suffix in (".db"
 TERMINAL = ("succeeded", "failed", "canceled")
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[postgres.Server]:
-    with postgres.running() as started:
-        yield started
-
-
 @pytest.fixture
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     file = FIXTURES / request.param
     if file.suffix == ".db":
         shutil.copyfile(file, tmp_path / "x.db")
         return f"sqlite:///{tmp_path}/x.db"
-    started: postgres.Server = request.getfixturevalue("server")
+    started: postgres.Server = request.getfixturevalue("postgres_server")
     name = f"upgrade_{uuid4().hex}"
     with psycopg.connect(started.dsn(), autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
