@@ -53,6 +53,8 @@ test: static coverage
 
 sim: setup
 	$(BIN)/python -m tests.simulation
+	$(BIN)/python -m tests.hostile
+	$(BIN)/python -m tests.differential
 
 chaos: setup
 	$(BIN)/python -m tests.crash

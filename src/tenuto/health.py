@@ -56,6 +56,8 @@ async def ready(runtime: Runtime) -> Health:
 
 
 def _commits(vitals: Vitals) -> Check:
+    if vitals.commit_trouble:
+        return Check("commits", False, f"{vitals.commit_trouble}; {vitals.uncommitted} decisions wait")
     waits = f"a commit has taken {vitals.committing_ms / 1_000:.0f} s so far, and {vitals.uncommitted} decisions wait"
     return Check("commits", vitals.committing_ms < SLOW_COMMIT_MS, waits)
 

@@ -307,6 +307,7 @@ class Vitals:
     renewed_ms: int = 0  # since the lease was last renewed
     uncommitted: int = 0  # decisions that wait for their commit
     committing_ms: int = 0  # how long the commit under way has taken so far
+    commit_trouble: str = ""  # why nothing can be committed until somebody sees to it
 
 
 # -- The port ----------------------------------------------------------------------------------------------------------

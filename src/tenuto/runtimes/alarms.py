@@ -37,13 +37,13 @@ class Alarms:
         if wake_at is not None:
             heapq.heappush(self._due, (wake_at, record.state.id))
             if self._timer is None or wake_at < self._timer_at:
-                self._arm()
+                self.arm()
             if len(self._due) > self._most:
                 self._forget()
 
     def close(self) -> None:
         self._closed = True
-        self._arm()
+        self.arm()
 
     def _forget(self) -> None:
         """Those of executions that are no longer held go when there are many."""
@@ -54,7 +54,8 @@ class Alarms:
         heapq.heapify(self._due)
         self._most = 2 * len(self._due) + STALE
 
-    def _arm(self) -> None:
+    def arm(self) -> None:
+        """Sets the timer for who is next; also when the clock has leapt."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,10 +66,12 @@ class Alarms:
     def _ring(self) -> None:
         self._timer = None
         now = self._now()
-        while self._due and self._due[0][0] <= now:
-            due, id = heapq.heappop(self._due)
-            record = self._records.get(id)
-            if record is not None and record.wake_at == due:
-                record.wake_at = None
-                self._wake(record, now)
-        self._arm()
+        try:
+            while self._due and self._due[0][0] <= now:
+                due, id = heapq.heappop(self._due)
+                record = self._records.get(id)
+                if record is not None and record.wake_at == due:
+                    record.wake_at = None
+                    self._wake(record, now)
+        finally:  # one that cannot be woken does not keep the others from waking
+            self.arm()

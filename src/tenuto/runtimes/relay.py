@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
 
-from tenuto.errors import StorageError
 from tenuto.messages import Publish, read_message
 from tenuto.redaction import summary
+from tenuto.runtimes.enduring import enduring
 from tenuto.storage.outbox import OutboxStore, Waiting
 
 logger = logging.getLogger("tenuto.outbox")
@@ -73,11 +73,9 @@ class Relay:
 
     async def _run(self) -> None:
         while not self._stopped.is_set():
-            try:
-                more = await self._round()
-            except StorageError:
-                more = False  # what is stored waits
-                self._doubt()
+            more = False
+            with enduring("Relaying messages"):  # what is stored waits
+                more = await self._round_or_doubt()
             if not more:
                 await self._rest()
         while self._drains and await self._round():
@@ -90,6 +88,13 @@ class Relay:
         with suppress(TimeoutError):
             await asyncio.wait_for(event.wait(), longest * random.uniform(0.5, 1))  # noqa: S311  (jitter)
         self._nudged.clear()
+
+    async def _round_or_doubt(self) -> bool:
+        try:
+            return await self._round()
+        except Exception:
+            self._doubt()
+            raise
 
     async def _round(self) -> bool:
         """Whether there may be more to do at once."""

@@ -73,6 +73,7 @@ class Worker(ABC):
         self._newest: dict[str, Performer] = {}
         self._records: dict[str, Record] = {}
         self._parked: dict[Record, None] = {}
+        self._late: list[Callable[[], None]] = []  # what would begin, when it may
         self._alarms = Alarms(environment, self._records, self._ring)
 
     # -- What a runtime adds -------------------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ class Worker(ABC):
             return
         lane = self._lane(role)
         waits = lane.waiting or role.limits or role.begins or record.zombies or record.unread or self._closing
-        if not waits and lane.running < lane.size:
+        if not waits and lane.running < lane.size and self._may_start():
             lane.running += 1  # the way most attempts go: there is nothing to wait for
             self._run(record, ref, role)
             return
@@ -322,6 +323,9 @@ class Worker(ABC):
         record, ref, role = ticket
         if record.tickets.get(ref) is not ticket or self._closing:
             return False
+        if not self._may_start():
+            self._late.append(partial(self._enter_again, ticket))
+            return False
         if record.zombies and ref.path in record.zombies:
             record.held[ref.path] = ticket
             return False
@@ -333,6 +337,22 @@ class Worker(ABC):
         del record.tickets[ref]
         self._run(record, ref, role)
         return True
+
+    def _may_start(self) -> bool:
+        """Whether an attempt may begin now: a process that may be taken for dead begins none. It is let in later."""
+        return True
+
+    def _let_in(self) -> None:
+        """Attempts may begin again."""
+        late, self._late = self._late, []
+        for enter in late:
+            enter()
+
+    def _enter_again(self, ticket: Ticket) -> None:
+        record, ref, role = ticket
+        if record.tickets.get(ref) is ticket:
+            rank = self._rank(record, ref.phase, RESUME)
+            self._lane(role).enter(record.state.tenant, record, rank, role.limits, ticket)
 
     def _has_to_read(self, ticket: Ticket) -> bool:
         """Whether something that the attempt reads is not in memory. It is fetched, and the ticket enters again."""
@@ -351,6 +371,9 @@ class Worker(ABC):
         known = record.tickets.get(ref) is ticket
         wanted = ref in record.state.agenda
         if known and wanted and not self._closing:
+            if not self._may_start():
+                self._late.append(partial(self._begin, ticket))
+                return
             del record.tickets[ref]
             self._run(record, ref, role)
             return

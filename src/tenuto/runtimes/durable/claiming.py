@@ -142,7 +142,9 @@ class Claimer(Starter):
                     self._claimed[claim.id] = claim
                     raise
                 except Exception as error:  # whatever it is: it is this one's affair, and the others go on
+                    self._claimed[claim.id] = claim  # until it is set aside
                     await self._set_aside(claim, error)
+                    del self._claimed[claim.id]
 
     async def _set_aside(self, claim: Claim, error: Exception) -> None:
         """This release cannot read what is recorded. Another may; it is looked at again after a while."""
@@ -203,16 +205,14 @@ class Claimer(Starter):
         return bool(seqs)
 
     async def _read_for(self, ticket: Ticket, seqs: list[int]) -> None:
-        record, ref, role = ticket
+        record, ref, _ = ticket
         while record.tickets.get(ref) is ticket:
             try:
                 snapshots.fill(record, await self._store.holding(record.state.id, seqs))
                 break
             except StorageError:
                 await asyncio.sleep(self._poll_ms / 1_000)
-        if record.tickets.get(ref) is ticket:
-            rank = self._rank(record, ref.phase, RESUME)
-            self._lane(role).enter(record.state.tenant, record, rank, role.limits, ticket)
+        self._enter_again(ticket)
 
     async def _read_all(self, record: Record) -> None:
         """What a snapshot spared: somebody wants to see the whole history."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from tenuto.runtime import Timer
 
+LEAP_MS = 1_000
+
 
 class DatabaseClock:
     def __init__(self) -> None:
@@ -19,9 +21,12 @@ class DatabaseClock:
             self._latest = now
         return self._latest
 
-    def note(self, now_ms: int) -> None:
-        """The database said what time it is, a moment ago."""
-        self._offset_ms = now_ms - time.monotonic_ns() // 1_000_000
+    def note(self, now_ms: int) -> bool:
+        """The database said what time it is, a moment ago. Whether that is a leap ahead of what was believed."""
+        offset = now_ms - time.monotonic_ns() // 1_000_000
+        leaps = offset - self._offset_ms > LEAP_MS
+        self._offset_ms = offset
+        return leaps
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(delay_ms / 1_000, callback)

@@ -9,6 +9,7 @@ database refuses for its data is halved until the culprit is alone; that executi
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -22,8 +23,10 @@ from tenuto.projection import Standing
 from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
 
 T = TypeVar("T")
+logger = logging.getLogger("tenuto.durable")
 
 MAX_BATCH = 1_000
+LASTING = ("full", "read_only")
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 # `unknown`: the engine was closed while the database could not be reached.
@@ -75,6 +78,7 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self._began: float | None = None
+        self._trouble: StorageError | None = None  # why the commit under way failed, so far
         self.commits = 0
         self.writes = 0
 
@@ -113,7 +117,7 @@ class Committer:
             self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             self._began = time.monotonic()
             await self._commit(self._in_hand)
-            self._began = None
+            self._began = self._trouble = None
             self._in_hand = []
 
     @property
@@ -125,6 +129,21 @@ class Committer:
         """How long the commit under way has taken so far."""
         return 0 if self._began is None else int((time.monotonic() - self._began) * 1_000)
 
+    @property
+    def trouble(self) -> str:
+        """What somebody has to see to before anything can be committed; nothing if it is only a matter of time."""
+        trouble = self._trouble
+        return f"{trouble.code}: {trouble.message}" if trouble is not None and trouble.code in LASTING else ""
+
+    def _note(self, error: Exception) -> None:
+        if not isinstance(error, StorageError):
+            _report("A commit failed, and is tried again.", error)
+            return
+        if self._trouble is None or self._trouble.code != error.code:
+            extra = {"action": "commit_failed", "code": error.code}
+            logger.warning("A commit failed, and is tried again: %s", error.message, extra=extra)
+        self._trouble = error
+
     async def _commit(self, writes: list[Write]) -> None:
         """Commits, however long the database takes to come back."""
         attempts = 0
@@ -133,8 +152,7 @@ class Committer:
             try:
                 committed = await self._store.commit(batch)
             except Exception as error:  # whatever it is: what became of the batch is not known
-                if not isinstance(error, StorageError):
-                    _report("A commit failed, and is tried again.", error)
+                self._note(error)
                 is_bad = isinstance(error, StorageError) and error.code == "bad_data"
                 if attempts or not is_bad:
                     await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])

@@ -69,8 +69,10 @@ class Gathering(Generic[T]):
         while True:
             try:
                 await self._send(batch)
-            except StorageError as error:
-                if error.code == "bad_data":
+            except Exception as error:  # whatever it is: nothing is given up
+                if not isinstance(error, StorageError):
+                    logger.exception("%s: a write failed, and is tried again", self._name)
+                elif error.code == "bad_data":
                     await self._one_by_one(batch)
                     return
                 await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])

@@ -27,6 +27,7 @@ from tenuto.kernel.codec import decode_answer, decode_entries, encode_fact
 from tenuto.kernel.events import ExecutionStarted
 from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.program import Handler, Program
+from tenuto.runtimes.enduring import enduring
 from tenuto.runtimes.perform import Job, Performer, Role
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.worker import Worker
@@ -248,7 +249,7 @@ class GuestWorker(Worker):
                     await self._knock.wait()
             self._knock.clear()
             if self._session.alive:
-                with suppress(StorageError):  # it is tried again: what is stored is the truth, and waits
+                with enduring("Looking for tasks"):  # it is tried again: what is stored is the truth, and waits
                     await self._visit_queues()
 
     def _patience(self) -> float:

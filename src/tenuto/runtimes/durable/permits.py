@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tenuto.errors import StorageError
 from tenuto.runtime import Clock, Timer
+from tenuto.runtimes.enduring import enduring
 from tenuto.runtimes.limits import Names
 from tenuto.storage.permits import Ask, Dealt, Share
 
@@ -167,11 +167,11 @@ class Permits:
         ask = self._make_ask(wanted)
         dealt: Dealt | None = None
         try:
-            if ask.names:
-                self.exchanges += 1
-                dealt = await self._exchange(ask)
-        except StorageError:
-            pass  # nothing was dealt, as far as we know: what the database thinks is mended by the next exchange
+            # If it fails, nothing was dealt, as far as we know: what the database thinks the next exchange mends.
+            with enduring("Sharing out limits"):
+                if ask.names:
+                    self.exchanges += 1
+                    dealt = await self._exchange(ask)
         finally:
             self._task = None
         if not ask.names:

@@ -53,6 +53,8 @@ async def keep_pruning(pruning: Pruning, now: Callable[[], int], keep_ms: int) -
             pruned = await prune(pruning, now(), keep_ms)
         except StorageError as error:
             logger.warning("Pruning stopped: %s", error.message, extra={"action": "prune_failed", "code": error.code})
+        except Exception:
+            logger.exception("Pruning stopped.", extra={"action": "prune_failed"})
         else:
             if any(pruned):
                 logger.info("Pruned what was over.", extra={"action": "pruned", **pruned._asdict()})

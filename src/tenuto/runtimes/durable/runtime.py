@@ -26,6 +26,7 @@ from tenuto.runtime import (
     Pruned,
     Vitals,
 )
+from tenuto.runtimes.enduring import enduring
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS
 from tenuto.storage.callers import caller_of
@@ -88,6 +89,12 @@ class DurableRuntime(Postman):
         self._poll_ms = poll_ms
         self._keep_ms = keep_ms
         self._sealing = Sealing(store.registry, self._now)
+        self._reap_at = 0.0
+        self._upkeep = (
+            ("Ending sessions that are over", self._reap),
+            ("Reading the catalog", self._read_catalog),
+            ("Sealing the audit", self._sealing.look),
+        )
         self._hints: Hints = frozenset()
         self._nudged = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
@@ -144,7 +151,8 @@ class DurableRuntime(Postman):
 
     async def _open_session(self) -> None:
         environment = self.environment
-        session = Session(self._store, environment.new_id(), self._lose_session, lease_ms=self._lease_ms)
+        new = environment.new_id()
+        session = Session(self._store, new, self._lose_session, self._note_time, lease_ms=self._lease_ms)
         queues = sorted(self._queues) if self._works else None
         self._note_time(await session.open(environment.worker, environment.build, queues))
         self._session = session
@@ -153,8 +161,8 @@ class DurableRuntime(Postman):
 
     def _note_time(self, now_ms: int) -> None:
         clock = self.environment.clock
-        if isinstance(clock, DatabaseClock):
-            clock.note(now_ms)
+        if isinstance(clock, DatabaseClock) and clock.note(now_ms):
+            self._alarms.arm()  # what was a while ahead may be due
 
     async def close(self, grace_ms: int) -> None:
         """In good order: what ended is recorded, what was not begun is handed back, the rest is due for others at once.
@@ -214,12 +222,11 @@ class DurableRuntime(Postman):
     async def _reopen(self, former: Committer) -> None:
         """What the former session still wanted to commit is refused, and told so."""
         wait = self._poll_ms / 1_000
-        while True:
-            try:
+        while not self._session.alive:
+            with enduring("Opening another session"):
                 await self._open_session()
                 break
-            except StorageError:
-                await asyncio.sleep(wait * random.uniform(0, 2))  # noqa: S311  (jitter)
+            await asyncio.sleep(wait * random.uniform(0, 2))  # noqa: S311  (jitter)
         self._reopening = None
         self._hear(EVERYTHING)
         await former.stop()
@@ -240,6 +247,7 @@ class DurableRuntime(Postman):
             renewed_ms=self._session.renewed_ms,
             uncommitted=self._committer.waiting,
             committing_ms=self._committer.committing_ms,
+            commit_trouble=self._committer.trouble,
         )
 
     async def check(self) -> None:
@@ -255,7 +263,6 @@ class DurableRuntime(Postman):
 
     async def _keep_polling(self) -> None:
         """What is stored is the truth, and is looked at every so often; hints only say when to look sooner."""
-        reap_at = 0.0
         while True:
             with suppress(TimeoutError):
                 # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the event.
@@ -265,17 +272,22 @@ class DurableRuntime(Postman):
             hints, self._hints = self._hints or EVERYTHING, frozenset()
             if not self._session.alive:
                 continue
-            with suppress(StorageError):  # it is tried again: what is stored waits
-                if (now := monotonic()) >= reap_at:
-                    reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
-                    reaped = await self._store.reap()
-                    if reaped:
-                        self._store.ring(WORK)
-                    await self._sweep(at_once=reaped > 0)
-                await self._read_catalog()
-                await self._sealing.look()
+            for what, keep in self._upkeep:
+                with enduring(what):
+                    await keep()
+            with enduring("Looking for work"):
                 await self._look(hints)
                 self._end_lingering()
+            if self._session.may_start:
+                self._let_in()
+
+    async def _reap(self) -> None:
+        if (now := monotonic()) >= self._reap_at:
+            self._reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
+            reaped = await self._store.reap()
+            if reaped:
+                self._store.ring(WORK)
+            await self._sweep(at_once=reaped > 0)
 
     async def _look(self, hints: Hints) -> None:
         if hints & {*EVERYTHING, WORK}:
@@ -297,8 +309,11 @@ class DurableRuntime(Postman):
     async def _keep_beating(self) -> None:
         while True:
             await asyncio.sleep(EVERY_SECONDS * random.uniform(0, 2))  # noqa: S311  (jitter)
-            with suppress(StorageError):
+            with enduring("Writing down how far attempts are"):
                 await self._beats.write(self._records)
+
+    def _may_start(self) -> bool:
+        return self._session.may_start
 
     # -- Limits --------------------------------------------------------------------------------------------------------
 

@@ -13,11 +13,20 @@ STANDSTILL = 4  # leases for which the event loop may stand still; then what it 
 
 
 class Session:
-    def __init__(self, store: Store, id: str, on_lost: Callable[[], None], *, lease_ms: int = LEASE_MS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        id: str,
+        on_lost: Callable[[], None],
+        on_time: Callable[[int], None],
+        *,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
         self.id = id
         self.lease_ms = lease_ms
         self._store = store
         self._on_lost = on_lost
+        self._on_time = on_time
         self._stop = threading.Event()
         self._ended = asyncio.Event()
         self._thread: threading.Thread | None = None
@@ -38,7 +47,7 @@ class Session:
         def tell(renewal: Renewal) -> None:
             if renewal.alive and not self._stands_still:
                 self._renewed_at = time.monotonic()
-                loop.call_soon_threadsafe(self._turn)
+                loop.call_soon_threadsafe(self._turn, renewal.now)
             else:
                 self._stop.set()
                 loop.call_soon_threadsafe(self.lose)
@@ -49,8 +58,9 @@ class Session:
             finally:
                 loop.call_soon_threadsafe(self._ended.set)
 
-    def _turn(self) -> None:
+    def _turn(self, now_ms: int) -> None:
         self._turned_at = time.monotonic()
+        self._on_time(now_ms)  # also to a process that commits nothing
 
     @property
     def _stands_still(self) -> bool:

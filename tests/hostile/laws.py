@@ -1,0 +1,122 @@
+"""What must hold when all is quiet: between what was seen outside, what callers were told, and what is stored."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tenuto.checking import check_database
+from tenuto.kernel import events as e
+
+if TYPE_CHECKING:
+    from .operators import Operator
+    from .world import World
+
+Broken = tuple[str, str]
+
+
+async def check_end(world: "World", operator: "Operator") -> None:
+    from .world import Violation
+
+    for law, detail in (*_callers(world), *_effects(world), *_messages(world)):
+        raise Violation(law, detail)
+    findings = await check_database(f"sqlite:///{world.path}")
+    if findings:
+        raise Violation(findings[0].sentence, "\n".join(line for found in findings[:3] for line in found.lines()))
+    _note_situations(world)
+
+
+def _rows(world: "World") -> dict[str, tuple[str, str]]:
+    assert world._reader is not None
+    return {
+        id: (status, parked)
+        for id, status, parked in world._reader.execute("SELECT id, status, parked FROM executions")
+    }
+
+
+def _heard(world: "World") -> Counter[str]:
+    """Signals that were recorded, and how often they were used or kept, whichever is more."""
+    used: Counter[str] = Counter()
+    kept: Counter[str] = Counter()
+    for id in _rows(world):
+        for entry in world.entries_of(id):
+            if isinstance(entry.event, e.SignalKept):
+                kept[entry.event.id] += 1
+            elif isinstance(entry.event, e.WaitEnded):
+                used[entry.event.by] += 1
+    del used["timer"]
+    return used | kept
+
+
+def _callers(world: "World") -> Iterator[Broken]:
+    rows = _rows(world)
+    heard = _heard(world)
+    for client in world.clients:
+        for key, id in client.started.items():
+            if id not in rows:
+                yield "what was acknowledged is there", f"{key} {id}"
+        for id, status in client.results.items():
+            if rows[id][0] != status:
+                yield "what is over stays as it was told", f"{id}: told {status}, is {rows[id][0]}"
+        told = {id for id, acknowledged in client.signals.items() if acknowledged}
+        for id in sorted(told - heard.keys()):
+            yield "a signal that was acknowledged is recorded", id
+    for id, times in heard.items():
+        if times > 1:
+            yield "a signal is used once", f"{id}: {times} times"
+    for id, (_, parked) in rows.items():
+        if parked:
+            yield "nothing is set aside that can be read", f"{id}: {parked}"
+
+
+def _effects(world: "World") -> Iterator[Broken]:
+    outside = world.outside
+    for key, times in outside.applied.items():
+        if outside.begun[key] and times > 1 and key not in outside.doubtful and not outside.may_repeat:
+            yield "an unsafe effect is made once", f"{key}: {times} times"
+    applied = {(x.execution, x.path, x.phase, x.number) for x in outside.effects if x.what == "applied"}
+    for id in _rows(world):
+        for entry in world.entries_of(id):
+            event = entry.event
+            if not isinstance(event, e.AttemptSucceeded) or event.phase not in ("forward", "compensate"):
+                continue
+            if (id, event.path, event.phase, event.number) not in applied:
+                yield "what succeeded was made", f"{id} {event.path} {event.phase} {event.number}"
+
+
+def _messages(world: "World") -> Iterator[Broken]:
+    assert world._reader is not None
+    first: dict[str, list[int]] = {}
+    for execution, seq in world.published:
+        line = first.setdefault(execution, [])
+        if seq not in line:
+            line.append(seq)
+    for execution, line in first.items():
+        if line != sorted(line):
+            yield "messages of an execution leave in order", f"{execution}: {line}"
+    for execution, seq in world._reader.execute("SELECT execution, seq FROM outbox"):
+        if seq not in first.get(execution, ()):
+            yield "every message leaves", f"{execution} {seq}"
+
+
+def _note_situations(world: "World") -> None:
+    statuses = [status for status, _ in _rows(world).values()]
+    world.sometimes("all succeeded", set(statuses) == {"succeeded"})
+    for id in _rows(world):
+        for entry in world.entries_of(id):
+            _note_entry(world, entry)
+    assert world._reader is not None
+    world.sometimes("snapshot taken", world._reader.execute("SELECT count(*) FROM snapshots").get)
+
+
+def _note_entry(world: "World", entry: e.Entry) -> None:
+    match entry.event:
+        case e.AttemptLost():
+            world.sometimes("attempt lost")
+        case e.ReviewOpened():
+            world.sometimes("review opened")
+        case e.ExecutionAdmitted():
+            world.sometimes("waited for a key")
+        case e.AttemptSucceeded(phase="compensate"):
+            world.sometimes("undone")
+        case e.AttemptSucceeded(path="sort"):
+            world.sometimes("attempt of a queue")

@@ -1,0 +1,442 @@
+"""The bugs that are planted in the durable runtime, its store and its relay: each is a list of changes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+import msgspec
+
+from tenuto import projection
+from tenuto.kernel import facts as f
+from tenuto.runtimes.durable import committer, letters, session, snapshots
+from tenuto.runtimes.durable.committer import Committer, Fate, Write
+from tenuto.runtimes.durable.keeping import Kept
+from tenuto.runtimes.durable.runtime import DurableRuntime
+from tenuto.runtimes.record import Record, Ticket
+from tenuto.runtimes.relay import Relay
+from tenuto.runtimes.worker import Worker
+from tenuto.storage import rows, sqlite, sqlite_admissions
+from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.sqlite_tasks import SqliteTasks
+from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
+
+from .patching import everywhere
+
+Change = tuple[Any, Any, Any]  # where, the name of an attribute, what is there instead
+Changes = Callable[[], list[Change]]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    name: str
+    changes: Changes
+
+
+MUTANTS: list[Mutant] = []
+
+
+def mutant(name: str) -> Callable[[Changes], Changes]:
+    def register(changes: Changes) -> Changes:
+        MUTANTS.append(Mutant(name, changes))
+        return changes
+
+    return register
+
+
+# -- What takes effect before it is kept -------------------------------------------------------------------------------
+
+
+@mutant("effects are let out before the commit")
+def _() -> list[Change]:
+    write = DurableRuntime._write
+
+    def hasty(self: DurableRuntime, kept: Kept, *, release: bool = False) -> None:
+        self._follow(kept.record, kept.changed, kept.rank)
+        write(self, kept, release=release)
+
+    return [(DurableRuntime, "_write", hasty)]
+
+
+@mutant("after a takeover the newest agenda is followed, kept or not")
+def _() -> list[Change]:
+    adopt = DurableRuntime._adopt
+
+    async def hasty(self: DurableRuntime, claim: Claim, *given: Any) -> None:
+        await adopt(self, claim, *given)
+        if (record := self._records.get(claim.id)) is not None:
+            self._follow(record, list(record.state.agenda), None)
+
+    return [(DurableRuntime, "_adopt", hasty)]
+
+
+@mutant("an unsafe attempt begins before that is on record")
+def _() -> list[Change]:
+    def hasty(self: Worker, ticket: Ticket) -> bool:
+        record, ref, role = ticket
+        if record.tickets.get(ref) is not ticket or self._closing or ref.path in record.zombies:
+            return start(self, ticket)
+        if role.begins:
+            del record.tickets[ref]
+            self.apply(record, f.Begun(at=self._now(), ref=ref, worker="w", build=""))
+            self._run(record, ref, role)
+            return True
+        return start(self, ticket)
+
+    start = Worker._start
+    return [(Worker, "_start", hasty)]
+
+
+@mutant("callers are told before it is kept")
+def _() -> list[Change]:
+    async def hasty(self: DurableRuntime, record: Record, fact: f.Fact) -> f.Answer:
+        return self.apply(record, fact)
+
+    async def sent(self: DurableRuntime, execution_id: str, fact: f.Fact) -> f.Answer:
+        self._loop.create_task(send(self, execution_id, fact)) if self._loop else None
+        return f.APPLIED
+
+    send = DurableRuntime._send
+    return [(DurableRuntime, "_apply_and_wait", hasty), (DurableRuntime, "_send", sent)]
+
+
+# -- Commits whose outcome is unknown ----------------------------------------------------------------------------------
+
+
+def _assumed(fate: Fate) -> list[Change]:
+    async def assuming(self: Committer, writes: list[Write]) -> list[Write]:
+        for write in writes:
+            self._settle(write, fate)
+        return []
+
+    return [(Committer, "_not_written", assuming)]
+
+
+@mutant("a commit with an unknown outcome is taken for applied")
+def _() -> list[Change]:
+    return _assumed("committed")
+
+
+@mutant("a commit with an unknown outcome is taken for failed, and forgotten")
+def _() -> list[Change]:
+    return _assumed("unknown")
+
+
+@mutant("a commit with an unknown outcome is sent again without a look")
+def _() -> list[Change]:
+    async def blind(self: Committer, writes: list[Write]) -> list[Write]:
+        return writes
+
+    async def trusting(self: Committer, batch: Batch, committed: Committed) -> Committed:
+        return committed
+
+    return [(Committer, "_not_written", blind), (Committer, "_read_back", trusting)]
+
+
+@mutant("what is read back is not compared with what was sent")
+def _() -> list[Change]:
+    async def there(self: SqliteStore, appends: Sequence[Any]) -> list[bool]:
+        query = "SELECT 1 FROM events WHERE execution = ?"
+        return [bool(await self.fetch(query, (a.execution,))) for a in appends]
+
+    return [(SqliteStore, "written", there)]
+
+
+@mutant("a claim with an unknown outcome is taken for failed")
+def _() -> list[Change]:
+    async def nothing(self: DurableRuntime) -> None: ...
+
+    return [(DurableRuntime, "_find_astray", nothing)]
+
+
+@mutant("messages taken with an unknown outcome are taken for free")
+def _() -> list[Change]:
+    return [(Relay, "_doubt", lambda self: None)]
+
+
+@mutant("a start is repeated under a new id without its key")
+def _() -> list[Change]:
+    def refused(db: apsw.Connection, starts: Sequence[Any], *, limited: bool) -> dict[str, Any]:
+        return {}
+
+    def keyless(start: Any, standing: Any) -> tuple[Any, ...]:
+        return values(msgspec.structs.replace(start, key=None), standing)
+
+    values = rows.execution_values
+    return [(sqlite, "refused_starts", refused), (sqlite, "execution_values", keyless)]
+
+
+# -- Sessions, fences and claims ---------------------------------------------------------------------------------------
+
+
+@mutant("a commit is not fenced")
+def _() -> list[Change]:
+    return [(SqliteStore, "_is_live", lambda self, session: True)]
+
+
+@mutant("moves are not fenced by their owner")
+def _() -> list[Change]:
+    free = sqlite._MOVES.replace("AND owner IS ?", "AND ?2 IS ?2")
+    return [(sqlite, "_MOVES", free)]
+
+
+@mutant("a fenced worker goes on with what it has in memory")
+def _() -> list[Change]:
+    def unmoved(self: Committer, writes: list[Write], committed: Committed) -> None:
+        settle_all(self, writes, msgspec.structs.replace(committed, fenced=False, refused={}))
+
+    settle_all = Committer._settle_all
+    return [(Committer, "_settle_all", unmoved)]
+
+
+@mutant("sessions that are over are never ended")
+def _() -> list[Change]:
+    async def never(self: SqliteStore) -> int:
+        return 0
+
+    return [(SqliteStore, "reap", never)]
+
+
+@mutant("what a dead worker had is claimed before its session is ended")
+def _() -> list[Change]:
+    def greedy(self: SqliteStore, now: int, plans: Sequence[str], limit: int, execution: str | None) -> list[str]:
+        query = (
+            "SELECT id FROM executions WHERE ended_at IS NULL "
+            "AND owner IN (SELECT id FROM sessions WHERE expires_at < ?)"
+        )
+        found = [id for (id,) in self._write.execute(query, (now + 2_000,))] if execution is None else []
+        return [*found, *candidates(self, now, plans, limit, execution)]
+
+    candidates = SqliteStore._candidates
+    return [(SqliteStore, "_candidates", greedy)]
+
+
+@mutant("what an ended session owned is not made due")
+def _() -> list[Change]:
+    def careless(self: SqliteStore, ids: list[str]) -> None:
+        for id in ids:
+            self._write.execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (self.now(), id))
+            self._write.execute("UPDATE executions SET owner = NULL WHERE owner = ?", (id,))
+
+    return [(SqliteStore, "_end_sessions", careless)]
+
+
+@mutant("a takeover is not reported to the kernel")
+def _() -> list[Change]:
+    apply = DurableRuntime.apply
+
+    def silent(
+        self: DurableRuntime, record: Record, fact: f.Fact, rank: int | None = None, then: Any = None
+    ) -> f.Answer:
+        if isinstance(fact, f.Taken) and record.state.epoch:
+            then(f.APPLIED)
+            return f.APPLIED
+        return apply(self, record, fact, rank, then)
+
+    return [(DurableRuntime, "apply", silent)]
+
+
+@mutant("a claim does not raise the epoch")
+def _() -> list[Change]:
+    claim = SqliteStore._claim
+
+    def same(self: SqliteStore, *given: Any) -> list[Claim]:
+        claims = claim(self, *given)
+        for one in claims:
+            self._write.execute("UPDATE executions SET epoch = 1 WHERE id = ?", (one.id,))
+        return [msgspec.structs.replace(one, epoch=1) for one in claims]
+
+    return [(SqliteStore, "_claim", same)]
+
+
+@mutant("an isolated worker goes on starting attempts after its lease, and its session never ends")
+def _() -> list[Change]:
+    return [
+        (session.Session, "may_start", property(lambda self: True)),
+        (session.Session, "lose", lambda self: None),
+    ]
+
+
+# -- Letting go --------------------------------------------------------------------------------------------------------
+
+
+@mutant("the time to wake is lost when an execution is let go of")
+def _() -> list[Change]:
+    standing = projection.standing
+
+    def sleepy(*given: Any, release: bool) -> Any:
+        return msgspec.structs.replace(standing(*given, release=release), wake_at=None)
+
+    return [(module, name, sleepy) for module, name in everywhere("standing", standing)]
+
+
+@mutant("an execution is let go of before its mail was looked for")
+def _() -> list[Change]:
+    adopt = DurableRuntime._adopt
+
+    async def forgetful(self: DurableRuntime, claim: Claim, *given: Any) -> None:
+        await adopt(self, claim, *given)
+        self._fresh.pop(claim.id, None)
+
+    return [(DurableRuntime, "_adopt", forgetful)]
+
+
+@mutant("mail that meets a release does not make the execution due")
+def _() -> list[Change]:
+    later = sqlite._MOVES.replace(
+        "WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at", "WHEN m.value ->> 5 THEN m.value ->> 4"
+    )
+    assert later != sqlite._MOVES
+    return [(sqlite, "_MOVES", later)]
+
+
+@mutant("a worker that leaves takes its executions with it")
+def _() -> list[Change]:
+    async def gone(self: session.Session) -> None:
+        self.stop()
+
+    return [(session.Session, "close", gone)]
+
+
+@mutant("a worker that leaves says that what it stopped had not begun")
+def _() -> list[Change]:
+    give_back = DurableRuntime._return_work
+
+    def sloppy(self: DurableRuntime, record: Record, unknown: Any) -> None:
+        record.jobs.clear()
+        give_back(self, record, ())
+
+    return [(DurableRuntime, "_return_work", sloppy)]
+
+
+# -- Mail --------------------------------------------------------------------------------------------------------------
+
+
+@mutant("a letter's verdict is not written")
+def _() -> list[Change]:
+    merge = committer._merge
+
+    def mute(batch: Batch, extra: Batch) -> None:
+        merge(batch, msgspec.structs.replace(extra, mail=[]))
+
+    return [(committer, "_merge", mute)]
+
+
+@mutant("a letter is answered before what it caused is kept")
+def _() -> list[Change]:
+    read = DurableRuntime._read
+
+    def hasty(self: DurableRuntime, record: Record, mail: Mail) -> None:
+        store: Any = self._store
+        store.inner._write.execute("UPDATE mailbox SET verdict = ? WHERE id = ?", (b'{"type":"Applied"}', mail.id))
+        read(self, record, mail)
+
+    return [(DurableRuntime, "_read", hasty)]
+
+
+@mutant("a letter that was read is read again")
+def _() -> list[Change]:
+    return [(letters.Letters, "is_new", lambda self, query, letter, execution: True)]
+
+
+@mutant("when mail is read only the first page is looked at")
+def _() -> list[Change]:
+    known = everywhere("MAIL_AT_ONCE", MAIL_AT_ONCE)
+    return [(module, name, -1) for module, name in known if module.__name__.startswith("tenuto.runtimes")]
+
+
+@mutant("mail does not wake an execution")
+def _() -> list[Change]:
+    async def unheard(self: SqliteStore, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        def work(db: apsw.Connection) -> tuple[int, str | None] | None:
+            row = db.execute("SELECT owner FROM executions WHERE id = ?", (execution,)).fetchone()
+            if row is None:
+                return None
+            query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
+            db.execute(query, (id, execution, body, self.now()))
+            return self.now(), row[0]
+
+        return await self._in_transaction(work)
+
+    return [(SqliteStore, "post", unheard)]
+
+
+# -- Keys, queues, messages, snapshots ---------------------------------------------------------------------------------
+
+
+@mutant("whoever waits for a key is not told when it is free")
+def _() -> list[Change]:
+    def selfish(db: apsw.Connection, standing: Any, now: int) -> None:
+        if standing.admission == "request":
+            admit(db, standing, now)
+        else:
+            db.execute("DELETE FROM admissions WHERE execution = ?", (standing.id,))
+
+    admit = sqlite_admissions.admit
+    return [(sqlite, "admit", selfish)]
+
+
+@mutant("everybody is admitted at once")
+def _() -> list[Change]:
+    first = sqlite_admissions._FIRST.replace("ORDER BY a.position LIMIT 1", "")
+    return [(sqlite_admissions, "_FIRST", first)]
+
+
+@mutant("tasks of a dead worker are never swept")
+def _() -> list[Change]:
+    async def never(self: SqliteTasks, lease_ms: int) -> int:
+        return 0
+
+    return [(SqliteTasks, "sweep", never)]
+
+
+@mutant("messages are marked as published before they are")
+def _() -> list[Change]:
+    async def early(self: Relay, session: str, line: Sequence[Any]) -> int:
+        await self._store.published(session, self._now(), [(message.execution, message.seq) for message in line])
+        return await line_of(self, session, line)
+
+    line_of = Relay._line
+    return [(Relay, "_line", early)]
+
+
+@mutant("messages of one execution are published in any order")
+def _() -> list[Change]:
+    async def reversed_line(self: Relay, session: str, line: Sequence[Any]) -> int:
+        return await line_of(self, session, line[::-1])
+
+    line_of = Relay._line
+    return [(Relay, "_line", reversed_line)]
+
+
+@mutant("messages are not written with what they tell of")
+def _() -> list[Change]:
+    rest = SqliteStore._rest
+
+    def dropped(self: SqliteStore, batch: Batch, refused: Any) -> None:
+        rest(self, msgspec.structs.replace(batch, outbox=batch.outbox[:-1] if len(batch.outbox) > 1 else []), refused)
+
+    return [(SqliteStore, "_rest", dropped)]
+
+
+@mutant("a snapshot is one entry ahead of its number")
+def _() -> list[Change]:
+    take = snapshots.take
+
+    def ahead(record: Record) -> Any:
+        row = take(record)
+        return msgspec.structs.replace(row, seq=max(1, row.seq - 1))
+
+    return [(snapshots, "take", ahead)]
+
+
+@mutant("a failed batch is parked as a whole")
+def _() -> list[Change]:
+    async def parked(self: Committer, writes: list[Write]) -> list[Write]:
+        for execution in dict.fromkeys(write.execution for write in writes):
+            await self._park(execution)
+        for write in writes:
+            self._settle(write, "parked")
+        return []
+
+    return [(Committer, "_not_written", parked)]

@@ -1,0 +1,32 @@
+"""Whether bugs that were planted in the durable runtime and its store are found, and how soon."""
+
+from multiprocessing import get_context
+from typing import Any
+
+from tests.simulation.planted import changed
+
+from .mutants import MUTANTS, Change
+from .run import PROCESSES, run_seed
+
+MAX_SEEDS = 150
+
+
+def hunt(index: int) -> tuple[str, int]:
+    """How many seeds it took to find this one; 0 when it was not found."""
+    with changed([_at_home(change) for change in MUTANTS[index].changes()]):
+        for seed in range(MAX_SEEDS):
+            if run_seed(seed).law:
+                return MUTANTS[index].name, seed + 1
+    return MUTANTS[index].name, 0
+
+
+def _at_home(change: Change) -> Change:
+    """Where it is written, when the class that was named only inherits it."""
+    where, name, value = change
+    lines: tuple[Any, ...] = getattr(where, "__mro__", (where,))
+    return next((line for line in lines if name in vars(line)), where), name, value
+
+
+def hunt_all(processes: int = PROCESSES) -> dict[str, int]:
+    with get_context("fork").Pool(processes) as pool:
+        return dict(pool.imap_unordered(hunt, range(len(MUTANTS)), chunksize=1))

@@ -1,0 +1,77 @@
+"""SQLite stores of simulated processes: inline, on one file, with the world's clock, and renewals without threads."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.store import EVERYTHING, Hints, Renewal
+
+from .store import HostileStore
+
+if TYPE_CHECKING:
+    from .world import World
+
+HEARD_SECONDS = 0.005
+_RENEW = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
+
+
+class SimulatedStore(HostileStore):
+    def __init__(self, world: "World") -> None:
+        self.inner = SqliteStore(world.path, synchronous="OFF", clock=world.database_now)
+        super().__init__(self.inner, world)
+        self.world = world
+        self._renewing: dict[str, tuple[Callable[[Renewal], None], threading.Event]] = {}
+        self._registered: dict[str, threading.Event] = {}
+        self._hear: Callable[[Hints], None] | None = None
+
+    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
+        self.world.sometimes("session taken for dead", self._renewing)
+        self._registered[id] = threading.Event()
+        now = await self.call("open_session", lambda: self.inner.open_session(id, worker, build, lease_ms, queues))
+        asyncio.get_running_loop().call_later(lease_ms / 3_000, self._renew, id, lease_ms)
+        return now
+
+    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        """The thread only leaves word whom to tell: renewals happen in the loop, at their time."""
+        self._renewing[id] = (tell, stop)
+        self._registered[id].set()
+
+    def _renew(self, id: str, lease_ms: int) -> None:
+        self._registered[id].wait()
+        tell, stop = self._renewing[id]
+        if stop.is_set():
+            return
+        world = self.world
+        if world.outage is not None or world.happens(world.rates.renewal_lost):
+            world.sometimes("renewal lost")
+        else:
+            now = world.database_now()
+            self.inner._write.execute(_RENEW, (now + lease_ms, id))
+            tell(Renewal(now, bool(self.inner._write.changes())))
+        asyncio.get_running_loop().call_later(lease_ms / 3_000, self._renew, id, lease_ms)
+
+    def listen(self, hear: Callable[[Hints], None]) -> None:
+        """Hears of all that others ring, now and then; SQLite's own watch looks at the file in real time."""
+        loop = asyncio.get_running_loop()
+        world = self.world
+
+        def heard() -> None:
+            if world.happens(world.rates.hint_lost):
+                world.sometimes("hint lost")
+            else:
+                hear(EVERYTHING)
+                if world.happens(world.rates.hint_doubled):
+                    world.sometimes("hint doubled")
+                    loop.call_later(world.between(0, 50) / 1_000, hear, EVERYTHING)
+
+        world.listeners.append(lambda: void(loop.call_later(HEARD_SECONDS, heard)))
+
+    def ring(self, hint: str) -> None:
+        for listener in self.world.listeners:
+            listener()
+
+
+def void(_: object) -> None:
+    """A call whose value nobody wants."""

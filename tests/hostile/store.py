@@ -1,0 +1,173 @@
+"""A store that fails as databases do, around a real one.
+
+Each call draws its fault. The worst are those after which nobody knows: the call was applied and its answer lost, or it
+is applied only after its caller was told that the connection broke. A read never shows more than the database had, but
+its answer may be old by the time it comes; that is all that the port promises about reads.
+"""
+
+import threading
+from collections.abc import Awaitable, Callable
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+
+from tenuto.errors import StorageError
+from tenuto.storage.store import Hints, Mail, Renewal, Store
+
+from .faults import Rates, gave_way, refused, unreachable
+from .loop import pause
+from .situations import SITUATIONS
+
+T = TypeVar("T")
+
+# fmt: off
+WRITES = frozenset({
+    "commit", "open_session", "end_session", "reap", "claim", "claim_in_turn", "claim_one", "post", "save_definition",
+    "park", "begin_notice", "end_notice", "run", "run_all", "take", "begin", "answer", "give_back", "beat", "sweep",
+    "published", "put_off", "exchange", "set", "set_tenant", "keep_progress", "serve", "try_again",
+})
+# fmt: on
+PARTS = frozenset({"tasks", "outbox", "limits", "catalog", "registry", "review_book", "pruning"})
+
+
+class Surroundings(Protocol):
+    """What decides which fault comes next."""
+
+    rates: Rates
+    mail_at_once: int
+    outage: str | None  # "read-only", "full" or "out of reach", for a while
+
+    def happens(self, share: float) -> bool: ...
+
+    def between(self, least_ms: float, most_ms: float) -> float: ...
+
+    def sometimes(self, name: str, happened: object = True) -> None: ...
+
+    def shuffle(self, items: list[Any]) -> None: ...
+
+    def later(self, seconds: float, call: Callable[[], Awaitable[object]]) -> None:
+        """On the server's side, whatever becomes of the client."""
+
+
+class HostileStore:
+    def __init__(self, store: Store, around: Surroundings) -> None:
+        self._store = store
+        self._around = around
+
+    if not TYPE_CHECKING:  # to whoever asks it is a `Store`, and the rest of one
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(self._store, name)
+            if name in PARTS:
+                return _Part(found, self)
+            return found if not iscoroutinefunction(found) else _hostile(self, name, found)
+
+    def seen_by(self, tenant: str | None) -> Store:
+        return hostile(self._store.seen_by(tenant), self._around)
+
+    async def open(self, *, migrate: bool) -> int:
+        return await self._store.open(migrate=migrate)
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        posted = await self.call("post", lambda: self._store.post(id, execution, body))
+        if self._around.happens(self._around.rates.posted_twice):
+            self._around.sometimes("letter posted twice")
+            posted = await self.call("post", lambda: self._store.post(id, execution, body))
+        return posted
+
+    async def mail(self, session: str) -> list[Mail]:
+        found = await self.call("mail", lambda: self._store.mail(session))
+        around = self._around
+        around.sometimes("more letters than are read at once", len(found) == around.mail_at_once)
+        if len(found) > 1 and around.happens(around.rates.shuffled):
+            around.sometimes("letters out of order")
+            around.shuffle(found)
+        return found
+
+    def listen(self, hear: Callable[[Hints], None]) -> None:
+        around = self._around
+
+        def distorted(hints: Hints) -> None:
+            if around.happens(around.rates.hint_lost):
+                around.sometimes("hint lost")
+                return
+            hear(hints)
+            if around.happens(around.rates.hint_doubled):
+                around.sometimes("hint doubled")
+                hear(hints)
+
+        self._store.listen(distorted)
+
+    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        self._store.keep_alive(id, lease_ms, tell, stop)
+
+    async def call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
+        around = self._around
+        if around.happens(0.3):
+            await pause(around.between(0, 3) / 1_000)
+        if around.outage is not None and (around.outage == "out of reach" or name in WRITES):
+            around.sometimes(around.outage)
+            raise unreachable() if around.outage == "out of reach" else refused(around.outage.replace("-", "_"))
+        rates = around.rates
+        if around.happens(rates.fails_before):
+            self._met("fails before", name)
+            raise unreachable()
+        if around.happens(rates.busy):
+            self._met("gave way to another", name)
+            raise gave_way()
+        if name in WRITES and around.happens(rates.applied_late):
+            self._met("applied after the error", name)
+            around.later(around.between(1, 400) / 1_000, call)
+            raise unreachable()
+        if around.happens(rates.slow):
+            self._met("slow", name)
+            await pause(around.between(50, 1_500) / 1_000)
+        answer = await call()
+        if around.happens(rates.applied_but_error):
+            self._met("applied, but an error", name)
+            raise unreachable()
+        if around.happens(rates.stale):
+            self._met("answer is old when it comes", name)
+            await pause(around.between(20, 1_500) / 1_000)
+        elif name in WRITES or around.happens(0.1):
+            await pause(around.between(0, 3) / 1_000)
+        return answer
+
+    def _met(self, fault: str, name: str) -> None:
+        self._around.sometimes(fault)
+        named = f"{name}: {fault}"
+        if named in SITUATIONS:
+            self._around.sometimes(named)
+
+
+class _Part:
+    """Tasks, the outbox and so on: the same faults."""
+
+    def __init__(self, part: Any, store: HostileStore) -> None:
+        self._part = part
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        return found if not iscoroutinefunction(found) else _hostile(self._store, name, found)
+
+
+def _hostile(store: HostileStore, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def called(*given: Any, **named: Any) -> Any:
+        return await store.call(name, lambda: method(*given, **named))
+
+    return called
+
+
+def hostile(store: Store, around: Surroundings) -> Store:
+    return cast(Store, HostileStore(store, around))
+
+
+async def whatever_comes(call: Callable[[], Awaitable[object]]) -> None:
+    """A server finishes what its client has long given up."""
+    try:
+        await call()
+    except StorageError:
+        return

@@ -1,0 +1,149 @@
+"""Real databases that fail: PostgreSQL behind a hostile store and a proxy that cuts commits, SQLite on a full disk."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import apsw
+import pytest
+
+import tenuto.engine
+from tenuto.storage import Store, make_store
+from tenuto.storage.sqlite import SqliteStore
+from tests.checking.soundness import assert_sound
+from tests.servers.databases import database
+from tests.servers.postgres import Server
+
+from .faults import Rates
+from .loop import pause
+from .proxy import CUTS, Cut, Proxy
+from .real import RealWorld
+from .situations import FAULTS
+from .store import hostile
+
+EXECUTIONS = 24
+# What is applied only after its error is the proxy's part: two statements at once on a connection are no fault of a
+# database.
+ALL = Rates(fails_before=0.05, applied_but_error=0.08, busy=0.05, slow=0.05, stale=0.05)
+OUTAGES = ("read-only", "full", "out of reach")
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("CRITICAL")
+
+
+@pytest.fixture
+def postgres_url(postgres_server: Server) -> Iterator[str]:
+    with database(postgres_server) as url:
+        yield url
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = RealWorld(postgres_url, seed, ALL)
+
+    def hostile_store(url: str) -> Store:
+        return hostile(make_store(url), world)
+
+    monkeypatch.setattr(tenuto.engine, "make_store", hostile_store)
+    async with world.engine() as engine, world.engine() as other:
+        handles = []
+        for number in range(EXECUTIONS):
+            handles.append(await world.start(engine if number % 2 else other, number))
+            world.outage = OUTAGES[number % 3]
+            await pause(0.1)
+            world.outage = None
+        await world.calm(engine, handles)
+    world.check()
+    assert [fault for fault in FAULTS if not world.counts[fault]] == ["applied after the error"]
+    await assert_sound(postgres_url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", CUTS)
+async def test_a_connection_that_is_cut_at_a_commit(postgres_url: str, postgres_server: Server, cut: Cut) -> None:
+    world = RealWorld(postgres_url, 7, Rates())
+    rng = random.Random(7)
+    hostile_phase = True
+
+    def wanted() -> Cut | None:
+        return cut if hostile_phase and rng.random() < 0.15 else None
+
+    async with Proxy(postgres_server.port, wanted) as proxy:
+        database = urlsplit(postgres_url).path
+        url = f"postgresql://postgres@127.0.0.1:{proxy.port}{database}?sslmode=disable"
+        async with world.engine(url) as engine:
+            handles = [await world.start(engine, number) for number in range(EXECUTIONS)]
+            hostile_phase = False
+            await world.calm(engine, handles)
+    world.check()
+    assert proxy.cuts[cut] > 0
+    await assert_sound(postgres_url)
+
+
+@pytest.mark.slow
+async def test_postgres_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
+    postgres_url: str, postgres_server: Server
+) -> None:
+    """Whoever starts something meanwhile waits. Whoever asks is told why, and what was acknowledged is there."""
+    world = RealWorld(postgres_url, 11, Rates())
+    async with Proxy(postgres_server.port, lambda: None) as proxy:
+        url = f"postgresql://postgres@127.0.0.1:{proxy.port}{urlsplit(postgres_url).path}?sslmode=disable"
+        async with world.engine(url) as engine:
+            handles = [await world.start(engine, number) for number in range(EXECUTIONS // 2)]
+            proxy.is_full = True
+            starting = asyncio.gather(*(world.start(engine, number) for number in range(EXECUTIONS // 2, EXECUTIONS)))
+            while proxy.refused < 10:
+                await pause(0.01)
+            assert not starting.done()
+            health = await engine.ready()
+            proxy.is_full = False
+            handles += await starting
+            await world.calm(engine, handles)
+    assert "commits: full: the database's disk is full" in str(health)
+    world.check()
+    await assert_sound(postgres_url)
+
+
+@pytest.mark.slow
+async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file may grow by one page at a time: every page is once the one that is missing."""
+    url = f"sqlite:///{tmp_path}/x.db"
+    world = RealWorld(url, 3, Rates())
+    stores: list[SqliteStore] = []
+    full = 0
+
+    def watched(url: str) -> Store:
+        store = SqliteStore(url.removeprefix("sqlite:///"), synchronous="OFF")
+        stores.append(store)
+        return store
+
+    monkeypatch.setattr(tenuto.engine, "make_store", watched)
+    async with world.engine() as engine:
+        (store,) = stores
+        pages: int = store._write.execute("PRAGMA page_count").get
+        store._write.execute(f"PRAGMA max_page_count = {pages}")
+        starting = asyncio.gather(*(world.start(engine, number) for number in range(EXECUTIONS)))
+        for _ in range(200):
+            if starting.done():
+                break
+            await pause(0.02)
+            full += 1
+            pages = await store._in_writer(lambda: _grow(store))
+        handles = await starting
+        await store._in_writer(lambda: store._write.execute("PRAGMA max_page_count = 1000000").get)
+        await world.calm(engine, handles)
+    assert full >= 5
+    world.check()
+    await assert_sound(url)
+
+
+def _grow(store: SqliteStore) -> int:
+    connection: apsw.Connection = store._write
+    pages: int = connection.execute("PRAGMA max_page_count").get
+    grown: int = connection.execute(f"PRAGMA max_page_count = {pages + 1}").get
+    return grown
