@@ -6,7 +6,7 @@ Tests compare the pages with what this would write, so that they never tell anyt
 from collections.abc import Callable
 from pathlib import Path
 
-from .generators import commands, errors, invariants, kernel, metrics, python, settings
+from .generators import commands, endpoints, errors, invariants, kernel, metrics, python, settings
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -14,6 +14,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "commands.md": commands.page,
     "errors.md": errors.page,
     "events.md": kernel.recorded_events,
+    "http.md": endpoints.page,
     "invariants.md": invariants.page,
     "metrics.md": metrics.page,
     "python.md": python.page,

@@ -40,6 +40,7 @@ TO_DO = {
     "ExecutionFailed": "Read `status`, `error_class` and `blocked`; `result.report()` shows every step.",
     "ResultTimeout": "Ask again: the execution, or the command, goes on.",
     "StorageError": "See the hint: the database cannot be reached, is full, is locked, or has another schema.",
+    "ServiceError": "See the hint: the service is away, its answer was lost, or something else answers there.",
     "NotSupported": "See the hint: another runtime may be able to, or this version cannot yet.",
     "EngineClosed": "Use the engine inside `async with Engine(…) as engine:`.",
 }

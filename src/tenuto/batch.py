@@ -122,7 +122,7 @@ class Batch(Generic[O_co]):
         until = link.now + interval_ms
         while waiting and (left := until - link.now) > 0:
             last = waiting[-PAGE:]
-            statuses = await link.runtime.statuses(last)
+            statuses = await link.runtime.statuses(link.scope.tenant, last)
             active = [id for id in last if statuses.get(id) not in TERMINAL]
             waiting[-PAGE:] = active
             if len(active) < len(last):
@@ -158,8 +158,9 @@ class Batch(Generic[O_co]):
 
     async def _statuses(self) -> AsyncIterator[tuple[str, str]]:
         ids = list(dict.fromkeys(self.execution_ids))
+        link = self._link
         for first in range(0, len(ids), PAGE):
-            for pair in (await self._link.runtime.statuses(ids[first : first + PAGE])).items():
+            for pair in (await link.runtime.statuses(link.scope.tenant, ids[first : first + PAGE])).items():
                 yield pair
 
     async def results(self) -> AsyncIterator[SagaResult[O_co]]:

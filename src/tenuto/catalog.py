@@ -209,7 +209,7 @@ class Definitions:
 
     async def _note(self, row: DefinitionRow, action: str) -> None:
         scope = self._link.scope
-        await self._link.runtime.registry.note(
+        await self._link.runtime.note(
             AuditRow(
                 tenant=scope.tenant or DEFAULT_TENANT,
                 at=self._link.now,

@@ -26,7 +26,7 @@ from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_
 from .batch import Batch, Starting
 from .catalog import DEFAULT_TENANT, Definitions
 from .durations import Duration, milliseconds
-from .errors import ExpressionError, InvalidInput, NotFound, NotSupported
+from .errors import ExpressionError, InvalidInput, NotFound, NotPermitted, NotSupported
 from .handle import Handle, Link, check_one_of, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
@@ -42,6 +42,7 @@ from .listing import Listing
 from .messages import Announced, Publish
 from .observation import Announcer, SagaEvents
 from .program import Handler, Program
+from .projection import AuditRow
 from .rates import parse_rate
 from .results import SagaResult
 from .runtime import (
@@ -54,10 +55,10 @@ from .runtime import (
     Runtime,
     Submission,
     Submitted,
-    execution_summary,
 )
 from .runtimes.durable import DatabaseClock, DurableRuntime
 from .runtimes.memory import MemoryRuntime
+from .runtimes.remote import RemoteRuntime
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
 from .signals import stopping
@@ -65,7 +66,6 @@ from .storage import Store, make_store
 from .storage.registry import Registry
 from .values import encode
 from .view import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
-from .view import blocked as why_blocked
 
 if TYPE_CHECKING:
     from .telemetry import Telemetry
@@ -78,7 +78,8 @@ PAGE = 100
 SHORTEST_LEASE_MS = 1_000
 
 _DURABLE = ("sqlite", "postgresql", "postgres")
-_LATER = ("temporal", "http", "https")
+_REMOTE = ("https", "http")
+_LATER = ("temporal",)
 
 
 class StartOptions(TypedDict, total=False):
@@ -114,6 +115,9 @@ class DefinitionDocument(TypedDict):
 
 class Engine:
     """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process.
+
+    `https://…` is a service, to which this is a client with the same methods: `api_key` says who calls, and with that
+    which tenant. It runs no steps; what is registered gives the types of inputs and results.
 
     On a database, `lease` is how long a process may be silent before others take its executions over. `outside` says
     what the built-in handlers may reach; by default the environment does (`TENUTO_EGRESS_ALLOW` and others).
@@ -163,11 +167,12 @@ class Engine:
             slots=slots,
             threads=threads,
             lease_ms=milliseconds(lease),
+            api_key=api_key,
             announced=Announced(messages) or None,
             publish=publish,
             keep_ms=None if retention is None else milliseconds(retention),
         )
-        self._keyring = Keyring(self._runtime.registry, self._environment.now_ms)
+        self._keyrings: list[Keyring] = []  # the one that scoped engines share, once it was asked for
         if telemetry is not None:
             telemetry.watch(self._runtime)
         self._built_in = BuiltIn(outside or HandlerSettings.from_environment(), self._runtime.notices)
@@ -427,6 +432,7 @@ class Engine:
                 digest=digest,
                 actor=self._scope.actor,
                 connection=connection,
+                version=version,
             )
         )
 
@@ -501,27 +507,11 @@ class Engine:
             target_id=target_id,
             since_ms=_ms(since),
             before_ms=_ms(before),
-            active=blocked,
+            blocked=blocked,
             newest_first=newest_first,
         )
-        cursor: str | None = None
-        while True:
-            page = await self._runtime.executions(wanted, cursor, PAGE)
-            found = [execution_summary(summary) for summary in page.items]
-            for summary in await self._blocked(found, before) if blocked else found:
-                yield summary
-            cursor = page.next_cursor
-            if cursor is None:
-                return
-
-    async def _blocked(self, found: list[ExecutionSummary], before: datetime | None) -> list[ExecutionSummary]:
-        """Those that cannot go on. A page of them is read at once: each by itself would be a question of its own."""
-        ids = [summary["execution_id"] for summary in found]
-        readings = await self._runtime.read_all(self._scope.tenant, ids)
-        why = {reading.state.id: why_blocked(reading.state, reading.activity) for reading in readings}
-        for summary in found:
-            summary["blocked"] = why.get(summary["execution_id"])
-        return [each for each in found if each["blocked"] is not None and _is_before(each["blocked"]["since"], before)]
+        async for summary in _pages(lambda cursor: self._runtime.summaries(wanted, cursor, PAGE)):
+            yield summary
 
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, and what each has in hand."""
@@ -603,10 +593,12 @@ class Engine:
         All workers of a database share it, and it is kept there until it is set anew. Waiting for it spends neither an
         attempt nor its timeout. Setting neither lifts the limit.
         """
-        self._scope.require("limits:write")
+        self._require_deployment()
         if concurrency is not None and concurrency < 1:
             raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
         await self._runtime.limit(name, rate=None if rate is None else parse_rate(rate), concurrency=concurrency)
+        bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
+        await self._note_limit("limit", name, bound)
 
     async def limits(self) -> list[LimitRow]:
         """The limits that are set, how many attempts run under each, and how many wait for it."""
@@ -618,15 +610,41 @@ class Engine:
 
         What is under way counts, and is not touched. None lifts the limit.
         """
-        self._scope.require("limits:write")
+        self._require_deployment()
         if max_in_flight is not None and max_in_flight < 0:
             raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
-        await self._runtime.tenant_limit(self._tenant(tenant), max_in_flight)
+        await self._runtime.tenant_limit(tenant, max_in_flight)
+        await self._note_limit("tenant_limit", tenant, "" if max_in_flight is None else f"{max_in_flight} executions")
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
         """The tenants that have a limit, and how many of their executions are under way."""
         self._scope.require("limits:write")
-        return await self._runtime.tenant_limits(self._scope.tenant)
+        own = self._scope.tenant
+        return await self._runtime.tenant_limits(None if own == DEFAULT_TENANT else own)
+
+    def _require_deployment(self) -> None:
+        """Limits hold for all tenants: `default`, whose definitions are the deployment's own, sets them."""
+        self._scope.require("limits:write")
+        if self._scope.tenant not in (None, DEFAULT_TENANT):
+            raise NotPermitted(
+                "Limits hold for all tenants, and are set by the deployment.",
+                hint=f"use a key of the tenant `{DEFAULT_TENANT}` with the role admin",
+            )
+
+    async def _note_limit(self, kind: str, name: str, bound: str) -> None:
+        """What is done in a name is in the audit."""
+        scope = self._scope
+        if scope.actor is not None:
+            row = AuditRow(
+                tenant=scope.tenant or DEFAULT_TENANT,
+                at=self.now_ms,
+                actor=scope.actor,
+                action=f"{kind}.set" if bound else f"{kind}.lifted",
+                object_type=kind,
+                object_id=name,
+                reason=bound,
+            )
+            await self._runtime.note(row)
 
     def scoped(
         self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()
@@ -667,13 +685,15 @@ class Engine:
     @property
     def audit(self) -> Audit:
         """Who did what, and whether that record is whole."""
-        return Audit(self._runtime.registry, self._scope)
+        return Audit(self._runtime, self._scope)
 
     @property
     def keys(self) -> Keyring:
         """The API keys of the HTTP service."""
         self._scope.require("keys:write")
-        return self._keyring
+        if not self._keyrings:
+            self._keyrings.append(Keyring(self._runtime.registry, self._environment.now_ms))
+        return self._keyrings[0]
 
     @property
     def catalog(self) -> Definitions:
@@ -701,6 +721,7 @@ def _runtime_for(
     slots: int,
     threads: int,
     lease_ms: int,
+    api_key: str | None,
     announced: Announced | None,
     publish: Publish | None,
     keep_ms: int | None,
@@ -737,9 +758,29 @@ def _runtime_for(
             publish=publish,
             keep_ms=keep_ms,
         )
+    if scheme in _REMOTE:
+        _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)
+        return RemoteRuntime(environment, url, api_key, lambda definition: compile_document(definition, {}))
     if scheme in _LATER:
         raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
-    raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or temporal://…")
+    raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or https://…")
+
+
+def _check_client(**given: object) -> None:
+    """What happens where executions run is not heard of here: better said now than never."""
+    names = {
+        "observers": "events and telemetry",
+        "announced": "messages",
+        "publish": "publish",
+        "retention": "retention",
+    }
+    unheard = [names[name] for name, value in given.items() if value]
+    if unheard:
+        raise NotSupported(
+            f"A client of a service has no {', '.join(unheard)}.",
+            code="not_over_http",
+            hint="give them to the engine of a worker, which runs the executions",
+        )
 
 
 def _as_it_is(store: Store) -> Store:
@@ -791,10 +832,6 @@ def _digest(
 
 def _ms(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * 1_000)
-
-
-def _is_before(since: str | None, before: datetime | None) -> bool:
-    return before is None or since is None or datetime.fromisoformat(since) < before
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:

@@ -29,6 +29,7 @@
 # ├── ExecutionFailed
 # ├── ResultTimeout
 # ├── StorageError                    the database cannot be used as it is; nothing was lost
+# ├── ServiceError                    of a client: the service cannot be reached, or its answer is not understood
 # ├── NotSupported
 # └── EngineClosed
 #
@@ -316,6 +317,17 @@ class StorageError(TenutoError):
     """The database cannot be used."""
 
     code = "storage_error"
+
+
+class ServiceError(TenutoError):
+    """The service cannot be reached, or did not answer as it should.
+
+    Raised by `Engine("https://…")`. `code` says which: `service_unreachable` (nothing was sent), `answer_lost` (the
+    request may have been carried out), `service_failed` (the service said so itself), `service_unknown` (whatever
+    answered, it is not a Tenuto service of this version).
+    """
+
+    code = "service_error"
 
 
 class NotSupported(TenutoError):

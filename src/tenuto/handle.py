@@ -1,6 +1,5 @@
 """A hold on one execution: `Handle`."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
@@ -17,7 +16,7 @@ from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, Pay
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
 from .kernel.definition import CancelMode, ErrorClass, Step
-from .kernel.events import NULL, ExecutionFinished, Resolution, RunOpened
+from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
 from .program import Program
@@ -32,7 +31,6 @@ from .view import (
     EventDocument,
     ExecutionDocument,
     attempt_rows,
-    event_document,
     execution_document,
     find_path,
 )
@@ -73,17 +71,15 @@ class Link(NamedTuple):
             return
         self.scope.require("effects:again")
         kind: FourEyes = "again" if again else "unsafe_retry"
-        run = str(reading.state.run)
-        await confirm(self.runtime.registry, self.scope, self.now, kind, reading.state.id, path or "", run)
+        if kind in self.scope.four_eyes:
+            run = str(reading.state.run)
+            await confirm(self.runtime.registry, self.scope, self.now, kind, reading.state.id, path or "", run)
 
     def check_decider(self, reading: Reading, review: Review) -> None:
         scope = self.scope
         scope.require_for_review(review.permission)
         if "approvals" in scope.four_eyes and reading.history[0].actor == scope.actor:
             raise NotPermitted("Whoever started an execution does not decide about it.", code="four_eyes")
-
-
-_ENDS: dict[type, bool] = {ExecutionFinished: True, RunOpened: False}
 
 
 def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
@@ -145,7 +141,7 @@ class Handle(Generic[O_co]):
     async def status(self) -> ExecutionDocument:
         """Where it stands, and why it is blocked if it is: the fields of `GET /v1/executions/{id}`."""
         self._link.scope.require("executions:read")
-        return _document(await self._link.read(self.id))
+        return await self._link.runtime.document(self._link.scope.tenant, self.id)
 
     async def first_status(self) -> ExecutionDocument:
         """As it stood when `start` had recorded it, if that is known without asking; else as it stands."""
@@ -162,19 +158,8 @@ class Handle(Generic[O_co]):
         """What is recorded, as it happens, from that number on; ends with the execution. Looks every so often."""
         link = self._link
         link.scope.require("executions:read")
-        state = (await link.read(self.id)).state
-        over = state.finished is not None
-        again = False
-        while True:
-            entries = await link.runtime.entries(link.scope.tenant, self.id, after, again=again)
-            again = True
-            for entry in entries:
-                after = entry.seq
-                over = _ENDS.get(type(entry.event), over)
-                yield event_document(entry)
-            if over:
-                return
-            await asyncio.sleep(milliseconds(every) / 1_000)
+        async for event in link.runtime.follow(link.scope.tenant, self.id, after, milliseconds(every)):
+            yield event
 
     # Telling
 

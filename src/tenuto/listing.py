@@ -1,5 +1,6 @@
 """Pages of executions, reviews and dead letters, for those who show them a page at a time."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TypeVar, get_args
 
@@ -8,7 +9,7 @@ from .handle import Link
 from .kernel.definition import ErrorClass
 from .kernel.events import ReviewKind
 from .kernel.state import ExecutionStatus
-from .runtime import Filter, Page, dead_letter_document, execution_summary, review_document
+from .runtime import Filter, Page, dead_letter_document, review_document
 from .storage.reviews import ReviewsWanted
 from .view import (
     AttemptRow,
@@ -39,10 +40,14 @@ class Listing:
         correlation_id: str | None = None,
         target_id: str | None = None,
         since: datetime | None = None,
+        before: datetime | None = None,
+        blocked: bool = False,
+        newest_first: bool = True,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ExecutionSummary]:
-        """Newest first."""
+        """`blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
+        and otherwise started before it. Such a page may hold fewer than `limit` although there are more."""
         link = self._link
         link.scope.require("executions:read")
         wanted = Filter(
@@ -52,10 +57,16 @@ class Listing:
             correlation_id=correlation_id,
             target_id=target_id,
             since_ms=None if since is None else round(since.timestamp() * 1_000),
-            newest_first=True,
+            before_ms=None if before is None else round(before.timestamp() * 1_000),
+            blocked=blocked,
+            newest_first=newest_first,
         )
-        found = await link.runtime.executions(wanted, cursor, limit)
-        return Page([execution_summary(summary) for summary in found.items], found.next_cursor)
+        return await link.runtime.summaries(wanted, cursor, limit)
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        """Of those that there are."""
+        self._link.scope.require("executions:read")
+        return await self._link.runtime.statuses(self._link.scope.tenant, ids)
 
     async def reviews(
         self,

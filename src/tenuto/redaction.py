@@ -6,6 +6,7 @@ numbers. A mask says what stood there. It is a net, not a proof: what must never
 exception.
 """
 
+import logging
 import re
 from typing import Final
 
@@ -63,3 +64,12 @@ def bounded(text: str, limit: int = MAX_BYTES) -> str:
     if len(raw) <= limit:
         return raw.decode()
     return raw[: limit - len(_CUT.encode())].decode("utf-8", "ignore") + _CUT
+
+
+def hush() -> None:
+    """HTTP clients log whole URLs at INFO and headers at DEBUG, which may be secret. Whoever wants to read them all the
+    same sets the levels of these loggers himself."""
+    for name in ("httpx2", "httpcore2"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)

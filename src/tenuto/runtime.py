@@ -12,9 +12,9 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -27,16 +27,22 @@ from .kernel.evolve import fold
 from .kernel.facts import Answer, Fact
 from .kernel.state import Execution, ExecutionStatus
 from .program import Handler, Program
+from .projection import AuditRow
+from .storage.audit import Kept, Verified
 from .storage.catalog import Catalog
 from .storage.outbox import OutboxStore
-from .storage.registry import Registry
+from .storage.registry import AuditWanted, Registry
 from .storage.reviews import ReviewsWanted, StoredReview
 from .storage.store import BacklogRow as BacklogRow
 from .storage.store import Notice as Notice
 from .view import (
     NOTHING_UNDER_WAY,
     Activity,
+    AuditDocument,
+    AuditRecord,
     DeadLetterRow,
+    EventDocument,
+    ExecutionDocument,
     ExecutionSummary,
     LimitRow,
     ReviewRow,
@@ -130,6 +136,7 @@ class Submission(Struct, frozen=True, kw_only=True):
     digest: str = ""
     actor: str | None = None
     connection: object = None
+    version: int | None = None  # the one that was asked for
 
 
 class Pruned(NamedTuple):
@@ -203,9 +210,14 @@ class Filter:
     since_ms: int | None = None
     before_ms: int | None = None
     active: bool = False  # those that are not over
+    blocked: bool = False  # those that cannot go on; `before_ms` is then since when
     newest_first: bool = False
     error_class: str | None = None
     kind: str | None = None
+
+    def for_blocked(self) -> "Filter":
+        """Those of which some may be blocked."""
+        return replace(self, active=True, blocked=False, before_ms=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,16 +407,19 @@ class Runtime(Protocol):
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
         """Those of them that there are, in no order, and without the progress of what runs elsewhere."""
 
-    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
-        """What was recorded after this number, as far as it is kept.
+    async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
+        """Where it stands, as it is shown."""
 
-        `again`: the number is that of the last entry this gave before, which makes it cheap to ask.
-        """
+    def follow(self, tenant: str | None, execution_id: str, after: int, every_ms: int) -> AsyncIterator[EventDocument]:
+        """What is recorded after this number, as it happens; ends with the execution."""
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         """Waits until the execution is terminal, or (`settled`) waits for a person; `ResultTimeout` after that time."""
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]: ...
+
+    async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
+        """The same as they are shown, and of blocked ones why."""
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]: ...
 
@@ -420,8 +435,20 @@ class Runtime(Protocol):
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, of those that share these executions."""
 
-    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+    async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         """How these executions stand."""
+
+    async def note(self, row: AuditRow) -> None:
+        """Something was done that no execution's history tells."""
+
+    async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
+        """Who did what, newest first."""
+
+    async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
+        """The same in the order of the chain, after this number."""
+
+    async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
+        """Whether the chain of the audit holds, and has this head in it."""
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit."""

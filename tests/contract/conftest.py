@@ -12,7 +12,9 @@ from tenuto.testing import Harness
 from tests.checking.soundness import assert_sound
 from tests.servers.databases import database
 
-# A further runtime is a further name here, and its url below.
+from .over_http import client_of, runs_over_http
+
+# A further runtime is a further name here, and its url below. `http` is SQLite behind a service: see `over_http.py`.
 RUNTIMES = ["memory", "sqlite", "postgres"]
 
 # Those that forget nothing when an engine is closed; what only they can promise is in `test_restart.py`.
@@ -31,13 +33,25 @@ class MakeHarness(Protocol):
     async def __call__(self, *sagas: object, **options: Any) -> Harness: ...
 
 
-@pytest.fixture(params=RUNTIMES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "url" in metafunc.fixturenames:
+        over_http = ["http"] if runs_over_http(metafunc.module.__name__, metafunc.function.__name__) else []
+        metafunc.parametrize("runtime", [*RUNTIMES, *over_http], indirect=True)
+
+
+@pytest.fixture
+def runtime(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def url(runtime: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where executions live: a fresh place for each test."""
-    match request.param:
+    match runtime:
         case "memory":
             yield "memory://"
-        case "sqlite":
+        case "sqlite" | "http":
             yield f"sqlite:///{tmp_path / 'tenuto.db'}"
         case "postgres":
             with database(request.getfixturevalue("postgres_server")) as place:
@@ -47,14 +61,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-async def make_engine(url: str) -> AsyncIterator[MakeEngine]:
+async def make_engine(url: str, runtime: str) -> AsyncIterator[MakeEngine]:
     """Makes engines on the runtime under test, opened, with these sagas; all of one test share their executions."""
     async with AsyncExitStack() as stack:
 
         async def make(*sagas: object, **options: Any) -> Engine:
             engine = Engine(url, **{"shutdown_grace": "1s", **options})
             engine.register(*sagas)
-            return await stack.enter_async_context(engine)
+            await stack.enter_async_context(engine)
+            return engine if runtime != "http" else await stack.enter_async_context(client_of(engine, *sagas))
 
         yield make
     if not url.startswith("memory"):

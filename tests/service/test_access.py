@@ -30,6 +30,8 @@ MAY: dict[str, set[str]] = {
     "POST /v1/definitions/{name}/{version}:deprecate": {"author", "admin"},
     "POST /v1/executions": {"operator", "author", "admin"},
     "GET /v1/executions": READERS,
+    "GET /v1/executions:count": READERS,
+    "GET /v1/executions:statuses": READERS,
     "GET /v1/executions/{id}": READERS,
     "GET /v1/executions/{id}/history": READERS,
     "GET /v1/executions/{id}/steps": READERS,
@@ -51,14 +53,26 @@ MAY: dict[str, set[str]] = {
     "POST /v1/dlq/{id}:discard": {"operator", "admin"},
     "POST /v1/dlq:reprocess": {"operator", "admin"},
     "GET /v1/audit": {"admin"},
+    "GET /v1/audit:verify": {"admin"},
+    "GET /v1/audit:export": {"admin"},
+    "GET /v1/workers": READERS,
+    "GET /v1/limits": {"admin"},
+    "GET /v1/tenant-limits": {"admin"},
+    # They hold for all tenants: an admin of `default` sets them, and no other.
+    "PUT /v1/limits/{name}": set(),
+    "DELETE /v1/limits/{name}": set(),
+    "PUT /v1/tenant-limits/{tenant}": set(),
+    "DELETE /v1/tenant-limits/{tenant}": set(),
 }
-FACE = ("/v1/definitions", "/v1/schemas", "/v1/executions", "/v1/reviews", "/v1/dlq", "/v1/audit")
+FACE = ("/v1/",)
 BODIES: dict[str, Any] = {
     "POST /v1/definitions": simple("mine"),
     "PUT /v1/definitions/{name}/{version}": simple("draft"),
     "POST /v1/executions": {"definition": "asks"},
     "POST /v1/reviews/{id}:resolve": {"resolution": "dismiss"},
     "POST /v1/dlq:reprocess": {"limit": 1, "reason": "x"},
+    "PUT /v1/limits/{name}": {"concurrency": 1},
+    "PUT /v1/tenant-limits/{tenant}": {"max_in_flight": 1_000},
 }
 
 
@@ -101,7 +115,7 @@ class Things:
     def path(self, template: str) -> str:
         id = self.review if "/reviews/" in template else self.letter if "/dlq/" in template else self.waiting
         filled = template.replace("{id}", id).replace("{step_id}", "ok").replace("/signals/{name}", "/signals/x")
-        return filled.replace("{name}", "draft").replace("{version}", "1")
+        return filled.replace("{name}", "draft").replace("{version}", "1").replace("{tenant}", "acme")
 
 
 async def make_things(client: httpx2.AsyncClient) -> Things:
@@ -121,7 +135,8 @@ async def make_things(client: httpx2.AsyncClient) -> Things:
 async def ask(client: httpx2.AsyncClient, operation: str, things: Things) -> httpx2.Response:
     method, template = operation.split(" ")
     body = BODIES.get(operation, {} if method != "GET" else None)
-    return await client.request(method, things.path(template), json=body)
+    params = {"id": things.waiting} if template.endswith(":statuses") else None
+    return await client.request(method, things.path(template), json=body, params=params)
 
 
 async def test_nobody_does_anything_without_a_credential(make_site: MakeSite) -> None:
@@ -162,6 +177,15 @@ async def test_a_role_may_what_the_matrix_says_and_nothing_of_another_tenant(mak
         answer = await ask(client, operation, own)
         assert (answer.status_code == 403) == (role not in roles), (operation, answer.status_code)
         assert answer.status_code < 500, operation
+
+
+async def test_limits_are_set_by_an_admin_of_the_deployments_own_tenant(make_site: MakeSite) -> None:
+    site = await make_site(*SAGAS)
+    admin, viewer = await site.client("default"), await site.client("default", "viewer")
+    for operation, roles in MAY.items():
+        if not roles:
+            assert (await ask(viewer, operation, Things())).status_code == 403
+            assert (await ask(admin, operation, Things())).status_code == 204
 
 
 class Unknown(Things):

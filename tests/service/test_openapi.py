@@ -81,7 +81,8 @@ async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_
         )
         told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()[-8_000:]
-    assert b"Tested: 33" in told, told.decode()[-3_000:]
+    tested = sum(not name.endswith("/events") for name, _ in operations(site.app.openapi()))
+    assert f"Tested: {tested}".encode() in told, told.decode()[-3_000:]
 
 
 # -- /docs -------------------------------------------------------------------------------------------------------------

@@ -12,9 +12,7 @@ VALID_MS = 24 * 3_600_000
 
 
 async def confirm(registry: Registry, scope: Scope, now: int, kind: FourEyes, execution_id: str, *what: str) -> None:
-    """Returns if it may be done: nobody else is needed, or this is the second person. Else it notes it, and raises."""
-    if kind not in scope.four_eyes:
-        return
+    """Returns if this is the second person. Otherwise it notes the first, and raises."""
     tenant, actor = scope.tenant or "default", scope.actor or "unknown"
     digest = fingerprint(kind, execution_id, *what)
     if await registry.ask(tenant, digest, actor, now, now - VALID_MS):

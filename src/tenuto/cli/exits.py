@@ -47,6 +47,7 @@ _BY_CLASS = {
     "RateExceeded": Exit.LATER,
     "ResultTimeout": Exit.LATER,
     "TenantLimit": Exit.LATER,
+    "ServiceError": Exit.UNREACHABLE,
     "StorageError": Exit.UNREACHABLE,
     "NotAuthenticated": Exit.NOT_PERMITTED,
     "NotPermitted": Exit.NOT_PERMITTED,

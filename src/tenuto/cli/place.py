@@ -40,12 +40,19 @@ class Place:
 
         settings = self.settings()
         if settings.server:
+            self._check_tenant()
             async with Engine(settings.server, api_key=settings.api_key or None) as remote:
                 yield remote
             return
         check_there(settings.url, creates=creates)
         async with Engine(settings.url, worker=False) as engine:
             yield engine if all_tenants else engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"])
+
+    def _check_tenant(self) -> None:
+        from tenuto.errors import InvalidInput
+
+        if self.tenant != DEFAULT_TENANT:
+            raise InvalidInput.at("--tenant", "other_tenant", "at a server, the key in TENUTO_API_KEY says whose it is")
 
 
 def actor() -> str:

@@ -1,11 +1,12 @@
 """The HTTP client of the built-in handlers: guarded connections, no proxies, no redirects, and bounded answers."""
 
-import logging
 from collections.abc import AsyncIterator
 from typing import Final
 
 import httpcore2
 import httpx2
+
+from tenuto.redaction import hush
 
 from .egress import Egress, GuardedBackend
 from .http import tls
@@ -17,7 +18,7 @@ CUT: Final = "tenuto.cut"  # in a response's: a list, with something in it if th
 
 def make_client(egress: Egress) -> httpx2.AsyncClient:
     """An attempt's time is watched by its runtime, so only connecting has a limit here."""
-    _hush()
+    hush()
     return httpx2.AsyncClient(
         transport=_Transport(egress),
         timeout=httpx2.Timeout(None, connect=CONNECT_S),
@@ -25,15 +26,6 @@ def make_client(egress: Egress) -> httpx2.AsyncClient:
         trust_env=False,
         follow_redirects=False,
     )
-
-
-def _hush() -> None:
-    """The client's libraries log whole URLs at INFO and headers at DEBUG, which may be secret. Whoever wants to read
-    them all the same sets the levels of these loggers himself."""
-    for name in ("httpx2", "httpcore2"):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)
 
 
 class _Transport(httpx2.AsyncBaseTransport):

@@ -468,8 +468,9 @@ class MemoryRuntime(Worker):
             self._later(self.on_idle)
         return await self._in_flight.room(tenant)
 
-    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        return {id: self._records[id].state.status for id in ids if id in self._records}
+    async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        states = (self._records[id].state for id in ids if id in self._records)
+        return {state.id: state.status for state in states if tenant in (None, state.tenant)}
 
     # -- For tests -----------------------------------------------------------------------------------------------------
 

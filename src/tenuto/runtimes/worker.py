@@ -6,7 +6,7 @@ is started for it, no caller is answered, nobody who waits is told.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -30,6 +30,7 @@ from .limits import Limits, Names
 from .perform import Attempt, Ending, Job, Parked, Performer, Role, Tasks, Threads
 from .publishing import changed_plan
 from .record import Record, Ticket
+from .shown import Shown
 from .slots import RESUME, UNDO, Lane
 
 ASYNC_SLOTS = 200
@@ -39,7 +40,7 @@ Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
 Then: TypeAlias = Callable[[f.Answer], None]
 
 
-class Worker(ABC):
+class Worker(Shown):
     """The part of a runtime that decides facts and runs attempts."""
 
     def __init__(

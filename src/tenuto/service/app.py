@@ -42,6 +42,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         under_way=set(),
         streams=set(),
         engines={},
+        starting=set(),
     )
     add_problems(app)
     app.router.routes.extend(executions.routes())

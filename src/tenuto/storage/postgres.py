@@ -690,8 +690,9 @@ class PostgresStore:
             return True
         raise AssertionError("translated() does not swallow")
 
-    async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
-        rows = await self.fetch("SELECT id, status FROM executions WHERE id = ANY($1)", (list(ids),))
+    async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
+        query = "SELECT id, status FROM executions WHERE id = ANY($1) AND tenant = coalesce($2, tenant)"
+        rows = await self.fetch(query, (list(ids), tenant))
         return {row["id"]: row["status"] for row in rows}
 
     async def written(self, appends: Sequence[Append]) -> list[bool]:

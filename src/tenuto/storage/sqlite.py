@@ -576,9 +576,10 @@ class SqliteStore:
 
         return await self._in_writer(work)
 
-    async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
-        query = "SELECT id, status FROM executions WHERE id IN (SELECT value FROM json_each(?))"
-        return dict(await self.fetch(query, (json.dumps(list(ids)),)))
+    async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
+        named = "id IN (SELECT value FROM json_each(?))"
+        query = f"SELECT id, status FROM executions WHERE {named} AND tenant = coalesce(?, tenant)"
+        return dict(await self.fetch(query, (json.dumps(list(ids)), tenant)))
 
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         query = "SELECT body FROM events WHERE execution = ? AND seq = ?"

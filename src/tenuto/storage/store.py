@@ -396,8 +396,8 @@ class Store(Protocol):
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
 
-    async def statuses(self, ids: Sequence[str]) -> dict[str, str]:
-        """How these executions stand, for those who wait for them."""
+    async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
+        """How these executions stand, for those who wait for them; only this tenant's, if one is named."""
 
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""

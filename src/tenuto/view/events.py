@@ -38,13 +38,13 @@ def event_document(entry: e.Entry) -> EventDocument:
 
 
 def entry_of(document: EventDocument) -> e.Entry:
-    """Back again, for whoever reads events from elsewhere."""
-    event = _EVENTS[document["type"]]
+    """Back again, for whoever reads events from elsewhere. Fields that are newer than the event have their defaults."""
+    event, data = _EVENTS[document["type"]], document["data"]
     row = [
         document["seq"],
         round(datetime.fromisoformat(document["at"]).timestamp() * 1_000),
         document["epoch"],
-        [document["type"], *(document["data"][name] for name in event.__struct_fields__)],
+        [document["type"], *(data[name] for name in event.__struct_fields__ if name in data)],
         [list(grant.values()) for grant in document["grants"]],
         document["cause"],
         document["actor"],

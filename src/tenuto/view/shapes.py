@@ -231,6 +231,25 @@ class DeadLetterRow(TypedDict):
     state: Literal["open", "resolved"]
 
 
+class AuditDocument(TypedDict):
+    """What somebody did."""
+
+    action: str
+    actor: str
+    at: str
+    tenant: str
+    object_type: str
+    object_id: str
+    reason: str
+    hash: str
+
+
+class AuditRecord(AuditDocument):
+    """A row with its place in the chain: with these, and nothing else, whoever has them can check it."""
+
+    n: int
+
+
 def rfc3339(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

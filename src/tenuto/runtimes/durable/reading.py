@@ -181,8 +181,8 @@ class Reader(Claimer):
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
         return await self._store.seen_by(wanted.tenant).count(stored_filter(wanted), by)
 
-    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        return await self._store.statuses(ids)  # type: ignore[return-value]  # the column holds nothing else
+    async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        return await self._store.seen_by(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewDocument]:
         kinds = PEOPLES if wanted.kind is None else (wanted.kind,)

@@ -11,9 +11,10 @@ from .definitions import face as definitions
 from .dlq import face as dlq
 from .executions import face as executions
 from .history import face as history
+from .operations import face as operations
 from .people import face as people
 
-FACES = (executions, definitions, history, people, dlq, audit)
+FACES = (executions, definitions, history, people, dlq, operations, audit)
 
 
 def routes() -> list[BaseRoute]:

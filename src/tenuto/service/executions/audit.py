@@ -1,13 +1,14 @@
-"""Who did what."""
+"""Who did what, and whether that record is whole."""
 
 from typing import Annotated
 
 from fastapi import Query
 from starlette.responses import Response
 
-from tenuto.service.http.answers import Cursor, Limit, numbered, page
+from tenuto.service.http.answers import Cursor, Limit, answer, numbered, page
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
+from tenuto.storage.audit import Kept
 
 face = Face(tags=["audit"])
 
@@ -29,7 +30,46 @@ async def list_audit(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
+    before = numbered(cursor)
     found = await caller.engine.audit.page(
-        action=action, actor=actor, object_id=object_id, cursor=numbered(cursor), limit=limit
+        action=action,
+        actor=actor,
+        object_id=object_id,
+        cursor=None if before is None else str(before),
+        limit=limit,
     )
     return page(found.items, found.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/audit:verify",
+    "audit:read",
+    summary="Whether the chain of hashes holds",
+    responses=documented({200: "Verified"}),
+)
+async def verify_audit(
+    caller: Called,
+    n: Annotated[int | None, Query(ge=1, le=2**53, description="with `hash`: a head that was kept elsewhere")] = None,
+    hash: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="it must be in the chain still")] = None,
+) -> Response:
+    """`broken_at` is the first row that does not fit, null if all do. Keep `rows` and `head` elsewhere, and give them
+    here as `n` and `hash` later: a chain that was cut short or written anew holds too."""
+    kept = None if n is None or hash is None else Kept(n, hash)
+    return answer((await caller.engine.audit.verify(kept))._asdict())
+
+
+@face.operation(
+    "GET",
+    "/v1/audit:export",
+    "audit:read",
+    summary="The whole chain, oldest first, for those who check it themselves",
+    responses=documented({200: "[AuditRecord]"}, 422),
+)
+async def export_audit(
+    caller: Called,
+    after: Annotated[int, Query(ge=0, le=2**53, description="the number of the last row that you have")] = 0,
+    limit: Limit = 100,
+) -> Response:
+    """The page after the last is empty: `next_cursor` is null, and the next `after` is the last `n`."""
+    return page(list(await caller.engine.audit.chain(after, limit)), None)

@@ -1,6 +1,6 @@
 """Dead letters: what failed for good, tried again or let go."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Query
 from starlette.requests import Request
@@ -32,11 +32,17 @@ async def list_dead_letters(
     definition: Annotated[str | None, Query(max_length=256)] = None,
     error_class: ErrorClass | None = None,
     before: Moment | None = None,
+    state: Literal["open", "resolved"] = "open",
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
     found = await caller.engine.listing.dlq(
-        definition=definition, error_class=error_class, before=before, cursor=opened(cursor), limit=limit
+        definition=definition,
+        error_class=error_class,
+        before=before,
+        resolved=state == "resolved",
+        cursor=opened(cursor),
+        limit=limit,
     )
     return page(found.items, found.next_cursor)
 

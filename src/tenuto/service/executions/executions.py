@@ -1,21 +1,25 @@
 """Starting executions, looking at them, and telling them what to do."""
 
-from collections.abc import Coroutine
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Coroutine, Mapping
+from contextlib import suppress
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tenuto.authoring.markers import ExpandEach, StepInputs
 from tenuto.engine import StartOptions
+from tenuto.errors import ResultTimeout
 from tenuto.kernel.state import ExecutionStatus
+from tenuto.runtime import Until
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
-from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody
+from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.lean import body_of, is_short
 from tenuto.service.http.moment import Moment
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.replay import REPLAYED, IdempotencyKey, unquoted
+from tenuto.service.http.replay import REPLAYED, IdempotencyKey, alone, unquoted
 
 face = Face(tags=["executions"])
 
@@ -33,7 +37,8 @@ Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=
 async def start_execution(
     body: StartBody, caller: Called, request: Request, key: IdempotencyKey = None, correlation: Correlation = None
 ) -> Response:
-    """Answers 201 when it is durable. With an `Idempotency-Key` that was seen, 200 and the execution it started."""
+    """Answers 201 when it is durable. With an `Idempotency-Key` that was seen, 200 and the execution it started; 409
+    while the first request with it is under way, 422 if that was another request."""
     options: StartOptions = {
         "version": body.version,
         "priority": body.priority,
@@ -43,7 +48,10 @@ async def start_execution(
         "correlation_id": correlation,
         "target": None if body.target is None else (body.target.type, body.target.id),
     }
-    handle = await caller.engine.start(body.definition, body.input, idempotency_key=unquoted(key), **options)
+    given = body.input if body.inputs is None else by_step(body.inputs)
+    key = unquoted(key)
+    with alone(caller, key):
+        handle = await caller.engine.start(body.definition, given, idempotency_key=key, **options)
     document = await handle.first_status()
     headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}
     if handle.created:
@@ -73,6 +81,20 @@ async def _start(caller: Caller, given: _Start) -> Response:
 face.shorten(start_execution, _read_start, _start)
 
 
+def by_step(inputs: Mapping[str, StepInput]) -> StepInputs:
+    """As Python has it."""
+    return StepInputs(
+        {step: given.value if given.each is None else _each(given.each, given.labels) for step, given in inputs.items()}
+    )
+
+
+def _each(items: list[Any], labels: list[str] | None) -> ExpandEach[Any]:
+    if labels is None:
+        return ExpandEach(items)
+    left = iter(labels)
+    return ExpandEach(items, suffix=lambda _: next(left))  # asked for once for each item, in their order
+
+
 def _traced(request: Request) -> dict[str, str]:
     """The trace that a request belongs to goes on in what its execution calls."""
     found = {name: request.headers.get(name) for name in ("traceparent", "tracestate")}
@@ -83,7 +105,7 @@ def _traced(request: Request) -> dict[str, str]:
     "GET",
     "/v1/executions",
     "executions:read",
-    summary="List executions, newest first",
+    summary="List executions",
     responses=documented({200: "[ExecutionSummary]"}, 422),
 )
 async def list_executions(
@@ -93,19 +115,59 @@ async def list_executions(
     target_id: Annotated[str | None, Query(max_length=256)] = None,
     correlation_id: Annotated[str | None, Query(max_length=256)] = None,
     since: Annotated[Moment | None, Query(description="started at this moment or later (RFC 3339)")] = None,
+    before: Annotated[
+        Moment | None, Query(description="started before it; of blocked ones: blocked since then")
+    ] = None,
+    blocked: Annotated[bool, Query(description="only those that cannot go on, and why")] = False,
+    order: Literal["newest", "oldest"] = "newest",
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
+    """A page of blocked ones may hold fewer than `limit` although there are more: `next_cursor` says so."""
     found = await caller.engine.listing.executions(
         status=status,
         definition=definition,
         target_id=target_id,
         correlation_id=correlation_id,
         since=since,
+        before=before,
+        blocked=blocked,
+        newest_first=order == "newest",
         cursor=opened(cursor),
         limit=limit,
     )
     return page(found.items, found.next_cursor)
+
+
+@face.operation(
+    "GET",
+    "/v1/executions:count",
+    "executions:read",
+    summary="How many executions there are",
+    responses=documented({200: "Counts"}, 422),
+)
+async def count_executions(
+    caller: Called,
+    group_by: Literal["status", "definition"] = "status",
+    definition: Annotated[str | None, Query(max_length=256)] = None,
+    correlation_id: Annotated[str | None, Query(max_length=256)] = None,
+) -> Response:
+    counts = await caller.engine.count(group_by=group_by, definition=definition, correlation_id=correlation_id)
+    return answer({"counts": counts})
+
+
+@face.operation(
+    "GET",
+    "/v1/executions:statuses",
+    "executions:read",
+    summary="The statuses of many executions by their ids",
+    responses=documented({200: "Statuses"}, 422),
+)
+async def list_statuses(
+    caller: Called, id: Annotated[list[str], Query(min_length=1, max_length=100, description="as often as needed")]
+) -> Response:
+    """What is not there, or another tenant's, is left out."""
+    return answer({"statuses": await caller.engine.listing.statuses(id)})
 
 
 @face.operation(
@@ -115,12 +177,25 @@ async def list_executions(
     summary="Where an execution stands, and why it is blocked if it is",
     responses=documented({200: "ExecutionDocument"}, 404),
 )
-async def get_execution(id: str, caller: Called) -> Response:
-    return answer(await caller.engine.get(id).status())
+async def get_execution(
+    id: str,
+    caller: Called,
+    wait: Annotated[
+        Until | None, Query(description="answer when it is over (`terminal`), or also when a person is needed")
+    ] = None,
+    seconds: Annotated[float, Query(ge=0, le=60, description="how long to wait; then it is told as it stands")] = 20,
+) -> Response:
+    handle = caller.engine.get(id)
+    if wait is not None:
+        with caller.service.attended(), suppress(ResultTimeout):
+            await handle.result(timeout=seconds, return_when=wait)
+    return answer(await handle.status())
 
 
 face.shorten(
-    get_execution, lambda request: str(request.path_params["id"]), lambda caller, id: get_execution(id, caller)
+    get_execution,
+    lambda request: None if request.url.query else str(request.path_params["id"]),
+    lambda caller, id: get_execution(id, caller),
 )
 
 

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
-from tenuto.errors import EngineClosed, RateExceeded, StorageError
+from tenuto.errors import EngineClosed, StorageError
 from tenuto.service.http.answers import Cursor, Limit, numbered, page
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.openapi import documented, streamed
@@ -17,7 +17,7 @@ from tenuto.view import EventDocument
 face = Face(tags=["executions"])
 
 KEEP_ALIVE_SECONDS = 15
-MAX_STREAMS = 1_000
+LAST = 2**53
 
 
 @face.operation(
@@ -74,14 +74,35 @@ async def list_steps(
 async def stream_events(
     id: str,
     caller: Called,
+    follow: Annotated[bool, Query(description="false: what is recorded so far, and no more")] = True,
     last_event_id: Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=2**53)] = None,
 ) -> Response:
     """Server-sent events: each has the number of its event as `id`, and its type as `event`. The last is `end`."""
-    await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
-    if len(caller.service.streams) >= MAX_STREAMS:
-        raise RateExceeded("There are too many streams open here.", retry_after=5)
+    after = last_event_id or 0
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(caller, id, last_event_id or 0), 200, headers, "text/event-stream")
+    if not follow:
+        found = await caller.engine.listing.events(id, cursor=after, limit=LAST)
+        return StreamingResponse(_recorded(caller, id, found.items), 200, headers, "text/event-stream")
+    await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
+    with caller.service.attended():  # or it is refused now, with a status
+        pass
+    return StreamingResponse(_stream(caller, id, after), 200, headers, "text/event-stream")
+
+
+async def _recorded(caller: Caller, id: str, events: list[EventDocument]) -> AsyncIterator[bytes]:
+    for event in events:
+        yield _written(event)
+    yield await _end(caller, id)
+
+
+def _written(event: EventDocument) -> bytes:
+    told = (event["seq"], event["type"].encode(), msgspec.json.encode(event))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % told
+
+
+async def _end(caller: Caller, id: str) -> bytes:
+    status = (await caller.engine.get(id).status())["status"]
+    return b"event: end\ndata: %s\n\n" % msgspec.json.encode({"execution_id": id, "status": status})
 
 
 async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
@@ -99,13 +120,8 @@ async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
             event, coming = coming.result(), None
             if event is None:
                 break
-            yield b"id: %d\nevent: %s\ndata: %s\n\n" % (
-                event["seq"],
-                event["type"].encode(),
-                msgspec.json.encode(event),
-            )
-        status = (await caller.engine.get(id).status())["status"]
-        yield b"event: end\ndata: %s\n\n" % msgspec.json.encode({"execution_id": id, "status": status})
+            yield _written(event)
+        yield await _end(caller, id)
     except (EngineClosed, StorageError):
         return  # it ends without `end`: a client comes back, to whoever is there then
     finally:

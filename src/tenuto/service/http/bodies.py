@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tenuto.kernel.definition import ErrorClass
 
@@ -21,6 +21,22 @@ class Target(Body):
     id: Name
 
 
+class StepInput(Body):
+    """What one step is given: a value, or one for each of its clones."""
+
+    value: Any = None
+    each: list[Any] | None = Field(default=None, description="the step is fanned out over these")
+    labels: list[str] | None = Field(default=None, description="what the clones are called, in the same order")
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> "StepInput":
+        if self.labels is not None and len(self.labels) != len(self.each or ()):
+            raise ValueError("there is a label for each of `each`")
+        if self.each is not None and "value" in self.model_fields_set:
+            raise ValueError("a step has `value` or `each`")
+        return self
+
+
 class StartBody(Body):
     """An execution to start."""
 
@@ -29,11 +45,20 @@ class StartBody(Body):
         default=None, ge=1, le=2**31 - 1, description="without one, the newest that is published"
     )
     input: Any = Field(default=None, examples=[{"amount": 1200}])
+    inputs: dict[str, StepInput] | None = Field(
+        default=None, max_length=1_000, description="instead of `input`: by step", examples=[None]
+    )
     target: Target | None = Field(default=None, examples=[{"type": "Invoice", "id": "inv-42"}])
     priority: Literal["high", "normal"] = "normal"
     concurrency_key: Name | None = None
     variables: dict[str, Any] = Field(default={}, max_length=100)
     headers: dict[str, str] = Field(default={}, max_length=50)
+
+    @model_validator(mode="after")
+    def _has_one_input(self) -> "StartBody":
+        if self.inputs is not None and self.input is not None:
+            raise ValueError("there is `input`, or `inputs` by step")
+        return self
 
 
 class PauseBody(Body):
@@ -89,3 +114,20 @@ class ReprocessManyBody(Body):
     before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(default=100, ge=1, le=1_000)
     reason: Reason = ""
+
+
+class LimitBody(Body):
+    """What all workers share. At least one of both."""
+
+    rate: Annotated[str, Field(max_length=64)] | None = Field(default=None, examples=["14/s"])
+    concurrency: int | None = Field(default=None, ge=1, le=2**31 - 1, examples=[20])
+
+    @model_validator(mode="after")
+    def _says_something(self) -> "LimitBody":
+        if self.rate is None and self.concurrency is None:
+            raise ValueError("give `rate`, `concurrency`, or both; DELETE lifts a limit")
+        return self
+
+
+class TenantLimitBody(Body):
+    max_in_flight: int = Field(ge=0, le=2**31 - 1)

@@ -1,7 +1,8 @@
 """Who calls, and what they may do: every route says which permission it needs, and none is open by mistake."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -14,7 +15,7 @@ from starlette.responses import Response
 from tenuto.access.permission import Permission
 from tenuto.access.principal import Authenticator, Principal
 from tenuto.engine import Engine
-from tenuto.errors import NotAuthenticated
+from tenuto.errors import NotAuthenticated, RateExceeded
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
@@ -22,6 +23,7 @@ from .lean import Short
 from .rate import Buckets
 
 MAX_ENGINES = 1_000
+MAX_STREAMS = 1_000
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +42,7 @@ class Service:
     under_way: set[asyncio.Task[Any]]
     streams: set[object]
     engines: dict[Principal, Engine]
+    starting: set[tuple[str, str]]
 
     def engine_for(self, principal: Principal) -> Engine:
         """The engine as this caller may use it; made once for each, because they call again and again."""
@@ -54,6 +57,18 @@ class Service:
                 four_eyes=self.settings.four_eyes,
             )
         return found
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """For as long as somebody stays on the line. There are so many at once, and no more."""
+        if len(self.streams) >= MAX_STREAMS:
+            raise RateExceeded("There are too many streams open here.", retry_after=5)
+        stream = object()
+        self.streams.add(stream)
+        try:
+            yield
+        finally:
+            self.streams.discard(stream)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class Gate:
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._most <= 0 or scope["type"] != "http" or scope["path"].endswith(_NOT_COUNTED):
+        if self._most <= 0 or scope["type"] != "http" or _is_free(scope):
             await self._app(scope, receive, send)
             return
         if self._under_way >= self._most:
@@ -34,6 +34,11 @@ class Gate:
             await self._app(scope, receive, send)
         finally:
             self._under_way -= 1
+
+
+def _is_free(scope: Scope) -> bool:
+    waits = b"wait=" in scope["query_string"]  # for an execution: it does nothing meanwhile, and is counted as a stream
+    return waits or scope["path"].endswith(_NOT_COUNTED)
 
 
 def _turned_away() -> ASGIApp:

@@ -7,14 +7,18 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import tenuto
-from tenuto.access.audit import AuditDocument
 from tenuto.catalog import DefinitionSummary, Validation
 from tenuto.view import (
     AttemptRow,
+    AuditDocument,
+    AuditRecord,
     DeadLetterRow,
     ExecutionDocument,
     ExecutionSummary,
+    LimitRow,
     ReviewRow,
+    TenantLimitRow,
+    WorkerRow,
 )
 
 _REF = "#/components/schemas/{name}"
@@ -27,6 +31,10 @@ _SHAPES = (
     ReviewRow,
     DeadLetterRow,
     AuditDocument,
+    AuditRecord,
+    WorkerRow,
+    LimitRow,
+    TenantLimitRow,
 )
 
 _EXAMPLES: dict[int, dict[str, Any]] = {
@@ -75,6 +83,29 @@ REPROCESSED: dict[str, Any] = {
             "type": "array",
             "items": {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "code", "detail")}},
         },
+    },
+}
+
+
+COUNTS: dict[str, Any] = {
+    "type": "object",
+    "required": ["counts"],
+    "properties": {"counts": {"type": "object", "additionalProperties": {"type": "integer"}}},
+}
+STATUSES: dict[str, Any] = {
+    "type": "object",
+    "required": ["statuses"],
+    "properties": {"statuses": {"type": "object", "additionalProperties": {"type": "string"}}},
+}
+VERIFIED: dict[str, Any] = {
+    "type": "object",
+    "required": ["tenant", "rows", "head", "broken_at"],
+    "properties": {
+        "tenant": {"type": "string"},
+        "rows": {"type": "integer"},
+        "head": {"type": "string"},
+        "broken_at": {"type": ["integer", "null"]},
+        "cut": {"type": "boolean"},
     },
 }
 
@@ -139,7 +170,15 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     _, shapes = msgspec.json.schema_components(_SHAPES, ref_template=_REF)
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(
-        {**shapes, "Problem": PROBLEM_SCHEMA, "Schema": {"type": "object"}, "Reprocessed": REPROCESSED}
+        {
+            **shapes,
+            "Problem": PROBLEM_SCHEMA,
+            "Schema": {"type": "object"},
+            "Reprocessed": REPROCESSED,
+            "Counts": COUNTS,
+            "Statuses": STATUSES,
+            "Verified": VERIFIED,
+        }
     )
     components["securitySchemes"] = {
         "key": {"type": "http", "scheme": "bearer", "description": "an API key `tnt_…`, or a JWT of a known issuer"}

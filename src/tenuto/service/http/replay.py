@@ -1,7 +1,8 @@
 """Requests that may be sent twice: the second gets the answer of the first."""
 
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import Header
@@ -22,6 +23,25 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 def unquoted(key: str | None) -> str | None:
     """The header may be a structured field: a text in quotes."""
     return key[1:-1] if key is not None and len(key) > 2 and key[0] == key[-1] == '"' else key
+
+
+@contextmanager
+def alone(caller: Caller, key: str | None) -> Iterator[None]:
+    """One start at a time with a key: whoever comes meanwhile gets 409, and the execution when he comes again.
+
+    That holds for this process. One that comes through another waits in the database for the first, and replays it.
+    """
+    if key is None:
+        yield
+        return
+    at, starting = (caller.principal.tenant, key), caller.service.starting
+    if at in starting:
+        raise RequestInFlight
+    starting.add(at)
+    try:
+        yield
+    finally:
+        starting.discard(at)
 
 
 async def once(

@@ -1,0 +1,259 @@
+"""Requests to the service: one pool of connections, requests that are sent again only where that does no harm.
+
+A request that only looks is sent again when its answer is lost; so is one that the service knows by its key. A command
+is not: whoever lost the answer to `cancel` does not know whether it was heard, and is told so. What provably never
+arrived (no connection came about, or the service said 429) is sent again, whatever it is.
+"""
+
+import asyncio
+import ipaddress
+import random
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from tenuto.errors import EngineClosed, InvalidInput, NotFound, RateExceeded, RequestInFlight, ServiceError
+from tenuto.redaction import hush
+
+from .problems import error_of, retry_after, unknown_answer
+
+T = TypeVar("T")
+
+CONNECT_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 60.0
+SILENCE_SECONDS: Final = 45.0  # of a stream: the service says something every 15 s
+PATIENCE_SECONDS: Final = 30.0  # for how long a request is sent again where the service asks for that, waits included
+OUTAGE_SECONDS: Final = 10.0  # and where there is no answer at all: the time in which a service is started anew
+FIRST_DELAY: Final = 0.1
+LONGEST_DELAY: Final = 2.0
+IDLE_SECONDS: Final = 2.0  # shorter than servers keep a connection: none is used as it is being closed
+CONNECTIONS: Final = 100
+PAGE: Final = 100
+
+_BEHIND_A_PROXY: Final = (502, 503, 504)
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            raise unknown_answer(self.status) from None
+
+
+class Wire:
+    """Open from `open` to `close`. The key is in a header of its own, and in no text that this makes."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        self.address = _checked(url)
+        self._api_key = api_key
+        self._asking: httpx2.AsyncClient | None = None
+        self._listening: httpx2.AsyncClient | None = None
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    async def open(self) -> None:
+        hush()
+        self._asking = self._client(ANSWER_SECONDS, CONNECTIONS)
+        self._listening = self._client(SILENCE_SECONDS, None)
+
+    async def close(self) -> None:
+        clients = [client for client in (self._asking, self._listening) if client is not None]
+        self._asking = self._listening = None
+        for task in tuple(self._under_way):
+            task.cancel()
+        for client in clients:
+            await client.aclose()
+
+    @property
+    def is_open(self) -> bool:
+        return self._asking is not None
+
+    def _client(self, read: float, connections: int | None) -> httpx2.AsyncClient:
+        headers = {"User-Agent": "tenuto", "Accept": "application/json"}
+        if self._api_key is not None:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        return httpx2.AsyncClient(
+            base_url=self.address,
+            headers=headers,
+            timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=read, pool=None),
+            limits=httpx2.Limits(
+                max_connections=connections, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
+            ),
+            follow_redirects=False,
+            trust_env=not _is_loopback(self.address),
+        )
+
+    # Asking
+
+    async def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        return (await self.send("GET", path, params=given, repeats=True)).document
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        repeats: bool = False,
+    ) -> Answer:
+        """The answer, if it is a good one. `repeats`: sending it twice is the same as sending it once."""
+        content = None if body is None else msgspec.json.encode(body)
+        given = dict(headers or {}) | ({} if content is None else {"Content-Type": "application/json"})
+        patience = _Patience()
+        while True:
+            try:
+                answer = await self._once(method, path, params, content, given)
+            except httpx2.TransportError as error:
+                again = repeats or isinstance(error, _NEVER_SENT)
+                if again and await patience.waits(None, OUTAGE_SECONDS):
+                    continue
+                raise lost(error, self.address) from None
+            if answer.status < 300:
+                return answer
+            if not await self._may_repeat(answer, repeats, patience):
+                raise error_of(*answer)
+
+    async def _may_repeat(self, answer: Answer, repeats: bool, patience: "_Patience") -> bool:
+        error = error_of(*answer)
+        refused = isinstance(error, RateExceeded) and error.code == RateExceeded.code
+        passing = repeats and (isinstance(error, RequestInFlight) or answer.status in _BEHIND_A_PROXY)
+        return (refused or passing) and await patience.waits(retry_after(answer.headers), PATIENCE_SECONDS)
+
+    async def _once(
+        self, method: str, path: str, params: Mapping[str, Any] | None, content: bytes | None, headers: dict[str, str]
+    ) -> Answer:
+        client = self._open_client(self._asking)
+        response = await self.unless_closed(
+            client.request(method, path, params=params, content=content, headers=headers)
+        )
+        return Answer(response.status_code, response.headers, response.content)
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, Any], headers: dict[str, str]
+    ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
+        """Server-sent events. What the service refuses is raised; a stream that breaks is a `TransportError`."""
+        client = self._open_client(self._listening)
+        given = {**headers, "Accept": "text/event-stream"}
+        request = client.build_request("GET", path, params=params, headers=given)
+        response = await self.unless_closed(client.send(request, stream=True))
+        try:
+            if response.status_code >= 300:
+                raise error_of(response.status_code, response.headers, await response.aread())
+            yield self._each(httpx2.EventSource(response, max_event_size=None))
+        finally:
+            await response.aclose()
+
+    async def _each(self, source: httpx2.EventSource) -> AsyncIterator[httpx2.ServerSentEvent]:
+        events = aiter(source)
+        while (event := await self.unless_closed(_next(events))) is not None:
+            yield event
+
+    async def unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        """What waits for an answer ends with the engine, and not when the answer comes."""
+        task = asyncio.ensure_future(work)
+        self._under_way.add(task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.is_open:
+                raise
+            raise EngineClosed("The engine was closed while a request was under way.") from None
+        finally:
+            self._under_way.discard(task)
+
+    def _open_client(self, client: httpx2.AsyncClient | None) -> httpx2.AsyncClient:
+        if client is None:
+            raise EngineClosed("The engine is closed, or not open yet.")
+        return client
+
+
+async def _next(events: AsyncIterator[T]) -> T | None:
+    return await anext(events, None)
+
+
+async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterator[Any]:
+    """All items of a list."""
+    cursor: str | None = None
+    while True:
+        found = await wire.get(path, {**params, "cursor": cursor, "limit": PAGE})
+        for item in found["items"]:
+            yield item
+        cursor = found["next_cursor"]
+        if cursor is None:
+            return
+
+
+def quoted(part: str) -> str:
+    """Of a path, whatever is in it. What cannot be a part of one is not there either."""
+    if not part or "/" in part or ":" in part or part in (".", ".."):
+        raise NotFound(f"There is nothing called {part!r}.")
+    return quote(part, safe="")
+
+
+def lost(error: httpx2.TransportError, address: str) -> ServiceError:
+    """The reason is told by its name: what libraries put into messages may hold anything."""
+    why = type(error).__name__
+    if isinstance(error, _NEVER_SENT):
+        return ServiceError(
+            f"The service at {address} cannot be reached ({why}).",
+            code="service_unreachable",
+            hint="check the address, and that `tenuto serve` runs there",
+        )
+    return ServiceError(
+        f"The connection to {address} was lost ({why}); whether the request was carried out is not known.",
+        code="answer_lost",
+        hint="see how things stand, then repeat it if need be",
+    )
+
+
+class _Patience:
+    """How long one request has been sent again, and how long it still may be."""
+
+    def __init__(self) -> None:
+        self._began = asyncio.get_running_loop().time()
+        self._delay = FIRST_DELAY
+
+    async def waits(self, asked: float | None, at_most: float) -> bool:
+        """Waits as long as was asked for, or a little longer each time; False if that would be too long."""
+        delay = self._delay * random.uniform(0.5, 1.0) if asked is None else asked  # noqa: S311  (spreads callers)
+        self._delay = min(2 * self._delay, LONGEST_DELAY)
+        if asyncio.get_running_loop().time() + delay > self._began + at_most:
+            return False
+        await asyncio.sleep(delay)
+        return True
+
+
+def _checked(url: str) -> str:
+    try:
+        found = httpx2.URL(url)
+    except httpx2.InvalidURL:
+        raise InvalidInput.at("/url", "url", "it is no address") from None
+    if found.userinfo:
+        raise InvalidInput.at("/url", "url", "a key does not go into the address: give it as api_key")
+    if not found.host:
+        raise InvalidInput.at("/url", "url", "an address has a host: https://tenuto.example.org")
+    return str(found.copy_with(query=None, fragment=None)).rstrip("/")
+
+
+def _is_loopback(address: str) -> bool:
+    host = httpx2.URL(address).host
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,103 @@
+"""What those ask who run it: workers, and limits that steps and tenants have."""
+
+from typing import Annotated
+
+from fastapi import Path
+from starlette.responses import Response
+
+from tenuto.service.http.answers import page
+from tenuto.service.http.bodies import LimitBody, TenantLimitBody
+from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.openapi import documented
+
+face = Face(tags=["operations"])
+
+Name = Annotated[str, Path(max_length=256)]
+
+
+@face.operation(
+    "GET",
+    "/v1/workers",
+    "executions:read",
+    summary="The processes that run steps",
+    responses=documented({200: "[WorkerRow]"}),
+)
+async def list_workers(caller: Called) -> Response:
+    return page(list(await caller.engine.workers()), None)
+
+
+@face.operation(
+    "GET",
+    "/v1/limits",
+    "limits:write",
+    summary="The limits that steps name, and how much of each is used",
+    responses=documented({200: "[LimitRow]"}),
+)
+async def list_limits(caller: Called) -> Response:
+    return page(list(await caller.engine.limits()), None)
+
+
+@face.operation(
+    "PUT",
+    "/v1/limits/{name:plain}",
+    "limits:write",
+    status_code=204,
+    summary="Set a limit that all workers share",
+    responses=documented({}, 422),
+)
+async def set_limit(name: Name, body: LimitBody, caller: Called) -> Response:
+    """It holds for all tenants, so it takes an admin of the tenant `default`."""
+    await caller.engine.limit(name, rate=body.rate, concurrency=body.concurrency)
+    return Response(status_code=204)
+
+
+@face.operation(
+    "DELETE",
+    "/v1/limits/{name:plain}",
+    "limits:write",
+    status_code=204,
+    summary="Lift a limit: what waits for it goes on",
+    responses=documented({}, 422),
+)
+async def lift_limit(name: Name, caller: Called) -> Response:
+    await caller.engine.limit(name)
+    return Response(status_code=204)
+
+
+@face.operation(
+    "GET",
+    "/v1/tenant-limits",
+    "limits:write",
+    summary="How many executions tenants may have under way, and have",
+    responses=documented({200: "[TenantLimitRow]"}),
+)
+async def list_tenant_limits(caller: Called) -> Response:
+    """For an admin of the tenant `default` those of all tenants, for others their own."""
+    return page(list(await caller.engine.tenant_limits()), None)
+
+
+@face.operation(
+    "PUT",
+    "/v1/tenant-limits/{tenant:plain}",
+    "limits:write",
+    status_code=204,
+    summary="Bound how many executions of a tenant may be under way",
+    responses=documented({}, 422),
+)
+async def set_tenant_limit(tenant: Name, body: TenantLimitBody, caller: Called) -> Response:
+    """A start beyond that is refused with 429. It takes an admin of the tenant `default`."""
+    await caller.engine.tenant_limit(tenant, max_in_flight=body.max_in_flight)
+    return Response(status_code=204)
+
+
+@face.operation(
+    "DELETE",
+    "/v1/tenant-limits/{tenant:plain}",
+    "limits:write",
+    status_code=204,
+    summary="Let a tenant have as many under way as it likes",
+    responses=documented({}, 422),
+)
+async def lift_tenant_limit(tenant: Name, caller: Called) -> Response:
+    await caller.engine.tenant_limit(tenant, max_in_flight=None)
+    return Response(status_code=204)

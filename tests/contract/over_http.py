@@ -1,0 +1,55 @@
+"""The contract over HTTP: a client of a service, with the engine that runs its executions behind it."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tenuto import Engine
+from tenuto.service.app import create_app
+from tenuto.settings import Settings
+from tests.service.conftest import serving
+
+# Of each of these modules every test is run over HTTP, except those below: starting, looking, telling, definitions.
+# What happens inside of an execution is the same whoever asks for it, and is not run once more.
+MODULES = {"test_blocked", "test_definitions", "test_fan_out", "test_lists", "test_people", "test_starting"}
+# What a client does not do, and why.
+_TENANT = "the tenant is that of the key, so that one client is one tenant: tests/service/test_access.py"
+EXCEPT = {
+    "test_lines_of_another_tenant_are_not_shown": _TENANT,
+    "test_i1_without_data_the_result_says_who_approved": _TENANT,
+    "test_what_is_another_tenants_is_not_found": _TENANT,
+    "test_a_scoped_engine_acts_for_its_tenant_alone": _TENANT,
+    "test_b4_keys_are_a_tenants_own": _TENANT,
+    "test_n2_a_key_is_free_again_when_its_execution_is_pruned": "pruning is done where the database is",
+    "test_newest_first_goes_on_where_a_page_ends": "hundreds of requests in a row: tests/service/test_lists.py",
+}
+
+
+def runs_over_http(module: str, test: str) -> bool:
+    return module.rpartition(".")[2] in MODULES and test not in EXCEPT
+
+
+class Client(Engine):
+    """What is registered here is registered with the engine behind the service, which has to run it."""
+
+    def __init__(self, address: str, api_key: str, behind: Engine) -> None:
+        super().__init__(address, api_key=api_key)
+        self.behind = behind
+
+    def register(self, *sagas: object) -> None:
+        self.behind.register(*sagas)
+        super().register(*sagas)
+
+    def handler(self, name: str, function: Callable[..., Any]) -> None:
+        self.behind.handler(name, function)
+        super().handler(name, function)
+
+
+@asynccontextmanager
+async def client_of(engine: Engine, *sagas: object) -> AsyncIterator[Engine]:
+    key = await engine.keys.create(tenant="default", roles=["admin"], name="contract")
+    async with serving(create_app(engine, Settings(rate_per_second=0))) as address:
+        client = Client(address, key.token, engine)
+        Engine.register(client, *sagas)
+        async with client:
+            yield client
