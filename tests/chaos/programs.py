@@ -22,7 +22,8 @@ def _step(id: str, *, undo: bool = False, timeout: int = 10_000, **fields: Any) 
         **fields,
     }
     if undo:
-        step |= {"compensation_handler": "undo", "compensation_backoff_ms": 20}
+        # An attempt that is lost for good may have made its effect. The undo, by its key alone, can follow it.
+        step |= {"compensation_handler": "undo", "compensation_backoff_ms": 20, "partial_effect": True}
     return step
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -108,8 +108,8 @@ async def _start(engine: Engine, outside: Outside, who: str, number: int) -> Non
 
 async def decide(role: Role) -> None:
     engine = await opened(role, worker=False)
-    people = People(engine, role.outside, role.seed)
     with stopping() as stop:
+        people = People(engine, role.outside, role.seed, stop)
         while not stop.is_set():
             await people.look_round(whims=0.3 if role.rate else 0.0)
             with suppress(TimeoutError):
@@ -120,8 +120,9 @@ async def decide(role: Role) -> None:
 class People:
     """They answer everything that waits for them, looking at what really happened; and have whims."""
 
-    def __init__(self, engine: Engine, outside: Outside, seed: int) -> None:
+    def __init__(self, engine: Engine, outside: Outside, seed: int, stop: asyncio.Event | None = None) -> None:
         self._engine = engine
+        self._stop = stop or asyncio.Event()
         self._outside = outside
         self._random = Random(f"{seed} people")
 
@@ -181,7 +182,10 @@ class People:
             modes = (*modes, "terminate")
         await self._tell(handle.cancel(self._random.choice(modes), reason="a whim"))
 
-    async def _tell(self, command: Awaitable[None]) -> None:
+    async def _tell(self, command: Coroutine[Any, Any, None]) -> None:
+        if self._stop.is_set():
+            command.close()
+            return
         with suppress(InvalidTransition, NotFound):  # it went on meanwhile, or was told before
             await command
 

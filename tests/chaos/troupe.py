@@ -64,7 +64,7 @@ class Troupe:
             self.wrong.append(f"{name} had not ended {END_S:.0f} s after it was told to")
             process.kill()
             process.join()
-        elif process.exitcode:
+        elif process.exitcode not in (0, -signal.SIGTERM):  # the latter was not up yet, and had nothing
             self.wrong.append(f"{name} ended with {process.exitcode}\n{self._note(name)}")
         self.stops.append(time.monotonic() - began)
         return role

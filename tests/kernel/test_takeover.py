@@ -393,3 +393,14 @@ def test_what_was_recorded_to_begin_and_was_handed_back_did_not_begin() -> None:
         ok pay/1
         finished succeeded
     """)
+
+
+def test_what_waits_after_a_second_loss_leaves_its_place_to_others() -> None:
+    run = given(step("a"), step("b"), mode="parallel", max_concurrency=1)
+    run.start()
+    run.crash()
+    run.skip_lines()
+    run.crash()
+    run.expect("""
+        lost a/2 -> retry@1957 + b/1
+    """)

@@ -111,10 +111,13 @@ def _after_loss(turn: Turn, loss: Loss) -> None:
             fail_scope(turn, scope, Failure("TRANSIENT", "worker_lost", "no worker survived planning", loss.path))
             advance(turn, scope)
         return
-    if loss.verdict == "retry":
+    if loss.verdict == "retry" and loss.retry_at == turn.now:
         return  # its timer is due
-    if loss.verdict == "probe":
-        advance(turn, scope_above(state, loss.path))  # it freed its slot, perhaps for long
+    if loss.verdict in ("retry", "probe"):  # it freed its slot, perhaps for long
+        if loss.phase == "compensate":
+            advance_undo(turn)
+        else:
+            advance(turn, scope_above(state, loss.path))
         return
     step = step_at(state, loss.path)
     if loss.phase == "compensate":
