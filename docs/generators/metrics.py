@@ -9,6 +9,7 @@ OPENING = f"""\
 
 What `/metrics` says, for Prometheus. [Observability](../guides/observability.md) tells how to get it. Nothing is
 labelled by execution or tenant. Of steps a process tells at most {catalogue.MAX_STEPS:,} apart; the rest is `other`.
+Definitions that belong to one tenant are counted together, as saga `{catalogue.OF_A_TENANT}`, and their steps by type.
 """
 
 PARTS = {

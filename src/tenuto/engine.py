@@ -440,6 +440,8 @@ class Engine:
         """A name means the tenant's own definition, else the one that is there for all."""
         name = saga_name(saga)
         runtime = self._runtime
+        if isinstance(saga, str) and "/" in name:  # how a definition of one tenant is called among all
+            raise NotFound(f"There is no definition {name!r}.")
         if isinstance(saga, str) and tenant != DEFAULT_TENANT:
             own = owned_name(tenant, name)
             if runtime.knows(own) or not runtime.knows(name):
@@ -563,10 +565,10 @@ class Engine:
             link.scope.require("approvals:write")
         reading = await link.read(execution_id)
         review = reading.state.reviews.get(review_id)
-        if review is not None and review.kind != "dead_letter":
-            link.scope.require("approvals:write")
+        if review is not None:
+            link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
         if review is not None and review.kind == "dead_letter" and resolution == "retry":
-            await link.check_repetition(reading, review.path, again=again)
+            await link.check_retry(reading, None, again=again)
             fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason, again=again)
             await link.command(execution_id, fact)
             return
@@ -575,7 +577,7 @@ class Engine:
             link.check_decider(reading, review)
             check_word(reading, review, resolution, given)
             if again or resolution == "retry":
-                await link.check_repetition(reading, review.path, again=again)
+                await link.check_step_retry(reading, review.path, again=again)
         fact = f.Decide(
             at=link.now,
             actor=self._scope.actor,

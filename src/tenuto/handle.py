@@ -15,6 +15,8 @@ from .durations import Duration, milliseconds
 from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, step_id
+from .kernel.decide.runs import refused_unless_failed
+from .kernel.decide.unsafe import unsafe_again
 from .kernel.definition import CancelMode, ErrorClass, Step
 from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
@@ -63,17 +65,29 @@ class Link(NamedTuple):
     async def read(self, execution_id: str) -> Reading:
         return await self.runtime.read(self.scope.tenant, execution_id)
 
-    async def check_repetition(self, reading: Reading, path: str | None, *, again: bool) -> None:
-        """Making an effect anew, and trying again what is not safe to try again, are for few, and for two of them."""
-        step = find_step(reading.state, path) if path is not None else None
+    async def check_retry(self, reading: Reading, start: str | None, *, again: bool) -> None:
+        """Of a new run, which tries everything again that is not done, wherever it begins."""
+        if not self.scope.is_bounded:  # the program that embeds the engine answers for it
+            return
+        if (refused := refused_unless_failed(reading.state)) is not None:  # what it will try again is not known yet
+            raise refusal(refused)
+        unsafe = again or bool(unsafe_again(reading.state, start))
+        await self._check_repetition(reading, start or "", again=again, unsafe=unsafe)
+
+    async def check_step_retry(self, reading: Reading, path: str, *, again: bool) -> None:
+        step = find_step(reading.state, path)
         unsafe = step is not None and step.node.step.safety == "NOT_SAFE_TO_RETRY"
+        await self._check_repetition(reading, path, again=again, unsafe=unsafe)
+
+    async def _check_repetition(self, reading: Reading, what: str, *, again: bool, unsafe: bool) -> None:
+        """Making an effect anew, and trying again what is not safe to try again, are for few, and for two of them."""
         if not again and not unsafe:
             return
         self.scope.require("effects:again")
         kind: FourEyes = "again" if again else "unsafe_retry"
         if kind in self.scope.four_eyes:
             run = str(reading.state.run)
-            await confirm(self.runtime.registry, self.scope, self.now, kind, reading.state.id, path or "", run)
+            await confirm(self.runtime.registry, self.scope, self.now, kind, reading.state.id, what, run)
 
     def check_decider(self, reading: Reading, review: Review) -> None:
         scope = self.scope
@@ -182,13 +196,8 @@ class Handle(Generic[O_co]):
         link = self._link
         link.scope.require("executions:write")
         start = None if from_step is None else step_text(from_step)
-        if link.scope.roles is not None:
-            reading = await link.read(self.id)
-            failure = reading.state.failure
-            path = (
-                find_path(reading.state, start) if start is not None else failure.path if failure is not None else None
-            )
-            await link.check_repetition(reading, path, again=again)
+        if link.scope.is_bounded:
+            await link.check_retry(await link.read(self.id), start, again=again)
         await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:

@@ -20,7 +20,7 @@ _AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization['\"]?\s*[:=]\s*['\
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+/_.-])[^\s'\",;]{6,}")
 _NAMED = re.compile(rf"(?i)((?:\b|_)(?:{_NAMES})\w*['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)")
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
-_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/@]*@")
+_IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
 _JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 _PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -49,6 +49,11 @@ def redact(text: str) -> str:
     text = _HEXADECIMAL.sub("[token]", text)
     text = _BASE64.sub("[token]", text)
     return _CARD.sub(_mask_card, text)
+
+
+def redact_url(url: str) -> str:
+    """The address of a database or a server as people are told it: whole, but without passwords."""
+    return _NAMED.sub(r"\1[secret]", _IN_URL.sub(r"\1[secret]@", url))
 
 
 def _mask_card(match: re.Match[str]) -> str:

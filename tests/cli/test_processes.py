@@ -8,6 +8,9 @@ import subprocess
 import httpx2
 import pytest
 
+from tests.servers.databases import database
+from tests.servers.postgres import Server
+
 from .conftest import Work, steady
 from .processes import TENUTO, on_terminal, running
 from .test_executions import atlantis, expenses
@@ -36,6 +39,20 @@ def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> N
         worker.process.send_signal(signal.SIGTERM)
         assert worker.process.wait() == 0
     assert json.loads(tenuto(url, "workers", "--json").stdout) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["dev", "serve", "worker"])
+def test_a_process_does_not_tell_the_password_of_its_database(role: str, postgres_server: Server) -> None:
+    with database(postgres_server) as url:
+        scheme, rest = url.split("://")
+        user, at = rest.split("@") if "@" in rest else ("postgres", rest)
+        secret = f"{scheme}://{user.partition(':')[0]}:canary@{at}"
+        port = () if role == "worker" else ("--port", "0")
+        ready = {"dev": "In another terminal", "serve": "serving on", "worker": "worker on"}[role]
+        with running(role, *port, ready=ready, TENUTO_URL=secret) as process:
+            assert "canary" not in process.seen
+            assert "[secret]@" in process.seen
 
 
 @pytest.mark.slow

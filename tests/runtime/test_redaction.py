@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenuto.redaction import MAX_BYTES, bounded, redact
+from tenuto.redaction import MAX_BYTES, bounded, redact, redact_url
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from tenuto.redaction import MAX_BYTES, bounded, redact
         ("api_key: k-12", "k-12"),
         ("client_secret='x y z'", "x y z"),
         ("postgresql://app:hunter2@db/orders", "hunter2"),
+        ("postgresql://app:p@hunter2@db/orders", "hunter2"),
         ("Set-Cookie: sid=31d4d96e407aad42; Path=/", "31d4d96e407aad42"),
         ("token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc_-9", "eyJzdWIiOiIxIn0"),
         ("key sk_live_4eC39HqLyjWDarjtT1", "sk_live_4eC39HqLyjWDarjtT1"),
@@ -63,3 +64,19 @@ def test_what_no_database_takes_is_left_out() -> None:
 @pytest.mark.parametrize("hostile", ["=" * 50_000, "a" * 50_000, "1 " * 30_000, "@." * 30_000, "password" * 10_000])
 def test_hostile_texts_do_not_take_long(hostile: str) -> None:
     redact(bounded(hostile))
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://app:hunter2@db:5432/orders", "postgresql://[secret]@db:5432/orders"),
+        ("postgresql://app:p@ss@db/orders", "postgresql://[secret]@db/orders"),
+        (
+            "postgresql://db/orders?user=app&password=hunter2&x=1",
+            "postgresql://db/orders?user=app&password=[secret]&x=1",
+        ),
+        ("sqlite:////srv/Data2026/a-very-long-name-of-a-folder/orders.db",) * 2,
+    ],
+)
+def test_an_address_is_told_without_its_password(url: str, told: str) -> None:
+    assert redact_url(url) == told

@@ -194,6 +194,18 @@ class Unknown(Things):
         return super().path(template)
 
 
+async def test_dead_letters_are_for_operators_also_by_way_of_reviews(make_site: MakeSite) -> None:
+    site = await make_site(*SAGAS)
+    approver, admin = await site.client("acme", "approver"), await site.client("acme", "admin")
+    letter = (await make_things(admin)).letter
+    for resolution in ("retry", "dismiss"):
+        refused = await approver.post(f"/v1/reviews/{letter}:resolve", json={"resolution": resolution, "reason": "x"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    operator = site.engine.scoped(tenant="acme", actor="user:op", roles=["operator"])
+    await operator.resolve(letter, "dismiss", reason="x")
+    assert (await admin.get(f"/v1/dlq/{letter}")).json()["state"] == "resolved"
+
+
 async def test_a_scoped_engine_follows_the_same_rules(make_site: MakeSite) -> None:
     site = await make_site(*SAGAS)
     viewer = site.engine.scoped(tenant="acme", actor="user:vi", roles=["viewer"])
@@ -273,3 +285,48 @@ async def test_four_eyes(make_site: MakeSite) -> None:
         first = await ann.post(f"/v1/executions/{failed}:retry", json=again)
         assert (first.status_code, first.json()["code"]) == (403, "four_eyes")
     assert (await bob.post(f"/v1/executions/{failed}:retry", json=again)).status_code == 200
+
+
+async def done() -> str:
+    return "done"
+
+
+PAYS = (
+    SagaBuilder("pays")
+    .step("first", done)
+    .step("pay", refuse, safety="not_safe_to_retry", compensation_policy="manual")
+    .group("work", "pay", depends_on=["first"])
+)
+BEGINNINGS: tuple[dict[str, str], ...] = ({}, {"from": "first"}, {"from": "work"}, {"from": "pay"})
+
+
+async def failed(client: httpx2.AsyncClient) -> str:
+    id: str = (await client.post("/v1/executions", json={"definition": "pays"})).json()["execution_id"]
+    await until(lambda: client.get(f"/v1/executions/{id}"), lambda found: found.json()["status"] == "failed")
+    return id
+
+
+async def test_what_is_not_safe_to_retry_is_tried_again_by_an_admin_alone(make_site: MakeSite) -> None:
+    site = await make_site(PAYS)
+    operator, admin = await site.client("acme", "operator"), await site.client("acme", "admin")
+    for begin in BEGINNINGS:
+        id = await failed(admin)
+        refused = await operator.post(f"/v1/executions/{id}:retry", json={**begin, "reason": "the bank is back"})
+        assert (refused.status_code, refused.json()["code"]) == (403, "forbidden"), begin
+        letter = (await admin.get("/v1/dlq")).json()["items"][-1]["id"]
+        refused = await operator.post(f"/v1/dlq/{letter}:reprocess", json={"reason": "the bank is back"})
+        assert refused.status_code == 403
+        assert (await admin.get(f"/v1/executions/{id}")).json()["attempt_count"] == 1
+        taken = await admin.post(f"/v1/executions/{id}:retry", json={**begin, "reason": "the bank is back"})
+        assert taken.status_code == 200, taken.text
+
+
+async def test_four_eyes_on_what_is_not_safe_to_retry(make_site: MakeSite) -> None:
+    site = await make_site(PAYS, settings=Settings(four_eyes=("unsafe_retry",), rate_per_second=0))
+    ann, bob = await site.client("acme", "admin"), await site.client("acme", "admin", "second:pair")
+    for begin in BEGINNINGS:
+        id = await failed(ann)
+        asked = {**begin, "reason": "the bank is back"}
+        first = await ann.post(f"/v1/executions/{id}:retry", json=asked)
+        assert (first.status_code, first.json()["code"]) == (403, "four_eyes"), begin
+        assert (await bob.post(f"/v1/executions/{id}:retry", json=asked)).status_code == 200

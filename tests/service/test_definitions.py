@@ -212,3 +212,29 @@ async def test_what_is_wrong_with_a_call_is_told_when_it_is_drafted(site: Site) 
     assert (refused.status_code, refused.json()["code"]) == (422, "definition_invalid")
     told = {(error["pointer"], error["code"]) for error in refused.json()["errors"]}
     assert told == {("/steps/0/with", "missing"), ("/steps/0/with/uri", "unknown_field")}
+
+
+@pytest.mark.parametrize("stranger", ["acme", "default"])
+async def test_another_tenants_definition_cannot_be_named(site: Site, stranger: str) -> None:
+    """`other/ours` is how a definition of `other` is kept; nobody gets at it by that name."""
+    other, client = await site.client("other"), await site.client(stranger)
+    await publish(other, simple("ours"))
+    for asked in ({"definition": "other/ours"}, {"definition": "other/ours", "version": 1}):
+        refused = await client.post("/v1/executions", json=asked)
+        assert (refused.status_code, refused.json()["code"]) == (404, "not_found"), refused.text
+    for verb in ("", ":validate", ":publish", ":deprecate"):
+        method = "POST" if verb else "GET"
+        assert (await client.request(method, f"/v1/definitions/other%2Fours/1{verb}")).status_code == 404
+    assert (await client.get("/v1/definitions", params={"name": "other/ours"})).json()["items"] == []
+    refused = await client.post("/v1/definitions", json=simple("other/mine"))
+    assert refused.status_code == 422
+
+
+async def test_a_draft_for_all_is_seen_by_the_deployment_alone_until_it_is_published(site: Site) -> None:
+    deployment, acme = await site.client("default"), await site.client("acme")
+    at = (await deployment.post("/v1/definitions", json=simple("shared"))).headers["location"]
+    assert [item["name"] for item in (await deployment.get("/v1/definitions")).json()["items"]] == ["shared"]
+    assert (await acme.get("/v1/definitions")).json()["items"] == []
+    assert (await acme.get("/v1/definitions", params={"status": "draft"})).json()["items"] == []
+    await deployment.post(f"{at}:publish")
+    assert [item["name"] for item in (await acme.get("/v1/definitions")).json()["items"]] == ["shared"]

@@ -21,7 +21,7 @@ def client(app: object) -> httpx2.AsyncClient:
 async def test_a_probe_is_told_one_word(tmp_path: Path, alone: bool) -> None:
     file = tmp_path / "canary.db"
     async with Engine(f"sqlite:///{file}", telemetry=Telemetry()) as engine:
-        app = probes_alone(engine) if alone else create_app(engine, Settings())
+        app = probes_alone(engine, Settings()) if alone else create_app(engine, Settings())
         async with client(app) as http:
             assert (await http.get("/healthz")).json() == {"status": "ok"}
             assert (await http.get("/readyz")).json() == {"status": "ready"}
@@ -40,15 +40,40 @@ async def test_a_probe_is_told_one_word(tmp_path: Path, alone: bool) -> None:
 @pytest.mark.parametrize("alone", [False, True])
 async def test_an_engine_that_counts_nothing_says_so(alone: bool) -> None:
     engine = Engine()
-    async with engine, client(probes_alone(engine) if alone else create_app(engine, Settings())) as http:
+    async with engine, client(probes_alone(engine, Settings()) if alone else create_app(engine, Settings())) as http:
         assert (await http.get("/metrics")).status_code == 404
         assert (await http.get("/readyz")).status_code == 200
-    async with client(probes_alone(engine)) as http:
+    async with client(probes_alone(engine, Settings())) as http:
         assert (await http.get("/healthz")).status_code == 503
 
 
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
-async def test_a_setting_closes_them(path: str) -> None:
+async def test_a_setting_closes_them(path: str, alone: bool) -> None:
     engine = Engine(telemetry=Telemetry())
-    async with engine, client(create_app(engine, Settings(open_routes=False))) as http:
-        assert (await http.get(path)).status_code == 401
+    make = probes_alone if alone else create_app
+    async with engine, client(make(engine, Settings(open_routes=False))) as http:
+        refused = await http.get(path)
+        assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+        key = await engine.keys.create(tenant="acme", roles=["viewer"])
+        answered = await http.get(path, headers={"Authorization": f"Bearer {key.token}"})
+        assert answered.status_code == 200
+
+
+async def test_figures_name_no_tenant_and_nothing_that_is_a_tenants_own() -> None:
+    engine = Engine(telemetry=Telemetry(logs=False))
+    async with engine, client(create_app(engine, Settings())) as http:
+        key = await engine.keys.create(tenant="canary-tenant", roles=["admin"])
+        http.headers["Authorization"] = f"Bearer {key.token}"
+        step = {"step_id": "canary-step", "type": "task", "handler": "log", "idempotency_strategy": "SAFE_TO_RETRY"}
+        document = {"name": "canary-name", "version": 1, "steps": [{**step, "with": {"message": "hello"}}]}
+        at = (await http.post("/v1/definitions", json=document)).headers["location"]
+        assert (await http.post(f"{at}:publish")).status_code == 200
+        started = await http.post("/v1/executions", json={"definition": "canary-name"})
+        result = await engine.get(started.json()["execution_id"]).result()
+        assert result.succeeded
+
+        figures = (await http.get("/metrics")).text
+        assert "canary" not in figures
+        assert 'saga_flow_transitions_total{saga="owned",step="task",to="succeeded"} 1.0' in figures
+        assert 'saga_flow_transitions_total{saga="owned",step="",to="succeeded"} 1.0' in figures

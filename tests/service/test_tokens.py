@@ -91,6 +91,8 @@ FORGED: dict[str, Callable[[], str]] = {
     "no tenant": lambda: signed(tenant=None),
     "a tenant that is none": lambda: signed(tenant=["acme"]),
     "an empty tenant": lambda: signed(tenant=""),
+    "a tenant within another": lambda: signed(tenant="acme/x"),
+    "a tenant that no key can have": lambda: signed(tenant="a" * 129),
     "another type": lambda: signed(header={"typ": "secevent+jwt"}),
     "too long": lambda: signed(padding="x" * 10_000),
     "no token at all": lambda: "a.b.c",

@@ -27,7 +27,7 @@ _ALPHABET: Final = string.digits + string.ascii_letters
 _SECRET_LENGTH = 43  # 32 bytes in 62 letters
 _CHECK_LENGTH = 6
 _FORM = re.compile(rf"tnt_([0-9A-Za-z]{{10}})_([0-9A-Za-z]{{{_SECRET_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
-_TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class NewKey(NamedTuple):
@@ -51,7 +51,7 @@ class Keyring:
         self, *, tenant: str, roles: Iterable[str], name: str = "", days: int | None = None, actor: str = "system"
     ) -> NewKey:
         """A new key. `days` of None or 0: it does not expire."""
-        if not _TENANT.fullmatch(tenant):
+        if not TENANT.fullmatch(tenant):
             raise InvalidInput.at("/tenant", "bad_name", "letters, digits, `_`, `-` and `.`, at most 128")
         if days is not None and days < 0:
             raise InvalidInput.at("/days", "too_small", "days from now")

@@ -22,6 +22,11 @@ class Scope:
     def permissions(self) -> frozenset[str] | None:
         return None if self.roles is None else permissions_of(self.roles)
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether there is anything that its holder may not do alone."""
+        return self.roles is not None or bool(self.four_eyes)
+
     def permits(self, permission: str) -> bool:
         return self.permissions is None or permission in self.permissions
 

@@ -12,6 +12,7 @@ import jwt
 from tenuto.errors import NotAuthenticated
 from tenuto.settings import Issuer
 
+from .keys import TENANT
 from .permission import GRANTS, is_own_word
 
 ALGORITHMS = ["RS256", "ES256", "EdDSA"]
@@ -65,7 +66,7 @@ class Tokens:
 
 def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
     tenant, roles = claims[issuer.tenant_claim], claims.get(issuer.roles_claim, [])
-    if not isinstance(tenant, str) or not tenant:
+    if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
         raise ValueError("tenant")
     words = roles.split() if isinstance(roles, str) else list(roles)
     known = frozenset(word for word in words if isinstance(word, str) and (word in GRANTS or is_own_word(word)))

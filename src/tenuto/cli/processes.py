@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tenuto.redaction import redact_url
+
 from .command import command, place
 from .screen import Screen
 
@@ -52,8 +54,10 @@ async def dev(
         made = await engine.keys.create(tenant=place(context).tenant, roles=["admin"], name="tenuto dev", days=1)
         with stopping() as stop:
             address = _announce_dev(settings, names, listener, made.token)
-            await _serve(engine, settings, listener, stop)
-        await engine.keys.revoke(made.row.id, actor="tenuto dev")
+            try:
+                await _serve(engine, settings, listener, stop)
+            finally:
+                await engine.keys.revoke(made.row.id, actor="tenuto dev")
     Screen().say(f"stopped: {address}")
 
 
@@ -67,7 +71,7 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
     async with make_engine(settings, worker=False) as engine:
         await store_definitions(engine)
         with stopping() as stop:
-            Screen().say(f"serving on {address_of(listener)}, {settings.url}")
+            Screen().say(f"serving on {address_of(listener)}, {redact_url(settings.url)}")
             await _serve(engine, settings, listener, stop)
 
 
@@ -80,7 +84,7 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
         names = await store_definitions(engine)
         queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
         with stopping() as stop:
-            Screen().say(f"worker on {settings.url}, {queues}: {_told(names)}")
+            Screen().say(f"worker on {redact_url(settings.url)}, {queues}: {_told(names)}")
             await _answer_probes(engine, settings, stop)
             Screen().say("stopping: waits for what runs")
 
@@ -141,7 +145,7 @@ async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.
         return
     listener = bind(settings.host, settings.metrics_port)
     Screen().say(f"metrics on {address_of(listener)}/metrics")
-    await serve(create_app(engine), listener, stop, grace_seconds=1)
+    await serve(create_app(engine, settings), listener, stop, grace_seconds=1)
 
 
 async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socket", stop: "asyncio.Event") -> None:
@@ -161,7 +165,7 @@ def _announce_dev(settings: "Settings", names: list[str], listener: "socket.sock
     screen.grid(
         [
             [("open", "dim"), (sign_in_link(address, token), "cyan")],
-            [("data", "dim"), settings.url],
+            [("data", "dim"), redact_url(settings.url)],
             [("sagas", "dim"), _told(names)],
         ]
     )

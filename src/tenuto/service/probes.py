@@ -7,16 +7,20 @@ does not tell where a database is.
 import logging
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from tenuto.access.principal import Authenticator
+from tenuto.access.tokens import Tokens
 from tenuto.engine import Engine
 from tenuto.errors import NotFound
 from tenuto.health import Health
+from tenuto.settings import Settings
 from tenuto.telemetry import CONTENT_TYPE_LATEST
 
 from .http.answers import answer
+from .http.problems import add_problems
 
 logger = logging.getLogger("tenuto.service")
 
@@ -46,15 +50,17 @@ def router(engine: Engine, **options: Any) -> APIRouter:
     return routes
 
 
-def create_app(engine: Engine) -> FastAPI:
+def create_app(engine: Engine, settings: Settings) -> FastAPI:
     """The three alone, for a worker: it has no API, and is asked how it does all the same."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    app.include_router(router(engine))
+    authenticator = Authenticator(engine.keys, Tokens(settings.jwt_issuers))
 
-    @app.exception_handler(NotFound)
-    async def not_found(request: Request, error: Exception) -> Response:
-        return answer({"status": "not found"}, 404)
+    async def unless_closed(request: Request) -> None:
+        if not settings.open_routes:
+            await authenticator.principal(request.headers.get("authorization"))
 
+    app.include_router(router(engine, dependencies=[Depends(unless_closed)]))
+    add_problems(app)
     return app
 
 

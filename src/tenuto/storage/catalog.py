@@ -18,9 +18,14 @@ class DefinitionRow(Struct, frozen=True, kw_only=True):
     published_at: int | None
 
 
+DEPLOYMENT = "default"  # the tenant whose definitions are there for all
+
 _COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
-# A tenant sees its own definitions, and those that belong to nobody.
-_SEEN = "(name NOT LIKE '%/%' OR substr(name, 1, length(CAST(${} AS text))) = CAST(${} AS text))"
+# A tenant sees its own definitions, and those that belong to nobody. A draft is its authors' alone, and what belongs to
+# nobody is written by the deployment's own tenant.
+_OWN = "substr(name, 1, length(CAST($1 AS text))) = CAST($1 AS text)"
+_SEEN = f"((name NOT LIKE '%/%' AND status <> 'draft') OR {_OWN})"
+_SEEN_BY_DEPLOYMENT = f"(name NOT LIKE '%/%' OR {_OWN})"
 
 
 class DefinitionsWanted(Struct, frozen=True, kw_only=True):
@@ -69,7 +74,7 @@ class SqlCatalog:
         conditions, values = ["true"], list[object]()
         if wanted.owner is not None:
             values.append(f"{wanted.owner}/")
-            conditions.append(_SEEN.format(1, 1))
+            conditions.append(_SEEN_BY_DEPLOYMENT if wanted.owner == DEPLOYMENT else _SEEN)
         if wanted.names:
             first = len(values) + 1
             values.extend(wanted.names)

@@ -1,13 +1,15 @@
 """Every metric there is: its name, kind, labels and meaning. The reference page is made from this list.
 
 Labels have few values: statuses, classes, kinds, types of steps. Two metrics name sagas and their steps; of those a
-process tells apart at most `MAX_STEPS`, and counts the rest as `other`. Nothing is labelled by execution or tenant.
+process tells apart at most `MAX_STEPS`, and counts the rest as `other`. Definitions that belong to one tenant are
+counted together, as `owned`, and their steps by type. Nothing is labelled by execution or tenant.
 """
 
 from typing import Final, Literal, NamedTuple
 
 MAX_STEPS: Final = 1_000
 OTHER: Final = "other"
+OF_A_TENANT: Final = "owned"
 
 # In milliseconds, as the record has them. They are exported in seconds.
 STEP_BOUNDS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000, 3_600_000)

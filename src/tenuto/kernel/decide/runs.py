@@ -16,17 +16,22 @@ from .turn import Turn
 
 def retry(turn: Turn, fact: Retry) -> Answer:
     state = turn.state
-    if state.finished != "failed":
-        return Refused(
-            "invalid_transition",
-            f"only a failed execution can be retried; this one is {state.status}",
-            "start a new execution",
-        )
+    if (refused := refused_unless_failed(state)) is not None:
+        return refused
     redo = _redo_list(state, fact)
     if isinstance(redo, Refused):
         return redo
-    _open_run(turn, fact.reason, redo, fact.start, admitted=fact.admitted, owned=fact.owned, hold=fact.hold)
+    _open_run(
+        turn, fact.reason, redo, fact.start, admitted=fact.admitted, owned=fact.owned, hold=fact.hold, again=fact.again
+    )
     return APPLIED
+
+
+def refused_unless_failed(state: Execution) -> Refused | None:
+    if state.finished == "failed":
+        return None
+    text = f"only a failed execution can be retried; this one is {state.status}"
+    return Refused("invalid_transition", text, "start a new execution")
 
 
 def hold_granted(turn: Turn, fact: HoldGranted) -> Answer:
@@ -61,7 +66,7 @@ def _open_run(
     for review in [r for r in state.reviews.values() if r.kind == "dead_letter"]:
         turn.emit(ReviewResolved(review.id, "retry", "close", reason))
     policies = state.plan.definition.policies
-    at = _child_with(state, step_id(start)) if start is not None else None
+    at = child_with(state, step_id(start)) if start is not None else None
     begin, visits = restart_point(state, "", at) if state.plan.root.is_flow else (None, {})
     turn.emit(
         RunOpened(
@@ -84,12 +89,13 @@ def _open_run(
         turn.emit(AttemptsReturned(nobodys))  # whoever takes the execution has not lost them
 
 
-def _child_with(state: Execution, id: str) -> str:
-    """The child of the root that this step is, or is in."""
+def child_with(state: Execution, id: str) -> str | None:
+    """The child of the root that this step is, or is in; None if there is no such step."""
     for child in state.root.children:
         if any(node.id == id for node in child.walk()):
             return child.id
-    return next(segments(path)[0].id for path in state.nodes if path and step_id(path) == id)  # a planner added it
+    added = (segments(path)[0].id for path in state.nodes if path and step_id(path) == id)  # by a planner
+    return next(added, None)
 
 
 def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | Refused:

@@ -190,7 +190,7 @@ def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: d
     scope.visits = dict(visits)
     for path in scope.touched if visits else ():
         node = state.nodes[path]
-        if not _is_before(path, visits):
+        if not is_before(path, visits):
             continue
         if isinstance(node, StepState) and node.done:
             set_status(node, "succeeded")
@@ -198,7 +198,7 @@ def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: d
             node.status = "succeeded"
 
 
-def _is_before(path: str, visits: dict[str, int]) -> bool:
+def is_before(path: str, visits: dict[str, int]) -> bool:
     """Whether this visit of a flow is one of those that came before the point where it begins again."""
     segment = segments(path)[-1]
     return (segment.visit or 1) <= visits.get(segment.id, 0)
@@ -297,7 +297,7 @@ def reset_children(
     What a flow came through before the point where it begins again (`visits`) stays as it is.
     """
     for path in [path for path in scope.touched if path not in scope.superseded]:
-        if visits and _is_before(path, visits):
+        if visits and is_before(path, visits):
             continue
         node = state.nodes[path]
         if isinstance(node, ScopeState):
