@@ -35,7 +35,7 @@ def test_there_are_scenarios_of_all_kinds() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_commit_survives_a_crash(name: str, record_property: Note) -> None:
     harness = Harness()
@@ -51,7 +51,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_commits_survive_a_crash_on_postgres(shard: int, server: Server, record_property: Note) -> None:
     harness = Harness(server)

@@ -98,7 +98,7 @@ async def test_an_end_that_was_not_expected(world: World) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_bug_is_found(name: str) -> None:
     scenario, _ = PLANTS[name]

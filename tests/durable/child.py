@@ -5,6 +5,7 @@ Every effect is a line appended to LOG with one write, so that what happened can
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -68,4 +69,5 @@ async def main(url: str, log: str, starts: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if whoever runs the tests does so in background
     asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0))

@@ -63,7 +63,7 @@ def references(node: Any) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)  # the stricter of the two about what it takes
 async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_site: MakeSite) -> None:
     site = await make_site(*SAGAS, telemetry=Telemetry(logs=False))

@@ -8,6 +8,8 @@ from .planted import MAX_SEEDS, hunt
 from .run import corpus, run_seed
 from .situations import SITUATIONS
 
+pytestmark = pytest.mark.timeout(900)  # it only computes, for long where others do so too
+
 SHARDS = 4
 SEEDS_PER_SHARD = 400
 
