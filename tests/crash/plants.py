@@ -35,6 +35,7 @@ def _() -> None:
 def _() -> None:
     async def hasty(self: committer.Committer, writes: Any) -> None:
         self._settle_all(writes, Committed(0))
+        self._tell(len(self._committed))
         await self._store.commit(committer._batch(self._session, writes))
 
     type.__setattr__(committer.Committer, "_commit", hasty)

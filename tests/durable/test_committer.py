@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from tenuto.runtimes.durable import committer
 from tenuto.runtimes.durable.committer import Committer, Fate, Told
 from tenuto.storage import Store
-from tenuto.storage.store import Batch, MailVerdict
+from tenuto.storage.store import Batch, Committed, MailVerdict
 from tests.durable.faults import Fault, FaultyStore
 from tests.durable.rows import append, standing, start, started
 
@@ -135,11 +136,11 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
     verdict = Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')])
 
     class Held(FaultyStore):
-        async def park(self, execution: str, why: str, again_ms: int | None) -> None:
+        async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
             to.add(Told(execution="x1", append=append("x1", 3), tell=fates.of("next"), record=record))
             to.add(Told(execution="x1", extra=verdict, tell=fates.of("letter"), record=record))
             to.add(Told(execution="x2", append=append("x2", 1), tell=fates.of("other"), record=other))
-            await live.park(execution, why, again_ms)
+            await live.park(session, execution, why, again_ms)
 
     to = Committer(cast(Store, Held(live)), "s1", lambda now: None)
     to.start()
@@ -172,3 +173,39 @@ async def test_one_execution_that_cannot_go_on_stops_no_other(live: Store) -> No
     await _commit(live, fates, Told(execution="x1", append=append("x1", 2), tell=fail), _start("x2", fates))
     assert fates.told == [("x2", "committed")]
     assert reported == ["Execution x1 could not go on."]
+
+
+@pytest.mark.parametrize("faults", [(), ("lost", "applied"), ("late",)])
+async def test_a_batch_goes_to_the_disk_while_others_are_told(
+    live: Store, faults: tuple[Fault, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer, "TELL_AT_ONCE", 2)
+    monkeypatch.setattr(committer, "ENOUGH", 3)
+    fates = Fates()
+    untold: list[int] = []  # how many were known and not told, each time that a commit began
+
+    class Watched(FaultyStore):
+        async def commit(self, batch: Batch) -> Committed:
+            untold.append(len(to._committed))
+            if len(untold) == 3:
+                self.faults = list(faults)
+            return await super().commit(batch)
+
+    def go_on(id: str, seq: int, fate: Fate) -> None:
+        fates.told.append((f"{id}/{seq}", fate))
+        if seq < 4:
+            to.add(Told(execution=id, append=append(id, seq + 1), tell=partial(go_on, id, seq + 1)))
+
+    to = Committer(cast(Store, Watched(live)), "s1", lambda now: None)
+    to.start()
+    ids = [f"y{number}" for number in range(12)]
+    for id in ids:
+        to.add(
+            Told(execution=id, append=append(id), start=start(id), standing=standing(id), tell=partial(go_on, id, 1))
+        )
+    await to.stop()
+    assert any(untold)
+    assert [[row for row, _ in fates.told if row.startswith(f"{id}/")] for id in ids] == [
+        [f"{id}/{seq}" for seq in range(1, 5)] for id in ids
+    ]
+    assert {fate for _, fate in fates.told} == {"committed"}

@@ -10,7 +10,7 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.events import NULL
-from tenuto.runtimes.durable import DurableRuntime, runtime
+from tenuto.runtimes.durable import DurableRuntime, claiming
 from tenuto.storage.outbox import Waiting
 from tenuto.storage.store import MAIL_AT_ONCE, Claim, Store
 
@@ -43,7 +43,7 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database was slow: when the worker asked what it owns, the claim was under way still."""
-    monkeypatch.setattr(runtime, "ASTRAY_SECONDS", (0.0, 0.01, 0.02))
+    monkeypatch.setattr(claiming, "ASTRAY_SECONDS", (0.0, 0.01, 0.02))
     worker = Engine(url)
     real = _runtime(worker)._store
     under_way: list[str] = []

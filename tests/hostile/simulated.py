@@ -49,7 +49,7 @@ class SimulatedStore(HostileStore):
         else:
             now = world.database_now()
             self.inner._write.execute(_RENEW, (now + lease_ms, id))
-            tell(Renewal(now, bool(self.inner._write.changes())))
+            tell(Renewal(now, bool(self.inner._write.changes()), world.loop.time()))
         asyncio.get_running_loop().call_later(lease_ms / 3_000, self._renew, id, lease_ms)
 
     def listen(self, hear: Callable[[Hints], None]) -> None:

@@ -43,6 +43,7 @@ class Record:
     is_guest = False  # attempts run here, but others decide what comes of them
 
     __slots__ = (
+        "beginning",
         "epoch",
         "errands",
         "expanded",
@@ -88,6 +89,7 @@ class Record:
         self.errands = 0  # facts that are about to be told
         self.jobs: dict[Ref, Job] = {}
         self.tickets: dict[Ref, Ticket] = {}  # granted, and waiting for a slot or a limit
+        self.beginning: dict[Ref, Ticket] = {}  # of those: have their slot, and wait until that they begin is on record
         self.parked: dict[Ref, Waiting] = {}
         self.zombies: dict[str, Job] = {}  # by path: no longer wanted, and still running
         self.held: dict[str, Ticket] = {}  # by path: waits until the zombie there ends

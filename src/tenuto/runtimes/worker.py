@@ -333,6 +333,7 @@ class Worker(Shown):
         if record.unread and self._has_to_read(ticket):
             return False
         if role.begins or record.is_guest:
+            record.beginning[ref] = ticket
             self._ask_to_begin(ticket)
             return True
         del record.tickets[ref]
@@ -369,18 +370,25 @@ class Worker(Shown):
     def _begin(self, ticket: Ticket) -> None:
         """That it begins is on record. It may have been settled meanwhile: then it gives its slot back."""
         record, ref, role = ticket
+        if record.beginning.get(ref) is not ticket:
+            return  # given up, and its slot with it
         known = record.tickets.get(ref) is ticket
         wanted = ref in record.state.agenda
         if known and wanted and not self._closing:
             if not self._may_start():
                 self._late.append(partial(self._begin, ticket))
                 return
+            del record.beginning[ref]
             del record.tickets[ref]
             self._run(record, ref, role)
             return
         if known and not wanted:
             del record.tickets[ref]
-        self._lane(role).leave(role.limits)
+        self._leave_beginning(ticket)
+
+    def _leave_beginning(self, ticket: Ticket) -> None:
+        del ticket.record.beginning[ticket.ref]
+        self._lane(ticket.role).leave(ticket.role.limits)
         self._later(self._pump)
 
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
@@ -521,6 +529,8 @@ class Worker(Shown):
         for job in record.jobs.values():
             job.stop()
         record.jobs.clear()
+        for ticket in list(record.beginning.values()):
+            self._leave_beginning(ticket)
         record.tickets.clear()
         record.parked.clear()
         record.held.clear()

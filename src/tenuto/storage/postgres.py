@@ -8,6 +8,7 @@ import asyncio
 import copy
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -367,7 +368,11 @@ class PostgresStore:
         )
         rest = await self._commit_with_care(again)
         moved = {id: why for id, why in committed.refused.items() if why == "not_owner"}
-        return Committed(rest.now, rest.fenced, {**moved, **rest.refused})
+        if rest.fenced:  # the session ended in between: the first part is written all the same
+            return Committed(
+                rest.now, refused={**moved, **dict.fromkeys([start.id for start in left_out], "not_owner")}
+            )
+        return Committed(rest.now, refused={**moved, **rest.refused})
 
     async def _commit_with_care(self, batch: Batch) -> Committed:
         async with self._committer.transaction():
@@ -478,7 +483,7 @@ class PostgresStore:
     async def _renew(
         self, connection: asyncpg.Connection | None, id: str, lease_ms: int
     ) -> tuple[asyncpg.Connection, Renewal]:
-        patience = lease_ms / 3_000
+        patience, asked_at = lease_ms / 3_000, time.monotonic()
         if connection is None or connection.is_closed():
             async with asyncio.timeout(patience):
                 connection = await self._connect()
@@ -491,20 +496,19 @@ class PostgresStore:
         except BaseException:
             connection.terminate()
             raise
-        return connection, Renewal(row["now"], True) if row is not None else Renewal(0, False)
+        return connection, Renewal(0 if row is None else row["now"], row is not None, asked_at)
 
     async def end_session(self, id: str) -> None:
         async with translated(), self._pool.acquire() as connection, connection.transaction():
             await _end_sessions(connection, "id = $1 AND ended_at IS NULL", id)
 
-    async def reap(self) -> int:
+    async def reap(self, own: str = "") -> int:
+        over = f"ended_at IS NULL AND expires_at < {NOW} AND id <> $1"
         async with translated(), self._pool.acquire() as connection:
-            if not await connection.fetchval(
-                f"SELECT true FROM sessions WHERE ended_at IS NULL AND expires_at < {NOW} LIMIT 1"
-            ):
+            if not await connection.fetchval(f"SELECT true FROM sessions WHERE {over} LIMIT 1", own):
                 return 0
             async with connection.transaction():
-                return await _end_sessions(connection, f"ended_at IS NULL AND expires_at < {NOW}")
+                return await _end_sessions(connection, over, own)
         raise AssertionError("translated() does not swallow")
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
@@ -703,10 +707,13 @@ class PostgresStore:
         rows = await self.fetch(query, ([a.execution for a in appends], [a.seq for a in appends]))
         return [row["body"] == append.body for row, append in zip(rows, appends, strict=True)]
 
-    async def park(self, execution: str, why: str, again_ms: int | None) -> None:
+    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+        query = (
+            f"UPDATE executions SET parked = $3, owner = NULL, wake_at = {NOW} + $4 "
+            "WHERE id = $2 AND (owner IS NULL OR owner = $1)"
+        )
         async with translated():
-            query = f"UPDATE executions SET parked = $2, owner = NULL, wake_at = {NOW} + $3 WHERE id = $1"
-            await self._pool.execute(query, execution, why, again_ms)
+            await self._pool.execute(query, session, execution, why, again_ms)
 
     # How it stands --------------------------------------------------------------------------------------------------
 

@@ -73,7 +73,9 @@ UPDATE tasks t SET beat_at = {_NOW} FROM mine WHERE {_IS_MINE}"""
 _GIVE_BACK = f"""
 UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = $6, parked_by = parked_by || $7
 WHERE session = $1 AND {_IS_KEY}"""
-_ORPHANS = "FROM tasks t JOIN sessions s ON s.id = t.session WHERE t.session IS NOT NULL AND s.ended_at IS NOT NULL"
+_ORPHANS = """
+FROM tasks t LEFT JOIN sessions s ON s.id = t.session
+WHERE t.session IS NOT NULL AND (s.ended_at IS NOT NULL OR s.id IS NULL)"""
 _OF = f"""
 SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL AS begun, body AS progress, parked
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session LEFT JOIN progress USING (execution, path)

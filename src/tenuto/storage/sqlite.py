@@ -335,12 +335,12 @@ class SqliteStore:
         connection = self._connect()
         query = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
         while not stop.wait(lease_ms / 3_000):
-            now = self.now()
+            now, asked_at = self.now(), time.monotonic()
             try:
                 connection.execute(query, (now + lease_ms, id))
             except apsw.Error:
                 continue  # not renewed: the owner sees its lease run out by its own clock
-            tell(Renewal(now, bool(connection.changes())))
+            tell(Renewal(now, bool(connection.changes()), asked_at))
         connection.close()
 
     async def end_session(self, id: str) -> None:
@@ -350,14 +350,14 @@ class SqliteStore:
 
         await self._in_writer(work)
 
-    async def reap(self) -> int:
+    async def reap(self, own: str = "") -> int:
         def work() -> int:
             with translated():
-                query = "SELECT id FROM sessions WHERE ended_at IS NULL AND expires_at < ?"
-                if self._write.execute(query, (self.now(),)).fetchone() is None:
+                query = "SELECT id FROM sessions WHERE ended_at IS NULL AND expires_at < ? AND id <> ?"
+                if self._write.execute(query, (self.now(), own)).fetchone() is None:
                     return 0
                 with self._transaction():
-                    ids = [id for (id,) in self._write.execute(query, (self.now(),))]
+                    ids = [id for (id,) in self._write.execute(query, (self.now(), own))]
                     self._end_sessions(ids)
                     return len(ids)
 
@@ -591,13 +591,15 @@ class SqliteStore:
 
         return await self._in_reader(work)
 
-    async def park(self, execution: str, why: str, again_ms: int | None) -> None:
-        query = "UPDATE executions SET parked = ?, owner = NULL, wake_at = ? WHERE id = ?"
+    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+        query = (
+            "UPDATE executions SET parked = ?, owner = NULL, wake_at = ? WHERE id = ? AND (owner IS NULL OR owner = ?)"
+        )
 
         def work() -> None:
             with translated():
                 again_at = None if again_ms is None else self.now() + again_ms
-                self._write.execute(query, (why, again_at, execution))
+                self._write.execute(query, (why, again_at, execution, session))
 
         await self._in_writer(work)
 

@@ -48,7 +48,9 @@ WHERE ({_KEY}) IN (SELECT {_KEY} FROM shares ORDER BY priority DESC, share, dice
 RETURNING {_KEY}, plan, queue, handler,
     (SELECT body FROM progress p WHERE p.execution = tasks.execution AND p.path = tasks.path)"""
 _LIVE = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
-_ORPHANS = "FROM tasks JOIN sessions ON sessions.id = tasks.session WHERE tasks.session IS NOT NULL AND ended_at > 0"
+_ORPHANS = """
+FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session
+WHERE tasks.session IS NOT NULL AND (ended_at > 0 OR sessions.id IS NULL)"""
 _OF = f"""
 SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL, body, parked
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session LEFT JOIN progress USING (execution, path)

@@ -257,10 +257,11 @@ def mail_for(session: str) -> str:
 
 
 class Renewal(Struct, frozen=True):
-    """`alive`: the session still holds what it had. `now`: the database's clock."""
+    """`alive`: the session still holds what it had. `now`: the database's clock. The lease counts from `asked_at`."""
 
     now: int
     alive: bool
+    asked_at: float
 
 
 class Store(Protocol):
@@ -325,8 +326,8 @@ class Store(Protocol):
     async def sessions(self) -> list[SessionRow]:
         """Those that have not ended, oldest first."""
 
-    async def reap(self) -> int:
-        """Ends sessions that are over; what they owned becomes due, and nobody's. Gives how many."""
+    async def reap(self, own: str = "") -> int:
+        """Ends sessions that are over, except one's own; what they owned becomes due, and nobody's. Gives how many."""
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         """Takes due executions of these plans (`name/version`), the most urgent first."""
@@ -402,8 +403,11 @@ class Store(Protocol):
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""
 
-    async def park(self, execution: str, why: str, again_ms: int | None) -> None:
-        """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it."""
+    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+        """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it.
+
+        Unless another session has it by now.
+        """
 
     async def check(self) -> None:
         """Raises unless the database answers and has the schema that this program knows."""

@@ -62,8 +62,8 @@ class _Metered:
         meter.counts[c.CLAIMED][()] += len(claims)
         return claims
 
-    async def reap(self) -> int:
-        ended = await self._store.reap()
+    async def reap(self, own: str = "") -> int:
+        ended = await self._store.reap(own)
         self._meter.counts[c.SESSIONS_ENDED][()] += ended
         return ended
 

@@ -66,8 +66,11 @@ class Claimer(Starter):
         is_full = (
             room <= 0 or self._tasks.backlog > self._tasks.size or self._in_threads.backlog > self._in_threads.size
         )
+        session = self._session
         with self._claiming():
-            claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(self._session.id, plans, room))
+            claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(session.id, plans, room))
+        if session is not self._session:
+            return  # they are nobody's again
         self._claimed.update((claim.id, claim) for claim in claims)
         await self._adopt_claimed()
         if len(claims) == room:
@@ -99,10 +102,11 @@ class Claimer(Starter):
         record = self._records.get(execution_id)
         # One that was given up may still be here for a handler that has not ended: it is ours no more.
         in_hand = record is not None and (record.owned or record.unkept)
-        if not in_hand and self._session.may_start:
+        session = self._session
+        if not in_hand and session.may_start:
             with self._claiming():
-                claim = await self._store.claim_one(self._session.id, execution_id)
-            if claim is not None:
+                claim = await self._store.claim_one(session.id, execution_id)
+            if claim is not None and session is self._session:
                 self._claimed[claim.id] = claim
                 await self._adopt_claimed()
 
@@ -139,21 +143,24 @@ class Claimer(Starter):
                 try:
                     await self._adopt(claim, loaded, session, progress.get(claim.id, []))
                 except StorageError:
-                    self._claimed[claim.id] = claim
+                    if session is self._session:
+                        self._claimed[claim.id] = claim
                     raise
                 except Exception as error:  # whatever it is: it is this one's affair, and the others go on
                     self._claimed[claim.id] = claim  # until it is set aside
-                    await self._set_aside(claim, error)
-                    del self._claimed[claim.id]
+                    await self._set_aside(claim.id, error)
+                    self._claimed.pop(claim.id, None)
 
-    async def _set_aside(self, claim: Claim, error: Exception) -> None:
-        """This release cannot read what is recorded. Another may; it is looked at again after a while."""
+    async def _set_aside(self, id: str, error: Exception) -> None:
+        """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
         assert self._loop is not None
-        message = f"Execution {claim.id} cannot be read by this release; it is set aside."
+        message = f"Execution {id} cannot be read by this release; it is set aside."
         self._loop.call_exception_handler({"message": message, "exception": error})
-        self._records.pop(claim.id, None)
-        self._fresh.pop(claim.id, None)
-        await self._store.park(claim.id, "incompatible", SET_ASIDE_MS)
+        session = self._session.id
+        if (record := self._records.get(id)) is not None:
+            self._give_up(record, "parked")
+        self._fresh.pop(id, None)
+        await self._store.park(session, id, "incompatible", SET_ASIDE_MS)
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)
@@ -161,6 +168,8 @@ class Claimer(Starter):
         await self._restore(record, loaded)
         if session is not self._session or not session.alive:
             return  # it was claimed in the name of one that is over
+        if (held := self._records.get(claim.id)) is not None and held.epoch == claim.epoch:
+            return  # two were told of the same claim
         self._beats.take(record, progress)
         record.is_active = record.state.finished is None
         record.epoch = claim.epoch

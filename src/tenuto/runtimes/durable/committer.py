@@ -3,6 +3,9 @@
 While a commit runs, whatever is decided meanwhile gathers; so batches grow with load by themselves, and a lone
 execution waits for nothing. What was decided takes effect, and callers are answered, when its batch is acknowledged.
 
+Under load that takes longer than the commit itself. So while many are still to be told, a next batch that is large
+enough goes to the disk. It is begun when all of the one before is known to be there.
+
 A commit that fails leaves one question: was it applied? The worker reads the batch back, and never assumes; nor does it
 when it sends the rest again, because the first one may have been under way still when it looked. A batch that the
 database refuses for its data is halved until the culprit is alone; that execution is parked.
@@ -11,6 +14,7 @@ database refuses for its data is halved until the culprit is alone; that executi
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Literal, TypeVar
@@ -26,6 +30,8 @@ T = TypeVar("T")
 logger = logging.getLogger("tenuto.durable")
 
 MAX_BATCH = 1_000
+ENOUGH = 400  # so many are committed while others are told
+TELL_AT_ONCE = 100
 LASTING = ("full", "read_only")
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -41,14 +47,15 @@ class Write(Struct, kw_only=True, gc=False):
     start: NewExecution | None = None
     standing: Standing | None = None
     extra: Batch | None = None
+    told: bool = False
 
     def settle(self, fate: Fate) -> None:
         """Its fate is known."""
 
-    def rests_on(self, other: "Write") -> bool:
-        """Whether it was decided on top of that one: if that is not recorded, neither is this."""
-        record: object = getattr(self, "record", None)
-        return record is not None and getattr(other, "record", None) is record
+    @property
+    def basis(self) -> int:
+        """What it was decided on: if an earlier write of that is not recorded, neither is this one."""
+        return id(getattr(self, "record", None))
 
 
 class Told(Write, kw_only=True, gc=False):
@@ -73,6 +80,7 @@ class Committer:
         self._on_fenced = on_fenced
         self._waiting: list[Write] = []
         self._in_hand: list[Write] = []
+        self._committed: deque[Write] = deque()  # and not told yet
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -103,6 +111,7 @@ class Committer:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        self._tell(len(self._committed))
         left, self._waiting, self._in_hand = self._in_hand + self._waiting, [], []
         for write in left:
             self._settle(write, "unknown")
@@ -114,11 +123,38 @@ class Committer:
                 self._wake.clear()
                 self._idle.set()
                 continue
-            self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            self._began = time.monotonic()
-            await self._commit(self._in_hand)
-            self._began = self._trouble = None
-            self._in_hand = []
+            await self._commit_some()
+            while self._committed:
+                self._tell(TELL_AT_ONCE)
+                if self._committed and len(self._waiting) >= ENOUGH:
+                    await self._commit_and_tell()
+                elif self._committed:
+                    await asyncio.sleep(0)
+
+    async def _commit_and_tell(self) -> None:
+        rounds = -(-len(self._committed) // TELL_AT_ONCE)
+        commit = asyncio.create_task(self._commit_some(), name="tenuto-commit")
+        try:
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+                self._tell(TELL_AT_ONCE)
+            await commit
+        finally:
+            if not commit.done():
+                commit.cancel()
+                await asyncio.wait([commit])
+
+    async def _commit_some(self) -> None:
+        self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
+        self._began = time.monotonic()
+        await self._commit(self._in_hand)
+        self._began = self._trouble = None
+        self._in_hand = []
+
+    def _tell(self, number: int) -> None:
+        committed = self._committed
+        for _ in range(min(number, len(committed))):
+            self._settle(committed.popleft(), "committed")
 
     @property
     def waiting(self) -> int:
@@ -152,6 +188,7 @@ class Committer:
             try:
                 committed = await self._store.commit(batch)
             except Exception as error:  # whatever it is: what became of the batch is not known
+                self._tell(len(self._committed))
                 self._note(error)
                 is_bad = isinstance(error, StorageError) and error.code == "bad_data"
                 if attempts or not is_bad:
@@ -170,6 +207,10 @@ class Committer:
         self.writes += len(writes)
         if committed.now:
             self._on_time(committed.now)
+        if not committed.fenced and not committed.refused:
+            self._committed.extend(writes)
+            return
+        self._tell(len(self._committed))  # those before it, and then these at once: nothing more rests on them
         if committed.fenced:
             self._on_fenced()
         for write in writes:
@@ -180,14 +221,17 @@ class Committer:
 
     def _drop(self, refused: list[Write], fates: Mapping[str, Fate]) -> None:
         """What was decided meanwhile on top of what is not recorded never came to be either."""
-        rests = [any(write.rests_on(other) for other in refused) for write in self._waiting]
-        resting = [write for write, does in zip(self._waiting, rests, strict=True) if does]
-        self._waiting = [write for write, does in zip(self._waiting, rests, strict=True) if not does]
+        lost = {write.basis for write in refused} - {id(None)}
+        resting = [write for write in self._waiting if write.basis in lost]
+        self._waiting = [write for write in self._waiting if write.basis not in lost]
         for write in resting:
             self._settle(write, fates[write.execution])
 
     def _settle(self, write: Write, fate: Fate) -> None:
         """What follows is one execution's affair: if it goes wrong, the others' commits go on."""
+        if write.told:
+            return
+        write.told = True
         try:
             write.settle(fate)
         except Exception as error:
@@ -222,7 +266,7 @@ class Committer:
         return [a.execution for a, there in zip(batch.appends, written, strict=True) if not there]
 
     async def _park(self, execution: str) -> None:
-        await _in_the_end(lambda: self._store.park(execution, "incompatible", None))
+        await _in_the_end(lambda: self._store.park(self._session, execution, "incompatible", None))
 
     async def _halve(self, writes: list[Write]) -> None:
         executions = list(dict.fromkeys(write.execution for write in writes))

@@ -13,6 +13,7 @@ import logging
 import random
 import time
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -97,6 +98,7 @@ class GuestWorker(Worker):
         self._visits: dict[str, Visit] = {}
         self._rested: dict[str, Visit] = {}
         self._in_hand: dict[TaskKey, Visit] = {}
+        self._returning: Counter[TaskKey] = Counter()  # whoever takes them next has them anew
         self._unanswered: dict[TaskKey, None] = {}  # ended here, and their answer is not posted yet
         self._asking: dict[str, Asking] = {}  # by letter: whether they may begin
         self._works_on: tuple[frozenset[str], frozenset[str]] | None = None
@@ -456,12 +458,15 @@ class GuestWorker(Worker):
 
     def _return(self, key: TaskKey, why: str) -> None:
         self._gave_back = self._gave_back or bool(why)
+        self._returning[key] += 1
         self._returns.add(Returned(key, why))
 
     async def _send_returns(self, returned: list[Returned]) -> None:
         for why in dict.fromkeys(each.why for each in returned):
             keys = [each.key for each in returned if each.why == why]
             await self._store.tasks.give_back(self._session.id, keys, why)
+        self._returning.subtract(each.key for each in returned)
+        self._returning = +self._returning
 
     # -- Looking after -------------------------------------------------------------------------------------------------
 
@@ -470,7 +475,7 @@ class GuestWorker(Worker):
         self._rest()
         if not self._may_hold:
             return
-        session, in_hand = self._session, list(self._in_hand)
+        session, in_hand, returning = self._session, list(self._in_hand), set(self._returning)
         held = {row.key: row for row in await self._store.tasks.held(session.id)}
         if self._session is not session:
             return
@@ -485,7 +490,7 @@ class GuestWorker(Worker):
             visit = self._in_hand.get(key)
             if visit is not None and visit.lags(row):
                 late[key.execution] = None
-            elif visit is None and key not in self._unanswered:
+            elif visit is None and key not in self._unanswered and key not in returning:
                 self._return(key, "")  # never run here: the answer to whoever took it was lost on its way
         await self._follow_up(list(late))
 

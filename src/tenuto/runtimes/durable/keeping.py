@@ -223,6 +223,11 @@ class Keeper(Librarian):
         if not record.jobs:
             self._let_go_if_idle(record)
 
+    def _follow(self, record: Record, changed: list[EffectKey], rank: int | None) -> None:
+        """What was granted to this process; not what another may have by now, though its record was on the way."""
+        if self._records.get(record.state.id) is record:
+            super()._follow(record, changed, rank)
+
     def _give_up(self, record: Record, fate: Fate) -> None:
         """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
         if self._records.get(record.state.id) is record:

@@ -122,7 +122,11 @@ class Postman(Reader):
                 record = self._records.get(mail.execution)
                 if record is not None and self._letters.is_new(query, mail.id, mail.execution):
                     self._letters.read(mail.id, mail.execution)
-                    self._read(record, mail)
+                    try:
+                        self._read(record, mail)
+                    except Exception as error:  # of another release, perhaps: the others are read all the same
+                        self._mail_in_hand = None
+                        await self._set_aside(mail.execution, error)
         finally:
             self._letters.end(query)
         if len(found) == MAIL_AT_ONCE:  # there may be more: nothing is let go of before its mail was seen

@@ -284,7 +284,7 @@ class DurableRuntime(Postman):
     async def _reap(self) -> None:
         if (now := monotonic()) >= self._reap_at:
             self._reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
-            reaped = await self._store.reap()
+            reaped = await self._store.reap(self._session.id)
             if reaped:
                 self._store.ring(WORK)
             await self._sweep(at_once=reaped > 0)

@@ -1,12 +1,15 @@
 """The session: this process's right to the executions it owns, kept alive by a thread of its own."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tenuto.storage.store import Renewal, Store
+
+logger = logging.getLogger("tenuto.durable")
 
 LEASE_MS = 15_000
 STANDSTILL = 4  # leases for which the event loop may stand still; then what it owns is left to others
@@ -46,7 +49,7 @@ class Session:
     def _keep_alive(self, loop: asyncio.AbstractEventLoop) -> None:
         def tell(renewal: Renewal) -> None:
             if renewal.alive and not self._stands_still:
-                self._renewed_at = time.monotonic()
+                self._renewed_at = renewal.asked_at
                 loop.call_soon_threadsafe(self._turn, renewal.now)
             else:
                 self._stop.set()
@@ -55,6 +58,9 @@ class Session:
         with suppress(RuntimeError):  # the loop is gone, and with it whoever held something
             try:
                 self._store.keep_alive(self.id, self.lease_ms, tell, self._stop)
+            except Exception as error:
+                loop.call_soon_threadsafe(self.lose)  # nobody renews the lease any more
+                logger.error("The lease is no longer renewed; another session is opened.", exc_info=error)
             finally:
                 loop.call_soon_threadsafe(self._ended.set)
 
