@@ -47,7 +47,7 @@ async def test_whoever_looks_for_work_goes_on_looking(
             raise RuntimeError("nobody thought of this")
         return await real.claim(session, plans, limit)
 
-    async def reap() -> int:
+    async def reap(own: str) -> int:
         raise RuntimeError("never works")
 
     monkeypatch.setattr(_runtime(worker), "_store", Altered(real, claim=claim, reap=reap))

@@ -277,12 +277,53 @@ def test_a_migration_that_was_applied_may_not_change() -> None:
     assert caught.value.code == "changed_migration"
 
 
+async def test_nobody_ends_his_own_session(store: Store) -> None:
+    """A machine that slept finds its lease over, and nobody else: it renews it, and loses nothing."""
+    await _session(store, lease_ms=-1)
+    await _session(store, "s2", lease_ms=-1)
+    assert await store.reap("s1") == 1
+    committed = await store.commit(started())
+    assert not committed.fenced
+
+
+async def test_what_another_has_by_now_is_not_set_aside(store: Store) -> None:
+    await _session(store)
+    await _session(store, "s2")
+    await store.commit(started())
+    await store.park("s2", "x1", "incompatible", None)
+    row = await store.row("x1")
+    assert row is not None
+    assert (row.owner, row.parked) == ("s1", "")
+
+
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_migrations_are_numbered_without_gaps(dialect: str) -> None:
     assert [migration.number for migration in migrations(dialect)] == [*range(1, len(migrations(dialect)) + 1)]
 
 
 # The race that a mere comparison of epochs loses ----------------------------------------------------------------------
+
+
+async def test_g2_whoever_ends_a_session_waits_for_its_commit(postgres_url: str) -> None:
+    store = make_store(postgres_url)
+    await store.open(migrate=True)
+    await _session(store, lease_ms=-1)
+    await store.commit(started())
+    other = await asyncpg.connect(postgres_url)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute("INSERT INTO events (execution, seq, count, body) VALUES ('x1', 2, 1, '[]')")
+    committing = asyncio.create_task(store.commit(Batch(session="s1", appends=[append(seq=2, body=b'["mine"]')])))
+    await _until_waiting(postgres_url)
+    reaping = asyncio.create_task(store.reap())
+    await _until_waiting(postgres_url, 2)
+    assert not reaping.done()
+    await transaction.rollback()
+    assert not (await committing).fenced
+    assert await reaping == 1
+    assert await store.bodies("x1", 2, 2) == [b'["mine"]']
+    await other.close()
+    await store.close()
 
 
 async def test_g2_an_old_owner_cannot_commit_after_the_claim(postgres_url: str) -> None:
@@ -315,10 +356,10 @@ async def test_g2_an_old_owner_cannot_commit_after_the_claim(postgres_url: str) 
     await store.close()
 
 
-async def _until_waiting(url: str) -> None:
-    """Until some statement of this database waits for a lock."""
+async def _until_waiting(url: str, number: int = 1) -> None:
+    """Until so many statements of this database wait for a lock."""
     connection = await asyncpg.connect(url)
     query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    while not await connection.fetchval(query):
+    while await connection.fetchval(query) < number:
         pass
     await connection.close()

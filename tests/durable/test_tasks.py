@@ -9,6 +9,8 @@ from tenuto.kernel.codec import decode_fact
 from tenuto.kernel.facts import Lost
 from tenuto.projection import TaskEnded, TaskRow
 from tenuto.storage import Store
+from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import Batch, MailVerdict
 from tenuto.storage.tasks import Answered, Beginning, Letter, Serving, Task, TaskKey, work_names
 from tests.durable.rows import append, standing, start
@@ -207,6 +209,23 @@ async def test_l8_what_a_dead_session_had_is_swept_once(store: Store) -> None:
     assert isinstance(fact, Lost)
     assert (lost.execution, fact.refs, fact.lease_ms) == ("x2", (Ref("a", "forward", 1),), LEASE)
     assert await take(store, "s3") == [key("x1")]
+
+
+async def test_what_a_session_had_that_nobody_remembers_is_swept(store: Store) -> None:
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, row(key("x1")))
+    assert await take(store) == [key("x1")]
+    await _forget_session(store, "s2")
+    assert await store.tasks.sweep(LEASE) == 1
+    assert await take(store, "s3") == [key("x1")]
+
+
+async def _forget_session(store: Store, id: str) -> None:
+    if isinstance(store, SqliteStore):
+        await store._in_writer(lambda: store._write.execute("DELETE FROM sessions WHERE id = ?", (id,)).get)
+    else:
+        assert isinstance(store, PostgresStore)
+        await store._pool.execute("DELETE FROM sessions WHERE id = $1", id)
 
 
 async def test_the_owner_takes_a_task_from_its_worker(store: Store) -> None:

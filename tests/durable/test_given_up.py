@@ -1,0 +1,93 @@
+"""What a worker gives up, it gives up whole: no slot stays taken, nothing of it runs, and nobody else is held up."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenuto import Engine, NotDone, SagaBuilder
+from tenuto.errors import StorageError
+from tenuto.kernel.codec import decode_entries
+from tenuto.kernel.events import AttemptBegun
+from tenuto.runtimes.durable import DurableRuntime
+from tenuto.storage.store import Batch, Committed
+from tests.contract.doubles import until_blocked
+from tests.durable.test_unknown_fates import Altered
+
+
+def _runtime(engine: Engine) -> DurableRuntime:
+    assert isinstance(engine._runtime, DurableRuntime)
+    return engine._runtime
+
+
+def _with_commits(engine: Engine, monkeypatch: pytest.MonkeyPatch, commit: Any) -> None:
+    monkeypatch.setattr(_runtime(engine), "_store", Altered(_runtime(engine)._store, commit=commit))
+
+
+async def test_one_that_may_not_begin_leaves_its_slot(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database refuses the word that it begins; the only slot, and the only permit, are for the next one."""
+    engine = Engine(url, slots=1)
+    real = _runtime(engine)._store
+    refused: list[str] = []
+
+    async def commit(batch: Batch) -> Committed:
+        begun = [a.execution for a in batch.appends if isinstance(decode_entries(a.body)[0].event, AttemptBegun)]
+        if begun and (not refused or refused[0] in begun):
+            refused.append(begun[0])
+            raise StorageError("not this", code="bad_data")
+        return await real.commit(batch)
+
+    async def pay() -> str:
+        return "paid"
+
+    async def look_up() -> NotDone:
+        return NotDone()
+
+    _with_commits(engine, monkeypatch, commit)
+    async with engine:
+        saga = SagaBuilder("pays", output="pay")
+        engine.register(saga.step("pay", pay, safety="not_safe_to_retry", reconcile=look_up, limits=["till"]))
+        await engine.limit("till", concurrency=1)
+        first = await engine.start("pays")
+        await until_blocked(first, "incompatible")
+        assert refused[0] == first.id
+        assert (await engine.execute("pays")).output == "paid"
+
+
+async def test_what_was_granted_to_a_session_that_is_over_is_not_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit was made, and its answer came after the word that this process was taken for dead."""
+    engine = Engine(url)
+    real = _runtime(engine)._store
+    runs: list[str] = []
+
+    async def commit(batch: Batch) -> Committed:
+        committed = await real.commit(batch)
+        if batch.starts and not runs:
+            session = _runtime(engine)._session
+            await real.end_session(session.id)
+            session.lose()
+        return committed
+
+    async def note() -> int:
+        runs.append("")
+        return len(runs)
+
+    _with_commits(engine, monkeypatch, commit)
+    async with engine:
+        engine.register(SagaBuilder("notes", output="note").step("note", note))
+        assert (await engine.execute("notes")).output == 1
+    assert len(runs) == 1
+
+
+async def test_a_letter_that_cannot_be_read_sets_its_execution_aside_and_no_other(url: str) -> None:
+    said: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("waits", output="paid").signal("paid", "paid"))
+        bad, good = await engine.start("waits"), await engine.start("waits")
+        await _runtime(engine)._store.post("letter", bad.id, b'{"type": "FromTomorrow"}')
+        await good.signal("paid", 1)
+        assert (await good.result()).output == 1
+        await until_blocked(bad, "incompatible")
+        assert engine.alive().ok
+    assert said[0] == f"Execution {bad.id} cannot be read by this release; it is set aside."
