@@ -46,6 +46,29 @@ def test_the_file_can_be_named_by_a_variable(file: Path) -> None:
     assert load({"TENUTO_CONFIG": str(file)}).port == 7000
 
 
+WRONG = {
+    "lease": ["soon", "10ms", ""],
+    "shutdown_grace": ["x"],
+    "retention": ["for ever"],
+    "slots": ["0", "-5", "many"],
+    "port": ["99999", "-1"],
+    "traces_sample": ["2", "x"],
+    "rate_per_second": ["-1"],
+    "max_requests": ["-1"],
+}
+
+
+def test_what_cannot_be_meant_is_refused() -> None:
+    for name, texts in WRONG.items():
+        for text in texts:
+            with pytest.raises(SettingsError) as caught:
+                load({variable_of(name): text}, None)
+            (problem,) = caught.value.problems
+            assert problem.path == variable_of(name), (name, text)
+    settings = load({"TENUTO_RETENTION": "90d", "TENUTO_MESSAGES": "execution.*, step.failed"})
+    assert (settings.retention, settings.messages) == ("90d", ("execution.*", "step.failed"))
+
+
 @pytest.mark.parametrize("where", ["variable", "file"])
 def test_issuers_are_tables(where: str, file: Path) -> None:
     lines = [f'{name} = "{value}"' for name, value in ISSUER.items()]

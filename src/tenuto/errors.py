@@ -181,7 +181,7 @@ class DefinitionError(ValidationError):
 
 
 class InvalidInput(ValidationError):
-    """The input does not fit what the definition asks for."""
+    """What was given does not fit: the input of an execution, or an option."""
 
     code = "input_invalid"
 

@@ -8,6 +8,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
+from .durations import milliseconds
 from .errors import Problem, SettingsError
 from .redaction import redact
 
@@ -23,6 +24,26 @@ WORDS: Mapping[str, tuple[str, ...]] = {
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR"),
     "traces": ("none", "otlp"),
 }
+
+
+# What a number may be at least, and at most.
+BOUNDS: Mapping[str, tuple[float, float]] = {
+    "slots": (1, 100_000),
+    "threads": (1, 10_000),
+    "port": (0, 65_535),
+    "metrics_port": (0, 65_535),
+    "key_days": (0, 36_500),
+    "traces_sample": (0, 1),
+    "max_body_bytes": (1, 2**31),
+    "max_json_depth": (1, 1_000),
+    "max_json_nodes": (1, 10_000_000),
+    "max_requests": (0, 1_000_000),
+    "rate_per_second": (0, 1e9),
+    "rate_burst": (1, 10**9),
+    "verdict_seconds": (0, 3_600),
+}
+# And the shortest that a time may be, in milliseconds.
+TIMES: Mapping[str, int] = {"lease": 1_000, "shutdown_grace": 0, "retention": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +194,8 @@ def _from_text(default: object, text: object, name: str) -> object:
     match default:
         case bool():
             return _boolean(text)
-        case int():
-            return int(text)
-        case float():
-            return float(text)
+        case int() | float():
+            return _within(name, _number(text, type(default)))
         case tuple() if name == "jwt_issuers":
             return _issuers(json.loads(text or "[]"))
         case tuple():
@@ -190,10 +209,10 @@ def _from_toml(default: object, value: object, name: str) -> object:
             raise ValueError("a list is wanted")
         return _issuers(value) if name == "jwt_issuers" else _words(name, value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return _within(name, float(value))
     if type(value) is not type(default):
-        raise ValueError(f"{type(default).__name__} is wanted")
-    return _word(name, value)
+        raise ValueError(f"{_KINDS[type(default)]} is wanted")
+    return _within(name, value) if isinstance(value, int | float) and type(value) is not bool else _word(name, value)
 
 
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
@@ -205,7 +224,28 @@ def _boolean(text: str) -> bool:
     return _BOOLEANS[text.lower()]
 
 
+_KINDS: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def _number(text: str, kind: type) -> float:
+    try:
+        return int(text) if kind is int else float(text)
+    except ValueError:
+        raise ValueError(f"{_KINDS[kind]} is wanted") from None
+
+
+def _within(name: str, value: float) -> float:
+    least, most = BOUNDS.get(name, (value, value))
+    if not least <= value <= most:
+        raise ValueError(f"it must be from {least:g} to {most:g}")
+    return value
+
+
 def _word(name: str, value: object) -> object:
+    if name in TIMES and (value or name != "retention"):  # nothing is for ever
+        least = TIMES[name]
+        if milliseconds(str(value)) < least:
+            raise ValueError(f"it is at least {least / 1_000:g}s")
     known = WORDS.get(name)
     if known is not None and value not in known:
         raise ValueError(f"it must be one of {', '.join(known)}")

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import os
 import re
 import sys
 from typing import Any
@@ -71,13 +72,16 @@ async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_
         command = [
             sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json")),
             "--header", f"Authorization: {client.headers['authorization']}",
-            "--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES, "--seed", "1",
+            "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", EXAMPLES, "--seed", "1",
             "--request-timeout", "120",
             "--exclude-path-regex", "/events$",  # a stream ends with its execution
             "--exclude-checks", "positive_data_acceptance",  # what a schema cannot say: cursors, definitions, keys
         ]  # fmt: skip
         process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            *command,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.service.hooks"},
         )
         told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()[-8_000:]

@@ -143,7 +143,7 @@ async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.
     if not settings.metrics_port:
         await stop.wait()
         return
-    listener = bind(settings.host, settings.metrics_port)
+    listener = bind(settings.host, settings.metrics_port, "TENUTO_HOST and TENUTO_METRICS_PORT")
     Screen().say(f"metrics on {address_of(listener)}/metrics")
     await serve(create_app(engine, settings), listener, stop, grace_seconds=1)
 

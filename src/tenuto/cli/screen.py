@@ -123,6 +123,6 @@ _WHAT_TO_DO = {
     "tenant_limit": "wait until some are over, or raise the limit: `tenuto limits`",
     "result_timeout": "ask again: `tenuto show ID`. What was started goes on",
     "definition_invalid": "mend what the lines above name; nothing was stored",
-    "input_invalid": "mend the input; nothing was started or changed",
+    "input_invalid": "mend what is named above; nothing was started or changed",
     "invalid_transition": "`tenuto show ID` says where the execution stands, and which commands it takes",
 }

@@ -13,19 +13,20 @@ from tenuto.errors import SettingsError
 BACKLOG = 2_048
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int, named: str = "--host and --port, or TENUTO_HOST and TENUTO_PORT") -> socket.socket:
     """A socket on that address; port 0 is any that is free. Whoever binds before anything is said can say where."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listener.close()
+        why = error.strerror if isinstance(error, OSError) else "a port is a number up to 65535"
         raise SettingsError(
-            f"Nothing can listen on {host}:{port}: {error.strerror}.",
+            f"Nothing can listen on {host}:{port}: {why}.",
             code="address_unusable",
-            hint="choose another with --host and --port, or TENUTO_HOST and TENUTO_PORT",
+            hint=f"choose another with {named}",
         ) from None
     listener.listen(BACKLOG)
     return listener
