@@ -14,7 +14,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
 from tenuto.telemetry import Telemetry
-from tests.service.conftest import MakeSite
+from tests.service.conftest import MakeSite, Site
 from tests.service.test_events import listening
 
 SAGAS = (SagaBuilder("invoice-approval").approval("approve"), SagaBuilder("asks").approval("ok"))
@@ -68,11 +68,30 @@ def references(node: Any) -> list[str]:
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)  # the stricter of the two about what it takes
 async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_site: MakeSite) -> None:
     site = await make_site(*SAGAS, telemetry=Telemetry(logs=False))
+    told = await schemathesis(site, "--phases", "examples,coverage,fuzzing", "--max-examples", EXAMPLES)
+    tested = sum(not name.endswith("/events") for name, _ in operations(site.app.openapi()))
+    assert f"Tested: {tested}" in told, told[-3_000:]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+async def test_schemathesis_goes_on_from_what_it_made(make_site: MakeSite) -> None:
+    """One request follows from the answer to another; `test_walk.py` does so with a plan of its own."""
+    site = await make_site(*SAGAS, telemetry=Telemetry(logs=False))
+    options = ("--phases", "stateful", "--mode", "positive", "--max-examples", "20")
+    within = ("--include-path-regex", "^/v1/executions")
+    await schemathesis(site, *options, *within, SCHEMATHESIS_HOOKS="tests.service.hooks")
+    assert sum((await site.engine.count()).values()) > 0, "nothing was started, so there was nothing to go on with"
+
+
+async def schemathesis(site: Site, *options: str, **environment: str) -> str:
+    """What it says of the whole document. Whatever it finds wrong ends the test."""
     async with listening(site) as client:
         command = [
             sys.executable, "-m", "schemathesis.cli", "run", str(client.base_url.join("/openapi.json")),
             "--header", f"Authorization: {client.headers['authorization']}",
-            "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", EXAMPLES, "--seed", "1",
+            *options, "--seed", "1",
             "--request-timeout", "120",
             "--exclude-path-regex", "/events$",  # a stream ends with its execution
             "--exclude-checks", "positive_data_acceptance",  # what a schema cannot say: cursors, definitions, keys
@@ -81,12 +100,11 @@ async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_
             *command,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**os.environ, "SCHEMATHESIS_HOOKS": "tests.service.hooks"},
+            env={**os.environ, **environment},
         )
         told, _ = await process.communicate()
     assert process.returncode == 0, told.decode()[-8_000:]
-    tested = sum(not name.endswith("/events") for name, _ in operations(site.app.openapi()))
-    assert f"Tested: {tested}".encode() in told, told.decode()[-3_000:]
+    return told.decode()
 
 
 # -- /docs -------------------------------------------------------------------------------------------------------------
