@@ -76,6 +76,8 @@ T = TypeVar("T")
 
 PAGE = 100
 SHORTEST_LEASE_MS = 1_000
+GRACE_MS = 10_000
+SIGNAL_GRACE_MS = 30_000
 
 _DURABLE = ("sqlite", "postgresql", "postgres")
 _REMOTE = ("https", "http")
@@ -137,7 +139,7 @@ class Engine:
         queues: Sequence[str] = ("default",),
         events: Iterable[SagaEvents] = (),
         clock: Clock | None = None,
-        shutdown_grace: Duration = "10s",
+        shutdown_grace: Duration | None = None,
         lease: Duration = "15s",
         slots: int = ASYNC_SLOTS,
         threads: int = THREADS,
@@ -151,7 +153,8 @@ class Engine:
     ) -> None:
         sinks = tuple(events)
         self.url = url
-        self._grace_ms = milliseconds(shutdown_grace)
+        self._grace_ms = GRACE_MS if shutdown_grace is None else milliseconds(shutdown_grace)
+        self._grace_after_signal_ms = SIGNAL_GRACE_MS if shutdown_grace is None else self._grace_ms
         self._announcer = Announcer(sinks) if sinks else None
         self._telemetry = telemetry
         self._environment = self._make_environment(clock, build)
@@ -192,7 +195,7 @@ class Engine:
         await self.close()
 
     async def close(self) -> None:
-        """Waits for running handlers, at most for `shutdown_grace`; then stops them."""
+        """Waits for running handlers, at most for `shutdown_grace` (10 s, or 30 s after a signal); then stops them."""
         await self._runtime.close(self._grace_ms)
         await self._built_in.close()
         if self._announcer is not None:
@@ -215,6 +218,7 @@ class Engine:
         """
         with stopping() as stop:
             await stop.wait()
+        self._grace_ms = self._grace_after_signal_ms
         await self.close()
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
