@@ -91,6 +91,7 @@ class Settings:
     metrics_port: int = _setting("where a worker answers /metrics, /healthz and /readyz; 0 is nowhere", 0)
 
     max_body_bytes: int = _setting("size of a request's body at most", 1024 * 1024)
+    body_seconds: float = _setting("how long a request's body may take to arrive", 10.0)
     max_json_depth: int = _setting("how deep a request's JSON may be nested", 32)
     max_json_nodes: int = _setting("how many values a request's JSON may hold", 10_000)
     max_requests: int = _setting("requests that one process has under way at once; 0 is no limit", 256)

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 import httpx2
+import pytest
 
 from tenuto import SagaBuilder
+from tenuto.service.executions.history import stream_events
 from tenuto.service.server import address_of, bind, serve
 from tests.service.conftest import MakeSite, Site
 
@@ -110,3 +113,30 @@ async def test_a_client_that_leaves_is_forgotten(make_site: MakeSite) -> None:
         streams = site.app.state.service.streams
         while streams:
             await client.get("/healthz")
+
+
+async def test_a_stream_ends_with_its_key(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[stream_events.__module__], "KEEP_ALIVE_SECONDS", 0.05)
+    site = await make_site(SAGA)
+    async with listening(site) as client:
+        id = (await client.post("/v1/executions", json={"definition": "s"})).json()["execution_id"]
+        (key,) = await site.engine.keys.list("acme")
+        types = []
+        async with client.stream("GET", f"/v1/executions/{id}/events") as response:
+            async for event in events(response):
+                types.append(event.type)
+                if len(types) == 1:
+                    await site.engine.keys.revoke(key.id)
+        assert "end" not in types
+
+
+async def test_streams_are_shared_between_tenants(make_site: MakeSite) -> None:
+    site = await make_site(SAGA)
+    streams = site.app.state.service.streams
+    for _ in range(750):
+        streams.take("acme")
+    async with listening(site) as client:
+        id = (await client.post("/v1/executions", json={"definition": "s"})).json()["execution_id"]
+        assert (await client.get(f"/v1/executions/{id}/events")).status_code == 429
+        assert (await client.get(f"/v1/executions/{id}?wait=terminal")).status_code == 429
+    streams.take("other")

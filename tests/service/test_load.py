@@ -12,7 +12,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tenuto import SagaBuilder
-from tenuto.service.http.gate import Gate
+from tenuto.errors import RateExceeded
+from tenuto.service.http.gate import Gate, Room, Turnstile
+from tenuto.service.http.shares import Shares
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite
 from tests.service.test_events import listening
@@ -73,7 +75,8 @@ async def test_what_is_under_way_is_bounded_and_probes_are_answered_all_the_same
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    transport = httpx2.ASGITransport(app=Gate(slow, most=2))
+    room = Room(2)
+    transport = httpx2.ASGITransport(app=Gate(Turnstile(slow, room), room))
     async with httpx2.AsyncClient(transport=transport, base_url="http://tenuto") as client:
         taken = [asyncio.create_task(client.get("/v1/executions")) for _ in range(2)]
         for _ in taken:
@@ -85,3 +88,74 @@ async def test_what_is_under_way_is_bounded_and_probes_are_answered_all_the_same
         go_on.set()
         assert [(await task).status_code for task in taken] == [200, 200]
         assert (await client.get("/v1/executions")).status_code == 200
+
+
+NOT_FREE = (
+    ("POST", "/metrics"),
+    ("GET", "/x/metrics"),
+    ("POST", "/v1/executions/x/signals/events"),
+    ("POST", "/v1/executions?wait=terminal"),
+    ("GET", "/v1/executions?wait=terminal"),
+    ("GET", "/v1/executions/x/events?follow=false"),
+)
+
+
+async def test_when_it_is_full_only_probes_and_those_who_wait_get_in(make_site: MakeSite) -> None:
+    site = await make_site(SAGA, settings=Settings(max_requests=4, rate_per_second=0))
+    client = await site.client()
+    room = site.app.state.service.room
+    room.under_way = 4
+    for method, path in NOT_FREE:
+        assert (await client.request(method, path)).status_code == 429, path
+    for path in ("/healthz", "/readyz"):
+        assert (await client.get(path)).status_code == 200
+    assert (await client.get("/v1/executions/x?wait=terminal")).status_code == 404
+    assert (await client.get("/v1/executions/x/events")).status_code == 404
+    room.under_way = 0
+    assert (await client.get("/v1/executions")).status_code == 200
+    assert (room.under_way, len(room.shares)) == (0, 0)
+
+
+async def test_one_tenant_leaves_room_for_others(make_site: MakeSite) -> None:
+    site = await make_site(SAGA, settings=Settings(max_requests=8, rate_per_second=0))
+    acme, other = await site.client("acme"), await site.client("other")
+    for _ in range(6):
+        site.app.state.service.room.shares.take("acme")
+    refused = await acme.post("/v1/executions", json={"definition": "double", "input": 1})
+    assert (refused.status_code, refused.json()["code"]) == (429, "rate_exceeded")
+    assert (await acme.get("/v1/dlq")).status_code == 429
+    assert (await other.post("/v1/executions", json={"definition": "double", "input": 1})).status_code == 201
+
+
+def test_shares() -> None:
+    shares = Shares(8)
+    for _ in range(6):
+        shares.take("acme")
+    for tenant, words in (("acme", "its share"), ("other", ""), ("third", ""), ("fourth", "as many")):
+        if not words:
+            shares.take(tenant)
+            continue
+        with pytest.raises(RateExceeded, match=words):
+            shares.take(tenant)
+    shares.give("acme")
+    with shares.held("fourth"):
+        assert len(shares) == 8
+    assert len(shares) == 7
+    unlimited = Shares(0)
+    for _ in range(1_000):
+        unlimited.take("acme")
+
+
+async def test_bodies_that_do_not_come_take_nobodys_place_and_are_given_up(make_site: MakeSite) -> None:
+    site = await make_site(SAGA, settings=Settings(max_requests=2, rate_per_second=0, body_seconds=2))
+    async with listening(site) as client:
+        lines = [await asyncio.open_connection(client.base_url.host, client.base_url.port) for _ in range(4)]
+        for _, writer in lines:
+            writer.write(b"POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+            await writer.drain()
+        assert (await client.get("/v1/executions")).status_code == 200
+        for reader, writer in lines:
+            answer = await reader.read()  # until it is closed
+            assert answer.startswith(b"HTTP/1.1 408 "), answer
+            assert b'"code":"request_timeout"' in answer
+            writer.close()

@@ -15,8 +15,8 @@ from tenuto.settings import Settings, load
 
 from . import executions, probes
 from .http.answers import answer
-from .http.caller import Service, unless_closed
-from .http.gate import Gate
+from .http.caller import MAX_STREAMS, Service, unless_closed
+from .http.gate import Gate, Room, Turnstile
 from .http.guard import Guard
 from .http.headers import Headers
 from .http.lean import ShortWays
@@ -24,6 +24,7 @@ from .http.openapi import add_openapi
 from .http.pages import docs_page, policy
 from .http.problems import add_problems
 from .http.rate import Buckets
+from .http.shares import Shares
 
 
 def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
@@ -32,6 +33,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app = FastAPI(
         title="Tenuto", version=tenuto.__version__, openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan
     )
+    room = Room(settings.max_requests)
     app.state.service = Service(
         engine=engine,
         settings=settings,
@@ -40,7 +42,8 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         by_credential=Buckets(settings.rate_per_second, settings.rate_burst),
         by_stranger=Buckets(settings.rate_per_second, settings.rate_burst),
         under_way=set(),
-        streams=set(),
+        room=room,
+        streams=Shares(MAX_STREAMS, "streams open"),
         engines={},
         starting=set(),
     )
@@ -50,8 +53,9 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     _add_own_routes(app)
     add_openapi(app)
     app.add_middleware(ShortWays, shorts=executions.shorts())
+    app.add_middleware(Turnstile, room=room)
     app.add_middleware(Guard, settings=settings)
-    app.add_middleware(Gate, most=settings.max_requests)
+    app.add_middleware(Gate, room=room)
     app.add_middleware(Headers)
     return app
 

@@ -187,7 +187,7 @@ async def get_execution(
 ) -> Response:
     handle = caller.engine.get(id)
     if wait is not None:
-        with caller.service.attended(), suppress(ResultTimeout):
+        with caller.attended(), suppress(ResultTimeout):
             await handle.result(timeout=seconds, return_when=wait)
     return answer(await handle.status())
 

@@ -8,7 +8,7 @@ import msgspec
 from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
-from tenuto.errors import EngineClosed, StorageError
+from tenuto.errors import EngineClosed, RateExceeded, StorageError
 from tenuto.service.http.answers import Cursor, Limit, numbered, page
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.openapi import documented, streamed
@@ -84,7 +84,7 @@ async def stream_events(
         found = await caller.engine.listing.events(id, cursor=after, limit=LAST)
         return StreamingResponse(_recorded(caller, id, found.items), 200, headers, "text/event-stream")
     await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
-    with caller.service.attended():  # or it is refused now, with a status
+    with caller.attended():  # or it is refused now, with a status
         pass
     return StreamingResponse(_stream(caller, id, after), 200, headers, "text/event-stream")
 
@@ -106,25 +106,29 @@ async def _end(caller: Caller, id: str) -> bytes:
 
 
 async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
-    stream = object()
-    caller.service.streams.add(stream)
     events = caller.engine.get(id).events(after=after)
     coming: asyncio.Future[EventDocument | None] | None = None
+    clock = asyncio.get_running_loop().time
+    known_at = clock()
     try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(events, None))
-            await asyncio.wait([coming], timeout=KEEP_ALIVE_SECONDS)
-            if not coming.done():
-                yield b": still here\n\n"
-                continue
-            event, coming = coming.result(), None
-            if event is None:
-                break
-            yield _written(event)
-        yield await _end(caller, id)
-    except (EngineClosed, StorageError):
+        with caller.attended():
+            while True:
+                coming = coming or asyncio.ensure_future(anext(events, None))
+                await asyncio.wait([coming], timeout=KEEP_ALIVE_SECONDS)
+                if clock() - known_at >= KEEP_ALIVE_SECONDS:
+                    if not await caller.is_still_known():
+                        return
+                    known_at = clock()
+                if not coming.done():
+                    yield b": still here\n\n"
+                    continue
+                event, coming = coming.result(), None
+                if event is None:
+                    break
+                yield _written(event)
+            yield await _end(caller, id)
+    except (EngineClosed, StorageError, RateExceeded):
         return  # it ends without `end`: a client comes back, to whoever is there then
     finally:
-        caller.service.streams.discard(stream)
         if coming is not None:
             coming.cancel()

@@ -1,8 +1,8 @@
 """Who calls, and what they may do: every route says which permission it needs, and none is open by mistake."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -15,12 +15,14 @@ from starlette.responses import Response
 from tenuto.access.permission import Permission
 from tenuto.access.principal import Authenticator, Principal
 from tenuto.engine import Engine
-from tenuto.errors import NotAuthenticated, RateExceeded
+from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
+from .gate import TAKEN, Room
 from .lean import Short
 from .rate import Buckets
+from .shares import Shares
 
 MAX_ENGINES = 1_000
 MAX_STREAMS = 1_000
@@ -40,7 +42,8 @@ class Service:
     by_credential: Buckets
     by_stranger: Buckets
     under_way: set[asyncio.Task[Any]]
-    streams: set[object]
+    room: Room
+    streams: Shares
     engines: dict[Principal, Engine]
     starting: set[tuple[str, str]]
 
@@ -58,18 +61,6 @@ class Service:
             )
         return found
 
-    @contextmanager
-    def attended(self) -> Iterator[None]:
-        """For as long as somebody stays on the line. There are so many at once, and no more."""
-        if len(self.streams) >= MAX_STREAMS:
-            raise RateExceeded("There are too many streams open here.", retry_after=5)
-        stream = object()
-        self.streams.add(stream)
-        try:
-            yield
-        finally:
-            self.streams.discard(stream)
-
 
 @dataclass(frozen=True)
 class Caller:
@@ -78,6 +69,18 @@ class Caller:
     principal: Principal
     engine: Engine
     service: Service
+    authorization: str | None
+
+    def attended(self) -> AbstractContextManager[None]:
+        """For as long as somebody stays on the line. There are so many at once, and no more."""
+        return self.service.streams.held(self.principal.tenant)
+
+    async def is_still_known(self) -> bool:
+        """Whether the credential is good still: a stream may outlast it."""
+        try:
+            return await self.service.authenticator.principal(self.authorization) == self.principal
+        except NotAuthenticated:
+            return False
 
     async def heard(self, command: Coroutine[Any, Any, object]) -> bool:
         """Whether the command's verdict came in time. If not, it goes on, and the answer is 202."""
@@ -105,13 +108,18 @@ def service_of(request: Request) -> Service:
 
 async def authenticated(request: Request) -> Caller:
     service = service_of(request)
+    authorization = request.headers.get("authorization")
     try:
-        principal = await service.authenticator.principal(request.headers.get("authorization"))
+        principal = await service.authenticator.principal(authorization)
     except NotAuthenticated:
         service.by_stranger.spend(request.client.host if request.client is not None else "")
         raise
     service.by_credential.spend(principal.credential)
-    return Caller(principal, service.engine_for(principal), service)
+    taken: list[str] | None = request.scope.get(TAKEN)
+    if taken is not None and not taken:
+        service.room.shares.take(principal.tenant)
+        taken.append(principal.tenant)
+    return Caller(principal, service.engine_for(principal), service, authorization)
 
 
 Called = Annotated[Caller, Depends(authenticated)]

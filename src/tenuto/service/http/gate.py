@@ -1,44 +1,89 @@
 """How many requests are under way at once: what comes beyond that is turned away at once, and may come again.
 
 A process that takes in more than it can do makes everybody wait, and in the end answers nobody in time. So those that
-it has taken stay quick, and the others hear 429 before anything was read for them.
+it has taken stay quick, and the others hear 429 before anything was read for them. A request counts from when it has
+arrived whole: whoever sends his slowly, or not at all, takes nobody's place.
 """
 
 import random
+import re
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.errors import RateExceeded
 
 from .problems import told
+from .shares import Shares
 
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 4  # by chance between the two: those turned away do not all come back together
-_NOT_COUNTED = ("/healthz", "/readyz", "/metrics", "/events")  # probes must be heard; streams have a limit of their own
+TAKEN = "tenuto.taken"  # in a request's scope: the tenants of whose share it has taken
+
+_PROBES = ("/healthz", "/readyz", "/metrics")
+_EXECUTION = re.compile(r"/v1/executions/[^/:]+")
+_EVENTS = re.compile(r"/v1/executions/[^/:]+/events")
+
+
+class Room:
+    """What one process has under way, all in all and by tenant. A most of 0 is no limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.under_way = 0
+        self.shares = Shares(most)
+
+    @property
+    def is_full(self) -> bool:
+        return 0 < self._most <= self.under_way
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, most: int) -> None:
+    """The outer of two: turns away before a request was read."""
+
+    def __init__(self, app: ASGIApp, room: Room) -> None:
         self._app = app
-        self._most = most
-        self._under_way = 0
+        self._room = room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._most <= 0 or scope["type"] != "http" or _is_free(scope):
+        turned_away = scope["type"] == "http" and self._room.is_full and not _is_free(scope)
+        await (_turned_away() if turned_away else self._app)(scope, receive, send)
+
+
+class Turnstile:
+    """The inner one: counts those that were read."""
+
+    def __init__(self, app: ASGIApp, room: Room) -> None:
+        self._app = app
+        self._room = room
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        room = self._room
+        if scope["type"] != "http" or _is_free(scope):
             await self._app(scope, receive, send)
             return
-        if self._under_way >= self._most:
+        if room.is_full:
             await _turned_away()(scope, receive, send)
             return
-        self._under_way += 1
+        room.under_way += 1
+        taken: list[str] = []
+        scope[TAKEN] = taken
         try:
             await self._app(scope, receive, send)
         finally:
-            self._under_way -= 1
+            room.under_way -= 1
+            for tenant in taken:
+                room.shares.give(tenant)
 
 
 def _is_free(scope: Scope) -> bool:
-    waits = b"wait=" in scope["query_string"]  # for an execution: it does nothing meanwhile, and is counted as a stream
-    return waits or scope["path"].endswith(_NOT_COUNTED)
+    """Probes must be heard. Whoever listens to an execution, or waits for it, is counted as a stream."""
+    if scope["method"] != "GET":
+        return False
+    path, query = scope["path"].removeprefix(scope.get("root_path", "")), scope["query_string"]
+    if path in _PROBES:
+        return True
+    if _EVENTS.fullmatch(path) is not None:
+        return b"follow=" not in query or b"follow=true" in query
+    return b"wait=" in query and _EXECUTION.fullmatch(path) is not None
 
 
 def _turned_away() -> ASGIApp:

@@ -1,5 +1,6 @@
 """What is looked at before any route: the size and the shape of a request's body. Nothing is written until it fits."""
 
+import asyncio
 import json
 import math
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            body = await self._read(scope, receive)
+            body = await self._read_in_time(scope, receive)
             if body is None:
                 return
             scope[BODY] = check_body(body, _header(scope, b"content-type"), self._settings)
@@ -42,6 +43,13 @@ class Guard:
             await refused(refusal)(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
+
+    async def _read_in_time(self, scope: Scope, receive: Receive) -> bytes | None:
+        try:
+            async with asyncio.timeout(self._settings.body_seconds):
+                return await self._read(scope, receive)
+        except TimeoutError:
+            raise Refusal(408) from None
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """None: the client went away."""

@@ -90,7 +90,8 @@ def problem(
 
 def refused(refusal: Refusal) -> Response:
     code, default = CODES[refusal.status]
-    return problem(refusal.status, code, refusal.detail or default, problems=refusal.problems)
+    headers = {"Connection": "close"} if refusal.status == 408 else {}  # what is still to come belongs to nothing
+    return problem(refusal.status, code, refusal.detail or default, problems=refusal.problems, headers=headers)
 
 
 def told(error: TenutoError) -> Response:
