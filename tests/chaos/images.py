@@ -22,6 +22,7 @@ from .roles import LOOK_AGAIN_S, People
 
 LEASE = "2s"
 PATIENCE_S = 120.0
+LONG_AGO_MS = 24 * 3_600_000  # nobody was there since it was taken: it is not late for that
 
 
 class Image(NamedTuple):
@@ -52,7 +53,7 @@ def take(file: Path, folder: Path) -> Image:
 async def finish(image: Image, effects: Path, seed: int) -> list[str]:
     """Somebody else goes on from the copy, to the end of everything in it. Gives what is wrong."""
     url = image.file.url
-    wrong = [f"before it was opened: {line}" for line in await findings_at(url)]
+    wrong = [f"before it was opened: {line}" for line in await findings_at(url, slack_ms=LONG_AGO_MS)]
     outside = Outside(image.folder / "effects", seed, before=effects)
     wrong += await _to_the_end(image, outside, seed)
     record = await record_at(url)

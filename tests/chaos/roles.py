@@ -42,7 +42,7 @@ class Role(NamedTuple):
 
 def perform(role: Role) -> None:
     """Ends with 0 when it was asked to, with 1 and a note when it could not go on."""
-    logging.getLogger("asyncpg").addHandler(logging.NullHandler())  # its pool tells of every outage, at length
+    logging.getLogger().addHandler(logging.NullHandler())  # outages are told of, at length
     try:
         asyncio.run(PLAYS[role.play](role))
     except BaseException:

@@ -49,8 +49,8 @@ def _run(harness: Harness, database: str, names: list[str], options: argparse.Na
     second = list(_told(database, harness.crash_all(doubles)))
     wrong = sum(bool(outcome.wrong) for outcome in (*first, *second))
     _say(
-        f"{database}: {len(names)} scenarios, {len(singles)} crash points, {len(doubles)} of them with a second crash "
-        f"in the recovery; {sum(outcome.killed for outcome in (*first, *second))} processes killed in "
+        f"{database}: {len(names)} scenarios, {len(singles)} crash points, {len(doubles)} second crashes in "
+        f"the recovery; {sum(outcome.killed for outcome in (*first, *second))} processes killed in "
         f"{time.monotonic() - began:.0f} s; {wrong} wrong (seed {options.seed})"
     )
     return wrong

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from tenuto.checking import check_database, export_lines
+from tenuto.checking import SLACK_MS, check_database, export_lines
 from tenuto.checking.derived import AttemptRow, RunRow, StepRow
 from tenuto.checking.ndjson import record_of
 from tenuto.storage.records import ExecutionRecord
@@ -48,8 +48,8 @@ async def record_at(url: str) -> Record:
     return Record([line async for line in export_lines(url, "")])
 
 
-async def findings_at(url: str) -> list[str]:
-    return [line for found in await check_database(url) for line in found.lines()]
+async def findings_at(url: str, *, slack_ms: int = SLACK_MS) -> list[str]:
+    return [line for found in await check_database(url, slack_ms=slack_ms) for line in found.lines()]
 
 
 async def judge(scenario: Scenario, url: str, world: Log) -> list[str]:

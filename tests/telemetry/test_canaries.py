@@ -2,15 +2,17 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tenuto import Engine, SagaContext
+from tenuto import Engine, SagaBuilder, SagaContext
+from tenuto.checking import export_lines
 from tenuto.errors import TenutoError
 from tenuto.handlers.settings import LOOPBACK, HandlerSettings, Secret
 from tenuto.telemetry import Telemetry, configure_logs
@@ -131,3 +133,52 @@ async def test_a_problem_does_not_repeat_what_was_given(told: Told) -> None:
             await engine.start("s", {"n": CANARY})
         told.more.append(str(refused.value))
         assert CANARY not in await told.everything(engine)
+
+
+class Shy(BaseException):
+    """Ends a program, where it is not caught."""
+
+
+def _chained() -> BaseException:
+    error = RuntimeError(f"cannot connect to postgres://app:{CANARY}@db/shop")
+    error.__cause__ = ValueError(f"token={CANARY}")
+    return error
+
+
+def _noted() -> BaseException:
+    error = ValueError("refused")
+    error.add_note(f"password={CANARY}")
+    return error
+
+
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "chained": _chained,
+    "noted": _noted,
+    "in a group": lambda: ExceptionGroup("several", [ValueError(f"api_key: {CANARY}"), KeyError(f"secret={CANARY}")]),
+    "that would end a program": lambda: Shy(f"Authorization: Bearer {CANARY}-0000"),
+    "with arguments": lambda: OSError(13, f"denied: passwd={CANARY}", f"https://me:{CANARY}@host/"),
+}
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+async def test_a3_no_secret_of_an_exception_is_told_or_stored(told: Told, tmp_path: Path, in_thread: bool) -> None:
+    """Neither in what is said, nor in the file: the whole record of it is looked through."""
+
+    async def in_loop(what: str) -> None:
+        raise ERRORS[what]()
+
+    def beside(what: str) -> None:
+        raise ERRORS[what]()
+
+    url = f"sqlite:///{tmp_path}/x.db"
+    async with Engine(url, telemetry=told.telemetry) as engine:
+        engine.register(SagaBuilder("s").step("a", beside if in_thread else in_loop, retry=0))
+        for what in ERRORS:
+            result = await engine.execute("s", what)
+            assert result.status == "failed"
+            told.more.append(str(result.report()))
+        said = await told.everything(engine)
+    stored = b"".join([line async for line in export_lines(url, "")])
+    assert b"PermissionError" in stored
+    assert CANARY not in said
+    assert CANARY.encode() not in stored
