@@ -91,7 +91,7 @@ def places(server: web.Web, mail: smtp.Mail) -> dict[str, dict[str, Any]]:
         "unreachable": step("a", "http", {"url": f"{down}/x?token={CANARY}", "secret_headers": {"X-Key": "bank"}}),
         "webhook": step("a", "webhook", {"url": f"{server.url}/{CANARY}", "data": {"k": CANARY}, "secret": "hook"}),
         "signed": step("a", "webhook", {"url": f"{server.url}/{CANARY}", "data": {"k": CANARY}, "secret": "good"}),
-        "bad": step("a", "http", {"url": f"ftp://{CANARY}", "method": CANARY, "headers": {"a": 1}}),
+        "bad": step("a", "http", {"url": "ftp://${input.key}", "method": "${input.key}"}),
         "email": step("a", "email", {"to": f"{CANARY}@example.org", "subject": CANARY, "text": CANARY}),
     }
 
