@@ -25,7 +25,7 @@ from .programs import Program
 
 SOON_MS = 60_000
 MAX_MOVES = 250
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 240
 Move = Callable[[], Awaitable[None]]
 
 

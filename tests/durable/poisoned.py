@@ -8,14 +8,15 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tenuto import Engine, SagaBuilder, SagaContext
 
 from .child import note
 
-LEASE = "1s"
-MEMORY = 2_000_000_000
+LEASE = "5s"
+MEMORY = 300_000_000  # beyond what the process has: other tests need some, too
 
 
 def _exit() -> None:
@@ -32,10 +33,12 @@ def _crash() -> None:
 
 def _eat() -> None:
     """More than there is. Where the system kills for it, `kill` is what it comes to."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    pages, *_ = Path("/proc/self/statm").read_text().split()
+    most = int(pages) * resource.getpagesize() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     held = []
     while True:
-        held.append(bytearray(100_000_000))
+        held.append(bytearray(50_000_000))
 
 
 def _stand_still() -> None:

@@ -13,6 +13,7 @@ from tenuto import Engine
 
 from .child import noted
 from .poisoned import LEASE, sagas
+from .sessions import expire
 
 STARTS = 4  # the first one, and after each of three losses
 HEALTHY = 5
@@ -31,6 +32,7 @@ async def worker(url: str, log: Path) -> AsyncIterator[None]:
         while True:
             process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)
             await process.wait()
+            await expire(url, process.pid)
 
     task = asyncio.create_task(supervise())
     try:

@@ -22,7 +22,7 @@ from .outside import Outside
 from .sagas import SAGAS
 from .store import whatever_comes
 
-SETTLE_SECONDS = 60
+SETTLE_SECONDS = 240
 
 
 class RealWorld:

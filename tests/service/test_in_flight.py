@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import apsw
 import asyncpg
 
 from tenuto import SagaBuilder
+from tests.servers import sqlite
 from tests.service.conftest import MakeSite, until
 
 BODY = {"definition": "asks", "input": {"amount": 1}}
@@ -18,8 +18,7 @@ KEY = {"Idempotency-Key": "k-1"}
 async def nothing_is_written(url: str) -> AsyncIterator[None]:
     """No execution can be written while this holds, and all that is there can be read."""
     if url.startswith("sqlite"):
-        connection = apsw.Connection(url.removeprefix("sqlite:///"))
-        connection.set_busy_timeout(10_000)
+        connection = sqlite.connect(url)
         try:
             await asyncio.to_thread(connection.execute, "BEGIN IMMEDIATE")
             yield

@@ -33,7 +33,7 @@ BURST = 200
 @pytest.mark.slow
 async def test_a_ramp_loses_nothing_that_was_accepted(make_site: MakeSite) -> None:
     """The rate lets `BURST` through and hardly more, so that the end of the ramp is refused on any machine."""
-    limited = Settings(max_requests=16, rate_per_second=1, rate_burst=BURST)
+    limited = Settings(max_requests=16, rate_per_second=0.1, rate_burst=BURST)
     site = await make_site(SAGA, settings=limited)
     accepted: list[str] = []
     refused: Counter[str] = Counter()
@@ -59,7 +59,7 @@ async def test_a_ramp_loses_nothing_that_was_accepted(make_site: MakeSite) -> No
 
     assert len(accepted) == len(set(accepted)) >= 1
     assert sum(refused.values()) + len(accepted) == EACH * sum(RAMP)
-    assert refused["rate_exceeded"] >= EACH * sum(RAMP) - BURST - 120  # so many more at most, in the time a test has
+    assert refused["rate_exceeded"] >= EACH * sum(RAMP) - BURST - 60  # so many more at most, in the time a test has
     assert sum((await site.engine.count()).values()) == len(accepted)
     results = await asyncio.gather(*(site.engine.get(id).result() for id in accepted))
     assert all(result.succeeded for result in results)

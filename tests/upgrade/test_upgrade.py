@@ -47,7 +47,7 @@ def test_there_are_fixtures_of_both_databases() -> None:
 @pytest.mark.parametrize("url", FILES, indirect=True)
 async def test_everything_in_an_earlier_database_is_finished(url: str) -> None:
     handlers = Handlers(mended=True)
-    async with Engine(url, lease="1s", queues=("default", QUEUE)) as engine:
+    async with Engine(url, lease="5s", queues=("default", QUEUE)) as engine:
         assert await check_database(url, slack_ms=CENTURY_MS) == []  # nobody was there for a long time
         ids = {found["execution_id"]: found["definition_id"] async for found in engine.summaries()}
         assert set(ids.values()) == set(STATES)
