@@ -659,6 +659,7 @@ class Engine:
 
         With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
         """
+        self._runtime.check_scope(tenant)
         other = copy.copy(self)
         permitted = None if roles is None else frozenset(roles)
         other._scope = Scope(tenant, actor, permitted, frozenset(four_eyes))

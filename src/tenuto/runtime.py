@@ -353,6 +353,9 @@ class Runtime(Protocol):
 
     def vitals(self) -> Vitals: ...
 
+    def check_scope(self, tenant: str) -> None:
+        """Raises unless one may act through it for this tenant, in a name of one's own."""
+
     async def check(self) -> None:
         """Raises `StorageError` unless executions can be kept: the database answers, and has the right schema."""
 

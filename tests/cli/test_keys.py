@@ -34,6 +34,8 @@ def test_a_key_for_programs(tenuto: Run) -> None:
 def test_a_key_can_be_revoked_by_itself(tenuto: Run) -> None:
     made = json.loads(tenuto("keys", "create", "--tenant", "acme", "--role", "viewer", "--json").out)
     assert tenuto("keys", "revoke", made["key"]).out == f"revoked: {made['id']}\n"
+    told = json.loads(tenuto("keys", "revoke", made["id"], "--json").out)
+    assert told == {"id": made["id"], "revoked": True}
     assert tenuto("keys", "revoke", "nobody").code == 3
 
 

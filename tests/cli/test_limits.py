@@ -25,6 +25,16 @@ def test_limits_are_set_listed_and_lifted(tenuto: Run) -> None:
     assert tenuto("limits", "ls") == (0, "", "")
 
 
+def test_for_programs_what_was_set_is_json(tenuto: Run) -> None:
+    def told(*arguments: str) -> object:
+        return json.loads(tenuto("limits", *arguments, "--json").out)
+
+    assert told("set", "ses", "--rate", "14/s") == {"name": "ses", "rate": "14/s", "concurrency": None}
+    assert told("lift", "ses") == {"name": "ses", "rate": None, "concurrency": None}
+    assert told("tenant", "acme", "--in-flight", "3") == {"tenant": "acme", "max_in_flight": 3}
+    assert told("tenant", "acme", "--lift") == {"tenant": "acme", "max_in_flight": None}
+
+
 def test_what_a_limit_cannot_be(tenuto: Run) -> None:
     assert tenuto("limits", "set", "ses").code == 2
     assert tenuto("limits", "tenant", "acme").code == 2

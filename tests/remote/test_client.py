@@ -174,6 +174,7 @@ async def test_a_tenant_that_is_full(make_place: MakePlace) -> None:
     client = await place.client()
     await client.tenant_limit("default", max_in_flight=1)
     waits = await client.start("asks")
+    await waits.result()
     with pytest.raises(TenantLimit):
         await client.start("asks")
     assert await client.tenant_limits() == [{"tenant": "default", "max_in_flight": 1, "in_flight": 1}]
@@ -425,6 +426,8 @@ async def test_what_a_client_does_not_do_it_says(make_place: MakePlace) -> None:
         client.inbox("c", "m")
     with pytest.raises(NotSupported):
         _ = client.keys
+    with pytest.raises(NotSupported):
+        client.scoped(tenant="default", actor="user:ann")
     with pytest.raises(InvalidInput, match="tenant is that of the key"):
         await client.start("s", tenant="acme")
     with pytest.raises(InvalidInput, match="printable"):

@@ -40,7 +40,7 @@ async def test_a_start_whose_answer_is_lost_is_made_once(make_place: MakePlace) 
         handle = await client.start("asks", {"n": 1})
         assert sum("POST /v1/executions" in line for line in cutter.seen) == 3
         assert handle.created is False, "the first of the three requests made it"
-        assert await client.count() == {"waiting_approval": 1}
+        assert sum((await client.count()).values()) == 1
 
 
 async def test_questions_are_asked_again(make_place: MakePlace) -> None:

@@ -14,6 +14,7 @@ SECTION = "Operations"
 async def migrate(
     context: typer.Context,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The database; TENUTO_URL unless said.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Bring a database's schema up to date; safe to run twice."""
     from tenuto.storage import make_store
@@ -21,7 +22,7 @@ async def migrate(
     store = make_store(url or place(context).settings().url)
     await store.open(migrate=True)
     await store.close()
-    print("the schema is up to date")
+    Screen().tell("the schema is up to date", {"up_to_date": True}, as_json=as_json)
 
 
 async def doctor(context: typer.Context, as_json: AsJson = False) -> int:

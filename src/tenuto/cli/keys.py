@@ -76,12 +76,13 @@ async def ls(
 async def revoke(
     context: typer.Context,
     key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, from `tenuto keys ls`, or the key itself.")],
+    as_json: AsJson = False,
 ) -> None:
     """Make an API key useless, from now on."""
     id = key.split("_")[1] if key.startswith("tnt_") and key.count("_") >= 2 else key
     async with _keys(place(context).settings().url) as keys:
         await keys.revoke(id, actor=actor())
-    print(f"revoked: {id}")
+    Screen().tell(f"revoked: {id}", {"id": id, "revoked": True}, as_json=as_json)
 
 
 @asynccontextmanager

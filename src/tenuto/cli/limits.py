@@ -43,20 +43,22 @@ async def set_limit(
     name: Name,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="Starts in a time: 14/s, 100/m, 100/10s.")] = None,
     concurrency: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="How many at once.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Set a limit that all workers share."""
     if rate is None and concurrency is None:
         raise typer.BadParameter("say what it is: --rate, --concurrency, or both", param_hint="--rate")
     async with place(context).engine(all_tenants=True, creates=True) as engine:
         await engine.limit(name, rate=rate, concurrency=concurrency)
-    print(f"set: {name}, {_bound(rate, concurrency)}")
+    told = {"name": name, "rate": rate, "concurrency": concurrency}
+    Screen().tell(f"set: {name}, {_bound(rate, concurrency)}", told, as_json=as_json)
 
 
-async def lift(context: typer.Context, name: Name) -> None:
+async def lift(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Lift a limit: what waits for it goes on."""
     async with place(context).engine(all_tenants=True) as engine:
         await engine.limit(name)
-    print(f"lifted: {name}")
+    Screen().tell(f"lifted: {name}", {"name": name, "rate": None, "concurrency": None}, as_json=as_json)
 
 
 async def tenant(
@@ -66,13 +68,15 @@ async def tenant(
         int | None, typer.Option("--in-flight", metavar="NUMBER", min=0, help="How many may be under way.")
     ] = None,
     no_limit: Annotated[bool, typer.Option("--lift", help="As many as there are.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bound how many executions of a tenant may be under way; a start beyond that is refused."""
     if (at_most is None) == (not no_limit):
         raise typer.BadParameter("say one of --in-flight and --lift", param_hint="--in-flight")
     async with place(context).engine(all_tenants=True, creates=True) as engine:
         await engine.tenant_limit(name, max_in_flight=at_most)
-    print(f"lifted: tenant {name}" if at_most is None else f"set: tenant {name}, {at_most} executions")
+    text = f"lifted: tenant {name}" if at_most is None else f"set: tenant {name}, {at_most} executions"
+    Screen().tell(text, {"tenant": name, "max_in_flight": at_most}, as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:

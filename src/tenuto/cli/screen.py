@@ -73,6 +73,13 @@ class Screen:
         else:
             print(f"  {text}")
 
+    def tell(self, text: str, value: object, *, as_json: bool) -> None:
+        """What was done, in a line or as a document."""
+        if as_json:
+            self.json(value)
+        else:
+            print(text)
+
     def json(self, value: object) -> None:
         """One document. On a terminal it is spread over lines."""
         print(json.dumps(value, indent=2 if self.is_terminal else None, ensure_ascii=False, default=str))

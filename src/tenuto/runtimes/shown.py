@@ -46,6 +46,9 @@ class Shown(ABC):
     @abstractmethod
     def registry(self) -> Registry: ...
 
+    def check_scope(self, tenant: str) -> None:  # noqa: B027  (there is nothing to forbid)
+        """Whoever embeds it answers for that."""
+
     async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
         reading = await self.read(tenant, execution_id)
         key = reading.idempotency_key

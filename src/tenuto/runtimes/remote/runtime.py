@@ -96,6 +96,9 @@ class RemoteRuntime:
     def vitals(self) -> Vitals:
         return Vitals(is_open=self._wire.is_open, in_hand=0, lanes={})
 
+    def check_scope(self, tenant: str) -> None:
+        self._refuse("Another name or tenant than the key's", "make a client with a key of theirs")
+
     async def check(self) -> None:
         try:
             await self._wire.get("/readyz")
