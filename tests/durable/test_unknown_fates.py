@@ -10,7 +10,8 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.events import NULL
-from tenuto.runtimes.durable import DurableRuntime, claiming
+from tenuto.runtimes.durable import DurableRuntime, claiming, mailing
+from tenuto.storage import postgres, sqlite
 from tenuto.storage.outbox import Waiting
 from tenuto.storage.store import MAIL_AT_ONCE, Claim, Store
 
@@ -111,6 +112,21 @@ async def test_more_letters_than_are_read_at_once_are_all_answered(url: str) -> 
         ids = [f"letter-{number:05}" for number in range(MAIL_AT_ONCE + 200)]
         await _post(store, handle.id, ids)
         while len(await store.verdicts(ids)) < len(ids):
+            await asyncio.to_thread(lambda: None)
+
+
+async def test_an_execution_that_ends_before_all_its_mail_is_read_is_due_for_the_rest(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (mailing, postgres, sqlite):
+        monkeypatch.setattr(module, "MAIL_AT_ONCE", 1)
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("listens").signal("paid", "paid"))
+        handle = await engine.start("listens")
+        store = _runtime(engine)._store
+        await store.post("m1", handle.id, encode_fact(f.Cancel(at=0, mode="terminate", reason="")))
+        await store.post("m2", handle.id, encode_fact(f.Pause(at=0, reason="")))
+        while len(await store.verdicts(["m1", "m2"])) < 2:
             await asyncio.to_thread(lambda: None)
 
 

@@ -68,10 +68,10 @@ def _many(start: int, count: int) -> int:
 
 
 def _planted() -> int:
-    found = hunt_all()
-    for name, seeds in found.items():
+    counts: list[int] = []
+    for name, seeds in hunt_all():
         say(f"{'found after ' + str(seeds) + ' seeds' if seeds else 'NOT FOUND':>22}  {name}")
-    counts = [seeds for seeds in found.values() if seeds]
+        counts += [seeds] if seeds else []
     say(
         f"found {len(counts)}/{len(MUTANTS)} in at most {MAX_SEEDS} seeds, "
         f"median seeds to find: {median(counts) if counts else '-'}"

@@ -6,7 +6,7 @@ from tenuto import Engine, Handle
 from tenuto.errors import EngineClosed, InvalidTransition, NotFound, ResultTimeout, StorageError
 
 from .loop import Process, pause
-from .sagas import SAGAS, Ask
+from .sagas import SAGAS, Ask, Bounded, Spread
 
 if TYPE_CHECKING:
     from .world import World
@@ -30,6 +30,8 @@ class Client:
             await pause(world.between(0, world.hostile_seconds * 1_500 / world.executions) / 1_000)
             key = f"key-{self.number}-{number}"
             saga = world.rng.choice(SAGAS)
+            if world.is_bounded and saga is Spread:
+                saga = Bounded
             handle = await self._start(engine, saga, key)
             self.sagas[handle.id] = saga
             world.loop.spawn(self.process, self._listen(handle))

@@ -120,3 +120,5 @@ def _note_entry(world: "World", entry: e.Entry) -> None:
             world.sometimes("undone")
         case e.AttemptSucceeded(path="sort"):
             world.sometimes("attempt of a queue")
+        case e.ExecutionStarted(definition="bounded"):
+            world.sometimes("under a limit")

@@ -12,6 +12,7 @@ from tenuto.kernel import facts as f
 from tenuto.runtimes.durable import committer, letters, session, snapshots
 from tenuto.runtimes.durable.committer import Committer, Fate, Write
 from tenuto.runtimes.durable.keeping import Kept
+from tenuto.runtimes.durable.permits import Permits
 from tenuto.runtimes.durable.runtime import DurableRuntime
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.relay import Relay
@@ -180,6 +181,13 @@ def _() -> list[Change]:
     return [(sqlite, "_MOVES", free)]
 
 
+@mutant("what an owner said before it let go counts when it has it again")
+def _() -> list[Change]:
+    whenever = sqlite._MOVES.replace(" AND epoch = m.value ->> 10", "")
+    assert whenever != sqlite._MOVES
+    return [(sqlite, "_MOVES", whenever)]
+
+
 @mutant("a fenced worker goes on with what it has in memory")
 def _() -> list[Change]:
     def unmoved(self: Committer, writes: list[Write], committed: Committed) -> None:
@@ -191,7 +199,7 @@ def _() -> list[Change]:
 
 @mutant("sessions that are over are never ended")
 def _() -> list[Change]:
-    async def never(self: SqliteStore) -> int:
+    async def never(self: SqliteStore, *given: str) -> int:
         return 0
 
     return [(SqliteStore, "reap", never)]
@@ -219,6 +227,11 @@ def _() -> list[Change]:
             self._write.execute("UPDATE executions SET owner = NULL WHERE owner = ?", (id,))
 
     return [(SqliteStore, "_end_sessions", careless)]
+
+
+@mutant("what was dealt of a limit is never given back")
+def _() -> list[Change]:
+    return [(Permits, "leave", lambda self, names: None)]
 
 
 @mutant("a takeover is not reported to the kernel")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tenuto.engine
 import tenuto.storage.sqlite_reader  # else it is imported when somebody reads, and knows the wrong time
+from tenuto.runtimes.durable import committer
 from tenuto.storage import Store
 from tenuto.storage.store import MAIL_AT_ONCE
 
@@ -51,6 +52,8 @@ def in_world(world: "World") -> Iterator[None]:
             _set(stack, module, name, others.monotonic)
         for module, name in everywhere("MAIL_AT_ONCE", MAIL_AT_ONCE):
             _set(stack, module, name, world.mail_at_once)
+        _set(stack, committer, "ENOUGH", world.told_at_once)
+        _set(stack, committer, "TELL_AT_ONCE", world.told_at_once)
         _set(stack, tenuto.engine, "make_store", make_store)
         yield
 

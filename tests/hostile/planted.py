@@ -1,5 +1,6 @@
 """Whether bugs that were planted in the durable runtime and its store are found, and how soon."""
 
+from collections.abc import Iterator
 from multiprocessing import get_context
 from typing import Any
 
@@ -27,6 +28,6 @@ def _at_home(change: Change) -> Change:
     return next((line for line in lines if name in vars(line)), where), name, value
 
 
-def hunt_all(processes: int = PROCESSES) -> dict[str, int]:
+def hunt_all(processes: int = PROCESSES) -> Iterator[tuple[str, int]]:
     with get_context("fork").Pool(processes) as pool:
-        return dict(pool.imap_unordered(hunt, range(len(MUTANTS)), chunksize=1))
+        yield from pool.imap_unordered(hunt, range(len(MUTANTS)), chunksize=1)

@@ -6,6 +6,7 @@ from tenuto import FromStep, Outcome, Retry, Saga, SagaContext, approval, saga, 
 
 from .outside import Outside
 
+FEW = "few"
 SOON = Retry(3, initial="200ms", jitter=0.1)
 
 
@@ -114,6 +115,19 @@ class Alone(_Acting):
 
     @step(depends_on=[one], retry=SOON, timeout="3s")
     async def two(self, ctx: SagaContext) -> str:
+        return await self.out.act(ctx)
+
+
+@saga("bounded", output="join")
+class Bounded(_Acting):
+    """A fan-out of which few may run at once, in all processes together."""
+
+    @step(compensate=_Acting.undo, retry=SOON, timeout="3s", foreach="[1, 2, 3, 4, 5]", limits=[FEW])
+    async def each(self, ctx: SagaContext) -> str:
+        return await self.out.act(ctx)
+
+    @step(depends_on=[each], retry=SOON, timeout="3s", limits=[FEW])
+    async def join(self, ctx: SagaContext) -> str:
         return await self.out.act(ctx)
 
 

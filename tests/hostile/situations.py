@@ -47,6 +47,7 @@ SITUATIONS = (
     "snapshot taken",
     "message published twice",
     "waited for a key",
+    "under a limit",
     "canceled",
     "paused",
     "review opened",

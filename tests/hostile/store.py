@@ -11,7 +11,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from tenuto.errors import StorageError
-from tenuto.storage.store import Hints, Mail, Renewal, Store
+from tenuto.storage.store import Batch, Committed, Hints, Mail, Renewal, Store
 
 from .faults import Rates, gave_way, refused, unreachable
 from .loop import pause
@@ -69,6 +69,15 @@ class HostileStore:
 
     async def close(self) -> None:
         await self._store.close()
+
+    async def commit(self, batch: Batch) -> Committed:
+        """One that only lets go of something may be applied long after its error: nothing in it is there already."""
+        around = self._around
+        if batch.standings and not batch.appends and around.happens(10 * around.rates.applied_late):
+            self._met("applied after the error", "commit")
+            around.later(around.between(1, 3_000) / 1_000, lambda: self._store.commit(batch))
+            raise unreachable()
+        return await self.call("commit", lambda: self._store.commit(batch))
 
     async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
         posted = await self.call("post", lambda: self._store.post(id, execution, body))

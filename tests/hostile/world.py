@@ -30,7 +30,7 @@ from .loop import PROCESS, Process, VirtualLoop, pause
 from .operators import Operator
 from .outside import Outside
 from .patching import in_world
-from .sagas import SAGAS
+from .sagas import FEW, SAGAS, Bounded
 from .simulated import SimulatedStore
 from .situations import Situations
 from .store import whatever_comes
@@ -84,6 +84,8 @@ class World:
         self.lease_ms = self.rng.choice((1_000, 2_000, 5_000))
         self.poll_ms = self.rng.choice((200, 1_000, 2_000))
         self.mail_at_once = self.rng.choice((1, 2, 1_000))
+        self.told_at_once = random.Random(f"told {seed}").choice((1, 2, 100))
+        self.is_bounded = random.Random(f"bounded {seed}").random() < 0.4
         self.smallest_tail = self.rng.choice((100, 1_000, 100_000))
         self.hostile_seconds = self.rng.choice((5, 15, 30))
         self.executions = self.rng.choice((2, 4, 8))
@@ -200,7 +202,7 @@ class World:
         runtime: Any = engine._runtime
         runtime._poll_ms = self.poll_ms
         runtime._smallest_tail = self.smallest_tail
-        for saga in SAGAS:
+        for saga in (*SAGAS, Bounded):
             engine.register(saga(self.outside))
         return engine
 
@@ -263,6 +265,7 @@ class World:
     async def _run(self) -> None:
         first = SimulatedStore(self)
         await first.open(migrate=True)
+        await first.inner.limits.set(FEW, None, 2)
         await first.close()
         for _ in range(self.rng.choice((1, 2, 3))):
             self.start_worker()
