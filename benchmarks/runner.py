@@ -107,24 +107,23 @@ class Commands:
         await asyncio.gather(*(lane() for _ in range(in_flight)))
         return {"executions": done, "seconds": time.perf_counter() - began}
 
-    async def overload(self, *, seconds: float, rate: float) -> Answer:
-        """Chains come at this rate, whatever becomes of the earlier ones. Afterwards the last are waited for."""
+    async def overload(self, *, lead: float, seconds: float, rate: float) -> Answer:
+        """Chains come at this rate, whatever becomes of the earlier ones. Afterwards the last are waited for.
+
+        What is done in the first seconds (`lead`) does not count: until there is no room, nothing is refused.
+        """
         load = Load(lambda: self._runner.chain(self._new_key()))
         began = time.perf_counter()
-        while (now := time.perf_counter() - began) < seconds:
-            load.offer(int(now * rate))
-            await asyncio.sleep(TURN_S)
-        done, window = load.done, time.perf_counter() - began
+        await load.come(began, lead, rate)
+        filled, done, offered = time.perf_counter(), load.done, load.offered
+        load.refusals.clear()
+        await load.come(began, lead + seconds, rate)
+        ended = time.perf_counter()
+        counted = {"executions": load.done - done, "offered": load.offered - offered, "seconds": ended - filled}
+        refusals = list(load.refusals)
         await load.drain()
-        return {
-            "offered": load.offered,
-            "executions": done,
-            "seconds": window,
-            "all": load.done,
-            "refused": load.refused,
-            "refusals": load.refusals,
-            "drained": time.perf_counter() - began - window,
-        }
+        lost = load.offered - load.done - load.refused
+        return {**counted, "lost": lost, "refusals": refusals, "drained": time.perf_counter() - ended}
 
     async def latency(self, *, seconds: float, at_most: int) -> Answer:
         """One chain at a time, until either bound is reached."""
@@ -162,7 +161,13 @@ class Load:
         self.refused = 0
         self.refusals: list[float] = []  # how long each took, in seconds
 
-    def offer(self, number: int) -> None:
+    async def come(self, began: float, until: float, rate: float) -> None:
+        """At this rate, from a moment until so many seconds after it."""
+        while (now := time.perf_counter() - began) < until:
+            self._offer(int(now * rate))
+            await asyncio.sleep(TURN_S)
+
+    def _offer(self, number: int) -> None:
         """So many in all, up to now."""
         while self.offered < number:
             self.offered += 1

@@ -18,12 +18,12 @@ def overload(stage: Stage, system: System, effort: Effort) -> Measured:
     with window() as at_first:
         peak = Ran(stage, system, effort.seconds)
     rate = TIMES * peak.executions / peak.seconds
-    _offer(stage, rate, effort.warm_up_s)  # what is set aside once for so many is not growth
+    fill_s = max(effort.warm_up_s, 2 * system.in_flight / rate)
+    _offer(stage, rate, fill_s, effort.warm_up_s)  # what is set aside once for so many is not growth
     before = _memory(stage)
     with window() as under_load:
-        answer = _offer(stage, rate, effort.seconds)
+        answer = _offer(stage, rate, fill_s, effort.seconds)
     done = answer["executions"] / answer["seconds"]
-    lost = answer["offered"] - answer["all"] - answer["refused"]
     refusals_ms = [seconds * 1e3 for seconds in answer["refusals"]] or [0.0]
     figures = {
         Metric("kept", "%"): done / (rate / TIMES) * 100,
@@ -32,15 +32,15 @@ def overload(stage: Stage, system: System, effort: Effort) -> Measured:
         Metric("offered", "1/s"): answer["offered"] / answer["seconds"],
         Metric("refusal p50", "ms"): percentile(refusals_ms, 50),
         Metric("refusal p99", "ms"): percentile(refusals_ms, 99),
-        Metric("neither done nor refused", "executions"): lost,
+        Metric("neither done nor refused", "executions"): answer["lost"],
         Metric("memory growth", "MB"): (_memory(stage) - before) / MB,
         Metric("drained after", "s"): answer["drained"],
     }
     return Measured(figures, max(at_first.foreign_cores, under_load.foreign_cores))
 
 
-def _offer(stage: Stage, rate: float, seconds: float) -> Answer:
-    return stage.client.ask("overload", seconds=seconds, rate=rate, within=seconds + SLACK_S)
+def _offer(stage: Stage, rate: float, lead: float, seconds: float) -> Answer:
+    return stage.client.ask("overload", lead=lead, seconds=seconds, rate=rate, within=lead + seconds + SLACK_S)
 
 
 def _memory(stage: Stage) -> int:
