@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
-from msgspec import Raw
 
 from .access.audit import Audit
 from .access.keys import Keyring
@@ -21,22 +20,20 @@ from .authoring.decorators import Saga
 from .authoring.gather import saga_name
 from .authoring.inputs import encode_inputs
 from .authoring.markers import StepInputs
-from .authoring.programs import bind_handler, compile_document, compile_sagas, handlers_in
+from .authoring.programs import bind_handler, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
 from .batch import Batch, Starting
 from .catalog import DEFAULT_TENANT, Definitions
+from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
-from .errors import ExpressionError, InvalidInput, NotFound, NotPermitted, NotSupported
+from .errors import InvalidInput, NotFound, NotPermitted
 from .handle import Handle, Link, check_one_of, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
 from .kernel import facts as f
-from .kernel.address import fingerprint
-from .kernel.definition import ErrorClass, Priority, owned_name, plain_name, to_document
+from .kernel.definition import ErrorClass, Priority, owned_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
-from .kernel.expression import evaluate_key
-from .kernel.plan import Plan
 from .kernel.state import ExecutionStatus
 from .listing import Listing
 from .messages import Announced, Publish
@@ -44,25 +41,22 @@ from .observation import Announcer, SagaEvents
 from .program import Handler, Program
 from .projection import AuditRow
 from .rates import parse_rate
+from .requests import concurrency_key_of, digest_of, headers_of
 from .results import SagaResult
 from .runtime import (
     Clock,
     Environment,
     Filter,
-    Observer,
     Page,
     Pruned,
     Runtime,
     Submission,
     Submitted,
 )
-from .runtimes.durable import DatabaseClock, DurableRuntime
-from .runtimes.memory import MemoryRuntime
-from .runtimes.remote import RemoteRuntime
+from .runtimes.durable import DatabaseClock
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
 from .signals import stopping
-from .storage import Store, make_store
 from .storage.registry import Registry
 from .values import encode
 from .view import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
@@ -75,13 +69,8 @@ O = TypeVar("O")  # noqa: E741  (its output)
 T = TypeVar("T")
 
 PAGE = 100
-SHORTEST_LEASE_MS = 1_000
 GRACE_MS = 10_000
 SIGNAL_GRACE_MS = 30_000
-
-_DURABLE = ("sqlite", "postgresql", "postgres")
-_REMOTE = ("https", "http")
-_LATER = ("temporal",)
 
 
 class StartOptions(TypedDict, total=False):
@@ -160,7 +149,7 @@ class Engine:
         self._environment = self._make_environment(clock, build)
         self._handlers: dict[str, Handler] = {}
         self._scope = Scope()
-        self._runtime: Runtime = _runtime_for(
+        self._runtime: Runtime = runtime_for(
             url,
             self._environment,
             telemetry,
@@ -183,7 +172,7 @@ class Engine:
             self._runtime.provide_handler(bind_handler(name, function))
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
-        if clock is None and self.url.partition(":")[0] in _DURABLE:
+        if clock is None and self.url.partition(":")[0] in DURABLE:
             clock = DatabaseClock()
         return Environment(clock, build=build)
 
@@ -416,8 +405,8 @@ class Engine:
         check_one_of(priority, Priority, "/priority")
         plan = program.plan
         if concurrency_key is None and plan.concurrency_key is not None:
-            concurrency_key = _concurrency_key(plan, given.input, variables)
-        digest = "" if key is None else _digest(program.name, version, given.input, target, variables)
+            concurrency_key = concurrency_key_of(plan, given.input, variables)
+        digest = "" if key is None else digest_of(program.name, version, given.input, target, variables)
         return await runtime.submit(
             Submission(
                 program=program,
@@ -425,7 +414,7 @@ class Engine:
                 input=given.input,
                 by_step=given.by_step,
                 each=given.each,
-                headers=_headers(options.get("headers")),
+                headers=headers_of(options.get("headers")),
                 variables=variables,
                 correlation_id=options.get("correlation_id") or "",
                 target=target,
@@ -717,83 +706,6 @@ class Engine:
         return Link(self._runtime, self._environment, self._scope)
 
 
-def _runtime_for(
-    url: str,
-    environment: Environment,
-    telemetry: "Telemetry | None",
-    *,
-    observers: Sequence[Observer],
-    worker: bool,
-    queues: Sequence[str],
-    slots: int,
-    threads: int,
-    lease_ms: int,
-    api_key: str | None,
-    announced: Announced | None,
-    publish: Publish | None,
-    keep_ms: int | None,
-) -> Runtime:
-    if lease_ms < SHORTEST_LEASE_MS:
-        raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
-    scheme = url.partition(":")[0]
-    metered = _as_it_is if telemetry is None else telemetry.metered
-    if telemetry is not None:
-        observers = (*observers, *telemetry.observers)
-    if scheme == "memory":
-        return MemoryRuntime(
-            environment,
-            observers=observers,
-            worker=worker,
-            queues=queues,
-            slots=slots,
-            threads=threads,
-            announced=announced,
-            publish=publish,
-        )
-    if scheme in _DURABLE:
-        return DurableRuntime(
-            environment,
-            metered(make_store(url)),
-            lambda definition: compile_document(definition, {}),
-            observers=observers,
-            worker=worker,
-            queues=queues,
-            slots=slots,
-            threads=threads,
-            lease_ms=lease_ms,
-            announced=announced,
-            publish=publish,
-            keep_ms=keep_ms,
-        )
-    if scheme in _REMOTE:
-        _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)
-        return RemoteRuntime(environment, url, api_key, lambda definition: compile_document(definition, {}))
-    if scheme in _LATER:
-        raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
-    raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or https://…")
-
-
-def _check_client(**given: object) -> None:
-    """What happens where executions run is not heard of here: better said now than never."""
-    names = {
-        "observers": "events and telemetry",
-        "announced": "messages",
-        "publish": "publish",
-        "retention": "retention",
-    }
-    unheard = [names[name] for name, value in given.items() if value]
-    if unheard:
-        raise NotSupported(
-            f"A client of a service has no {', '.join(unheard)}.",
-            code="not_over_http",
-            hint="give them to the engine of a worker, which runs the executions",
-        )
-
-
-def _as_it_is(store: Store) -> Store:
-    return store
-
-
 def _named_handlers(given: object) -> Iterable[tuple[str, Callable[..., Any]]]:
     if isinstance(given, ModuleType):
         return handlers_in(given).items()
@@ -804,37 +716,6 @@ def _only_names_handlers(given: object) -> bool:
     if isinstance(given, ModuleType | type) or not getattr(given, HANDLER_NAMES, ()):
         return False
     return not any(hasattr(given, part) for part in (EXTERNAL_STEPS, EXTERNAL_COMPENSATIONS))
-
-
-def _headers(given: Mapping[str, str] | None) -> dict[str, str]:
-    if not given:
-        return {}
-    headers = dict(given)
-    if not all(isinstance(part, str) for pair in headers.items() for part in pair):
-        raise InvalidInput.at("/headers", "type", "names and values of headers are text")
-    return headers
-
-
-def _concurrency_key(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> str:
-    assert plan.concurrency_key is not None
-    scope = {
-        "input": msgspec.json.decode(input),
-        "variables": {name: msgspec.json.decode(value) for name, value in variables.items()},
-        "steps": {},
-        "context": {"saga": plain_name(plan.definition.name), "version": plan.definition.version},
-    }
-    try:
-        return evaluate_key(plan.concurrency_key, scope)
-    except ExpressionError as error:
-        raise InvalidInput.at("", "concurrency_key", error.message) from None
-
-
-def _digest(
-    name: str, version: int | None, input: Raw, target: tuple[str, str] | None, variables: Mapping[str, Raw]
-) -> str:
-    """What makes two requests the same. Headers and the correlation id may differ: a caller's retry has its own."""
-    given = [part for key in sorted(variables) for part in (key, bytes(variables[key]).decode())]
-    return fingerprint(name, str(version or ""), bytes(input).decode(), *(target or ("", "")), *given)
 
 
 def _ms(moment: datetime | None) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
-import tenuto.engine
+import tenuto.connecting
 from tenuto.storage import make_store
 from tenuto.storage import sqlite as sqlite_module
 
@@ -61,7 +61,7 @@ def set_trap(url: str, point: Point | None) -> Trap:
     if url.startswith("sqlite"):
         vars(sqlite_module)["apsw"] = _Apsw(trap)
     else:
-        vars(tenuto.engine)["make_store"] = lambda url: _Counted(make_store(url), trap)
+        vars(tenuto.connecting)["make_store"] = lambda url: _Counted(make_store(url), trap)
     return trap
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import tenuto.engine
+import tenuto.connecting
 import tenuto.storage.sqlite_reader  # else it is imported when somebody reads, and knows the wrong time
 from tenuto.runtimes.durable import committer
 from tenuto.storage import Store
@@ -54,7 +54,7 @@ def in_world(world: "World") -> Iterator[None]:
             _set(stack, module, name, world.mail_at_once)
         _set(stack, committer, "ENOUGH", world.told_at_once)
         _set(stack, committer, "TELL_AT_ONCE", world.told_at_once)
-        _set(stack, tenuto.engine, "make_store", make_store)
+        _set(stack, tenuto.connecting, "make_store", make_store)
         yield
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-import tenuto.engine
+import tenuto.connecting
 from tenuto.storage import Store, make_store
 from tenuto.storage.sqlite import SqliteStore
 from tests.checking.soundness import assert_sound
@@ -49,7 +49,7 @@ async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, mon
     def hostile_store(url: str) -> Store:
         return hostile(make_store(url), world)
 
-    monkeypatch.setattr(tenuto.engine, "make_store", hostile_store)
+    monkeypatch.setattr(tenuto.connecting, "make_store", hostile_store)
     async with world.engine() as engine, world.engine() as other:
         handles = []
         for number in range(EXECUTIONS):
@@ -122,7 +122,7 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
         stores.append(store)
         return store
 
-    monkeypatch.setattr(tenuto.engine, "make_store", watched)
+    monkeypatch.setattr(tenuto.connecting, "make_store", watched)
     async with world.engine() as engine:
         (store,) = stores
         pages: int = store._write.execute("PRAGMA page_count").get

@@ -1,0 +1,43 @@
+"""What a request to start something is made of, and when two of them are the same."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from .errors import ExpressionError, InvalidInput
+from .kernel.address import fingerprint
+from .kernel.definition import plain_name
+from .kernel.expression import evaluate_key
+from .kernel.plan import Plan
+
+
+def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
+    if not given:
+        return {}
+    headers = dict(given)
+    if not all(isinstance(part, str) for pair in headers.items() for part in pair):
+        raise InvalidInput.at("/headers", "type", "names and values of headers are text")
+    return headers
+
+
+def concurrency_key_of(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> str:
+    assert plan.concurrency_key is not None
+    scope = {
+        "input": msgspec.json.decode(input),
+        "variables": {name: msgspec.json.decode(value) for name, value in variables.items()},
+        "steps": {},
+        "context": {"saga": plain_name(plan.definition.name), "version": plan.definition.version},
+    }
+    try:
+        return evaluate_key(plan.concurrency_key, scope)
+    except ExpressionError as error:
+        raise InvalidInput.at("", "concurrency_key", error.message) from None
+
+
+def digest_of(
+    name: str, version: int | None, input: Raw, target: tuple[str, str] | None, variables: Mapping[str, Raw]
+) -> str:
+    """What makes two requests the same. Headers and the correlation id may differ: a caller's retry has its own."""
+    given = [part for key in sorted(variables) for part in (key, bytes(variables[key]).decode())]
+    return fingerprint(name, str(version or ""), bytes(input).decode(), *(target or ("", "")), *given)
