@@ -104,4 +104,5 @@ def test_a_planted_bug_is_found(name: str) -> None:
     scenario, _ = PLANTS[name]
     points = Harness().points(scenario)
     cases = [Case(scenario, (point,), plant=name) for point in points]
-    assert any(outcome.wrong for outcome in Harness(patience=15).crash_all(cases))
+    # A point is a commit by its number, which another moment of polling may shift: so it is looked for again.
+    assert any(outcome.wrong for _ in range(3) for outcome in Harness(patience=15).crash_all(cases))
