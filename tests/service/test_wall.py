@@ -1,12 +1,15 @@
 """The second wall on PostgreSQL: the database itself shows a request its own tenant's rows alone."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.cli.doctor import checks
 from tenuto.errors import StorageError
+from tenuto.settings import Settings
 from tenuto.storage.postgres import PostgresStore
 from tenuto.storage.store import Wanted
 from tests.servers import postgres
@@ -85,3 +88,77 @@ async def test_the_connection_forgets_whom_it_served(store: PostgresStore, ids: 
         rows = await store.seen_by(tenant).executions(Wanted(), None, 10)
         assert [row.id for row in rows] == [ids[tenant]]
         assert len(await store.executions(Wanted(), None, 10)) == 2
+
+
+async def test_the_audit_is_read_behind_the_wall(dsn: str, ids: dict[str, str]) -> None:
+    """Were the condition forgotten, the database would still show the tenant's own rows alone."""
+    async with Engine(dsn, worker=False) as engine:
+        acme = engine.scoped(tenant="acme", actor="a")
+        assert {row["tenant"] async for row in acme.audit.rows()} == {"acme"}
+        async with connecting(dsn) as connection:
+            await connection.execute("DROP POLICY own_rows ON audit")
+            await connection.execute("CREATE POLICY own_rows ON audit AS RESTRICTIVE TO tenuto_request USING (false)")
+        assert [row async for row in acme.audit.rows()] == []
+        assert [row async for row in acme.audit.export()] == []
+
+
+# -- Users of all kinds ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[postgres.Server]:
+    """Roles belong to a whole server: here nobody has made ours yet."""
+    with postgres.running() as server:
+        yield server
+
+
+@asynccontextmanager
+async def connecting(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def owned_database(server: postgres.Server, user: str, rights: str) -> str:
+    async with connecting(server.dsn()) as connection:
+        await connection.execute(f"CREATE ROLE {user} LOGIN {rights}")
+        await connection.execute(f"CREATE DATABASE {user} OWNER {user}")
+    return server.dsn(user).replace("postgres@", f"{user}@")
+
+
+async def seen(dsn: str) -> list[list[str]]:
+    """Whose rows each of two tenants is shown by a query without a condition; and that is all for others."""
+    async with Engine(dsn, worker=False) as engine:
+        engine.register(SagaBuilder("asks").approval("ok"))
+        for tenant in ("acme", "other"):
+            await engine.scoped(tenant=tenant, actor="a").start("asks")
+    store = PostgresStore(dsn)
+    await store.open(migrate=False)
+    query = "SELECT DISTINCT tenant FROM executions ORDER BY 1"
+    found = [[row[0] for row in await store.seen_by(tenant).fetch(query, ())] for tenant in ("acme", "other")]
+    await store.close()
+    return found
+
+
+async def test_a_user_who_may_make_roles_builds_the_wall_and_others_are_told(
+    own_server: postgres.Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    maker = await owned_database(own_server, "maker", "CREATEROLE")
+    assert await seen(maker) == [["acme"], ["other"]]
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+    # The role is there now, and belongs to the first user: the second may neither make it nor become it.
+    plain = await owned_database(own_server, "plain", "")
+    assert await seen(plain) == [["acme", "other"]] * 2, "the first wall, the queries, stands alone"
+    assert "no_second_wall" in {getattr(record, "action", "") for record in caplog.records}
+    found = {check.name: check async for check in checks(Settings(url=plain))}
+    assert not found["tenants"].ok
+    assert "GRANT tenuto_request TO" in found["tenants"].found
+
+    async with connecting(own_server.dsn()) as connection:
+        await connection.execute("GRANT tenuto_request TO plain")
+    assert await seen(plain) == [["acme"], ["other"]]
+    found = {check.name: check async for check in checks(Settings(url=plain))}
+    assert found["tenants"].ok

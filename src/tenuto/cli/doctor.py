@@ -23,6 +23,8 @@ async def checks(settings: Settings) -> AsyncIterator[Check]:
         yield await _server(settings)
     else:
         yield await _schema(settings.url)
+        if settings.url.startswith("postgres"):
+            yield await _wall(settings.url)
         yield await _workers(settings.url)
 
 
@@ -61,6 +63,21 @@ async def _schema(url: str) -> Check:
     except TenutoError as error:
         return Check("database", False, _told(error))
     return Check("database", True, "it can be opened, and its schema is up to date")
+
+
+async def _wall(url: str) -> Check:
+    from tenuto.storage.postgres import PostgresStore
+
+    try:
+        store = PostgresStore(url)
+        await store.open(migrate=False)
+        await store.close()
+    except TenutoError as error:
+        return Check("tenants", False, _told(error))
+    if not store.has_wall:
+        told = "the database does not keep tenants apart, the queries alone do. What to do: as a superuser,"
+        return Check("tenants", False, f"{told} GRANT tenuto_request TO the user of this database")
+    return Check("tenants", True, "the database itself keeps them apart")
 
 
 async def _workers(url: str) -> Check:

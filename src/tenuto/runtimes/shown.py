@@ -93,16 +93,20 @@ class Shown(ABC):
     async def note(self, row: AuditRow) -> None:
         await self.registry.note(row)
 
+    def _registry_of(self, tenant: str) -> Registry:
+        """As this tenant may read it, where the database itself keeps tenants apart."""
+        return self.registry
+
     async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
         await seal(self.registry)
         before = None if cursor is None else int(cursor)
-        rows = await self.registry.audit(tenant, wanted, before, limit + 1)
+        rows = await self._registry_of(tenant).audit(tenant, wanted, before, limit + 1)
         more = str(rows[limit - 1].n) if len(rows) > limit else None
         return Page([_audit_document(row) for row in rows[:limit]], more)
 
     async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
         await seal(self.registry)
-        rows = await self.registry.chained(tenant, after, limit)
+        rows = await self._registry_of(tenant).chained(tenant, after, limit)
         return [{"n": row.n or 0, **_audit_document(row)} for row in rows]
 
     async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:

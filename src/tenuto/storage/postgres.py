@@ -7,6 +7,7 @@ is a single statement, and therefore a single round trip: it locks the session's
 import asyncio
 import copy
 import json
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -174,10 +175,15 @@ SELECT {NOW} AS now""",
 )
 
 
+logger = logging.getLogger("tenuto.storage")
+
+# Whether one may become a role is a question of its own since 16; before, members may.
 _HAS_WALL = (
-    "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request' AND pg_has_role(oid, 'SET')) "
-    "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows')"
+    "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request' AND pg_has_role(oid, "
+    "CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)) "
+    "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
+_NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
 # One question for both: a statement with a parameter would be a second. The tenant comes as hexadecimal digits.
 _BEHIND_WALL = (
     "BEGIN READ ONLY; SELECT set_config('role', 'tenuto_request', true), "
@@ -231,6 +237,10 @@ class PostgresStore:
         self._has_wall = False
 
     @property
+    def has_wall(self) -> bool:
+        return self._has_wall
+
+    @property
     def registry(self) -> Registry:
         return SqlRegistry(self)
 
@@ -278,6 +288,8 @@ class PostgresStore:
                     reset=_leave_as_it_is,
                 )
                 self._has_wall = await self._committer.fetchval(_HAS_WALL)
+                if not self._has_wall:
+                    logger.warning(_NO_WALL, extra={"action": "no_second_wall"})
                 now: int = await self._committer.fetchval(f"SELECT {NOW}")
             except BaseException:
                 self._committer.terminate()

@@ -117,6 +117,9 @@ class DurableRuntime(Postman):
     def registry(self) -> Registry:
         return self._store.registry
 
+    def _registry_of(self, tenant: str) -> Registry:
+        return self._store.seen_by(tenant).registry
+
     @property
     def outbox(self) -> OutboxStore:
         return self._store.outbox

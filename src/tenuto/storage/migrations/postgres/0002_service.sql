@@ -102,12 +102,26 @@ DO $$
 DECLARE
     name text;
     own text;
+    can boolean;
+    how text;
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request') THEN
         RETURN;
     END IF;
-    IF NOT pg_has_role(current_user, 'tenuto_request', 'MEMBER') THEN
-        EXECUTE format('GRANT tenuto_request TO %I', current_user);
+    -- Since 16, to be a member of a role does not mean that one may become it, and whoever makes one may not, at first.
+    IF current_setting('server_version_num')::integer < 160000 THEN
+        can := pg_has_role(current_user, 'tenuto_request', 'MEMBER');
+        how := '';
+    ELSE
+        can := pg_has_role(current_user, 'tenuto_request', 'SET');
+        how := ' WITH INHERIT FALSE, SET TRUE';
+    END IF;
+    IF NOT can THEN
+        BEGIN
+            EXECUTE format('GRANT tenuto_request TO %I%s', current_user, how);
+        EXCEPTION WHEN insufficient_privilege THEN
+            NULL; -- it was made for another database, by somebody else: `tenuto doctor` says what to do
+        END;
     END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO tenuto_request', current_schema());
     FOREACH name IN ARRAY ARRAY['executions', 'events', 'snapshots', 'reviews', 'audit'] LOOP
