@@ -35,6 +35,7 @@ class SagaContext:
         "headers",
         "idempotency_key",
         "lease_id",
+        "owner",
         "path",
         "progress",
         "saga",
@@ -61,6 +62,7 @@ class SagaContext:
         headers: Mapping[str, str],
         variables: Mapping[str, Any],
         progress: object,
+        owner: str | None = None,
     ) -> None:
         self._services = services
         self.execution_id = execution_id
@@ -77,6 +79,7 @@ class SagaContext:
         self.headers = headers
         self.variables = variables
         self.progress = progress
+        self.owner = owner  # the tenant whose the definition is; None: the deployment's own
 
     @property
     def cancelled(self) -> bool:

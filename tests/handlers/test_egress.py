@@ -31,6 +31,8 @@ REFUSED = [
     "::ffff:10.0.0.1",
     "::ffff:169.254.169.254",
     "64:ff9b::a00:1",
+    "::ffff:0:7f00:1",
+    "fec0::1",
     "2002:7f00:1::",
     "fe80::1",
     "fc00::1",
@@ -107,7 +109,7 @@ def test_settings_come_from_the_environment() -> None:
     }
     settings = HandlerSettings.from_environment(variables)
     assert settings.egress_allow == ("10.0.0.0/8", "::1/128")
-    assert settings.secret("bank-key", "bank.EXAMPLE") == "canary"
+    assert settings.secret("bank-key", "bank.EXAMPLE", None) == "canary"
     assert settings.mail_from == "us@example.org"
     assert HandlerSettings.from_settings(load(variables, Path("/dev/null")), variables) == settings
     assert "canary" not in repr(settings)

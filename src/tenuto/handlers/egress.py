@@ -18,7 +18,12 @@ from tenuto.errors import NonRetryableError
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 # Global by the letter, and a way round to addresses that are not: all have an IPv4 address inside.
-_DETOURS: Final = tuple(ipaddress.ip_network(text) for text in ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16"))
+_DETOURS: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
+)
+# Site-local: given up long ago, and still routed inside some networks.
+_INSIDE: Final = (ipaddress.ip_network("fec0::/10"),)
 # The metadata services of clouds.
 _METADATA: Final = tuple(ipaddress.ip_network(text) for text in ("169.254.169.254/32", "fd00:ec2::254/128"))
 
@@ -32,7 +37,7 @@ class Egress:
             address = address.ipv4_mapped
         if any(address in network for network in self._allowed):
             return True
-        hidden = any(address in network for network in (*_DETOURS, *_METADATA))
+        hidden = any(address in network for network in (*_DETOURS, *_INSIDE, *_METADATA))
         return address.is_global and not address.is_multicast and not hidden
 
     async def resolve(self, host: str, port: int) -> list[str]:

@@ -36,6 +36,7 @@ class EmailReceipt(TypedDict):
 
 async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> EmailReceipt:
     email = read_with(given, Email, "email")
+    _check_sender(email, ctx, settings)
     message = _message(email, ctx.idempotency_key, settings.mail_from)
     server = _server(settings.smtp_url)
     recipients = [parseaddr(recipient)[1] for recipient in email.recipients]
@@ -48,6 +49,19 @@ async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> Em
             return {"message_id": str(message["Message-ID"]), "refused": sending.result()}
         raise
     return {"message_id": str(message["Message-ID"]), "refused": refused}
+
+
+def _check_sender(email: Email, ctx: SagaContext, settings: HandlerSettings) -> None:
+    """A tenant's own definition sends from where the deployment does: the server carries mail for all of them."""
+    if ctx.owner is None or email.sender is None:
+        return
+    if _domain(email.sender) != _domain(settings.mail_from):
+        text = "`from` must be of the same domain as TENUTO_MAIL_FROM in a definition that belongs to a tenant"
+        raise NonRetryableError(text, code="sender_denied")
+
+
+def _domain(address: str) -> str:
+    return parseaddr(address)[1].rpartition("@")[2].lower()
 
 
 # -- The message -------------------------------------------------------------------------------------------------------

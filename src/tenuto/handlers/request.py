@@ -36,7 +36,7 @@ class HttpAnswer(TypedDict):
 async def call(given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient) -> HttpAnswer:
     request = read_with(given, HttpRequest, "http")
     host = host_of(request.url, "http")
-    secrets = {name: settings.secret(secret, host) for name, secret in request.secret_headers.items()}
+    secrets = {name: settings.secret(secret, host, ctx.owner) for name, secret in request.secret_headers.items()}
     outgoing = Outgoing(ctx, classify=statuses(request.classify, "http"), client=client)
     response = await outgoing.request(
         request.method.upper(),
@@ -66,7 +66,7 @@ def _answer(response: httpx2.Response, secrets: Iterable[str]) -> HttpAnswer:
     """A success, whatever its body is like: the other side has done what it was asked to."""
     answer: HttpAnswer = {
         "status": response.status_code,
-        "headers": {name: value for name, value in response.headers.items() if name not in _NOT_KEPT},
+        "headers": {name: _masked(value, secrets) for name, value in response.headers.items() if name not in _NOT_KEPT},
         "body": _body(response.content, response.headers.get("content-type", ""), secrets),
         "cut": bool(response.extensions[CUT]),
     }
@@ -77,13 +77,18 @@ def _answer(response: httpx2.Response, secrets: Iterable[str]) -> HttpAnswer:
     return {**answer, "body": None} if answer["cut"] else answer
 
 
+def _masked(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:  # some services repeat what they were sent
+        text = text.replace(secret, "[secret]")
+    return text
+
+
 def _body(content: bytes, kind: str, secrets: Iterable[str]) -> Any:
     try:
         text = content.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(content).decode()}
-    for secret in secrets:  # some services repeat what they were sent
-        text = text.replace(secret, "[secret]")
+    text = _masked(text, secrets)
     if "json" in kind.lower():
         try:
             return msgspec.json.decode(text)

@@ -16,14 +16,22 @@ from tenuto.settings import Settings
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 _SECRET: Final = "TENUTO_SECRET_"  # noqa: S105  (the beginning of a variable's name)
 _HOSTS: Final = "_HOSTS"
+_TENANTS: Final = "_TENANTS"
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`hosts`: where it may be sent to; none named, anywhere that a definition says."""
+    """`hosts`: where it may be sent to; none named, anywhere that a definition of the deployment says.
+
+    `tenants`: whose own definitions may name it, too, if it has `hosts`; `*` is everybody's.
+    """
 
     value: str = field(repr=False)
     hosts: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+
+    def is_for(self, owner: str | None) -> bool:
+        return owner is None or (bool(self.hosts) and (owner in self.tenants or "*" in self.tenants))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +56,7 @@ class HandlerSettings:
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Self:
-        """`TENUTO_EGRESS_ALLOW`, `TENUTO_SMTP_URL`, `TENUTO_MAIL_FROM`, `TENUTO_SECRET_<NAME>` and `…_HOSTS`."""
+        """`TENUTO_EGRESS_ALLOW`, `TENUTO_SMTP_URL`, `TENUTO_MAIL_FROM`, `TENUTO_SECRET_<NAME>` and its like."""
         given = os.environ if variables is None else variables
         return cls(
             egress_allow=_listed(given.get("TENUTO_EGRESS_ALLOW", "")),
@@ -67,10 +75,18 @@ class HandlerSettings:
             mail_from=settings.mail_from,
         )
 
-    def secret(self, name: str, host: str) -> str:
-        """The secret of this name, for this host; otherwise the step fails, saying which variable to set."""
+    def secret(self, name: str, host: str, owner: str | None) -> str:
+        """The secret of this name, for this host; otherwise the step fails, saying which variable to set.
+
+        `owner` is whose the definition is that names it. To a tenant, what is not for it is not there.
+        """
         variable = f"{_SECRET}{_as_variable(name)}"
         found = self.secrets.get(_as_variable(name))
+        if found is not None and not found.is_for(owner):
+            text = (
+                f"there is no secret named {name!r} for definitions of {owner}: set {variable}{_TENANTS} and {_HOSTS}"
+            )
+            raise NonRetryableError(text, code="secret_missing")
         if found is None:
             text = f"there is no secret named {name!r}: set {variable} where the worker runs"
             raise NonRetryableError(text, code="secret_missing")
@@ -79,17 +95,22 @@ class HandlerSettings:
             raise NonRetryableError(text, code="secret_denied")
         return found.value
 
-    def has_secret(self, name: str) -> bool:
-        return _as_variable(name) in self.secrets
+    def has_secret(self, name: str, owner: str | None) -> bool:
+        found = self.secrets.get(_as_variable(name))
+        return found is not None and found.is_for(owner)
 
 
 def _secrets(variables: Mapping[str, str]) -> dict[str, Secret]:
     named = {name.removeprefix(_SECRET): value for name, value in variables.items() if name.startswith(_SECRET)}
-    hosts = {name: value for name, value in named.items() if name.endswith(_HOSTS)}
+    beside = {name: _listed(value) for name, value in named.items() if name.endswith((_HOSTS, _TENANTS))}
     return {
-        name: Secret(value, tuple(host.lower() for host in _listed(hosts.get(f"{name}{_HOSTS}", ""))))
+        name: Secret(
+            value,
+            tuple(host.lower() for host in beside.get(f"{name}{_HOSTS}", ())),
+            beside.get(f"{name}{_TENANTS}", ()),
+        )
         for name, value in named.items()
-        if name not in hosts
+        if name not in beside
     }
 
 

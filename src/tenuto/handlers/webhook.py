@@ -80,14 +80,14 @@ def _signed(webhook: Webhook, ctx: SagaContext, settings: HandlerSettings, body:
     headers = {"webhook-id": ctx.idempotency_key, "webhook-timestamp": str(now_s)}
     host = host_of(webhook.url, "webhook")
     name = webhook.secret or DEFAULT_SECRET
-    if webhook.secret is None and not settings.has_secret(DEFAULT_SECRET):
+    if webhook.secret is None and not settings.has_secret(DEFAULT_SECRET, ctx.owner):
         logger.warning(
             "A webhook is sent without a signature: there is no secret for it.",
             extra={"action": "webhook_unsigned", "execution_id": ctx.execution_id, "step_id": ctx.step_id},
         )
         return headers
     content = b".".join((ctx.idempotency_key.encode(), str(now_s).encode(), body))
-    signatures = (sign(secret, content, name) for secret in settings.secret(name, host).split())
+    signatures = (sign(secret, content, name) for secret in settings.secret(name, host, ctx.owner).split())
     return {**headers, "webhook-signature": " ".join(signatures)}
 
 

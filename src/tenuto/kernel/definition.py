@@ -257,6 +257,11 @@ def owned_name(tenant: str, name: str) -> str:
     return f"{tenant}/{name}"
 
 
+def owner_of(name: str) -> str | None:
+    """The tenant that it belongs to; None of one that is there for all."""
+    return name.rpartition("/")[0] or None
+
+
 def plain_name(name: str) -> str:
     """The name as its author wrote it."""
     return name.rpartition("/")[2]

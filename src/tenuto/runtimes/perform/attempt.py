@@ -12,7 +12,7 @@ from tenuto.context import Beat, SagaContext
 from tenuto.errors import NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
-from tenuto.kernel.definition import JSON, RetryPolicy, Step, plain_name
+from tenuto.kernel.definition import JSON, RetryPolicy, Step, owner_of, plain_name
 from tenuto.kernel.events import Entry, ExecutionStarted, Expanded, Failure
 from tenuto.kernel.evolve import find_step, holder_of
 from tenuto.kernel.expression import Template, compile_template
@@ -345,6 +345,7 @@ class Attempt:
             headers=dict(self.headers),
             variables={name: _plain(value) for name, value in state.variables.items()},
             progress=_plain(progress),
+            owner=owner_of(state.plan.definition.name),
         )
 
     def _ends_at(self) -> int:
