@@ -10,6 +10,9 @@ from benchmarks import processes
 from benchmarks.measure import CLEAN_CORES, Series, percentile
 from benchmarks.program import Program, Unavailable
 from benchmarks.results import Metric, Results
+from benchmarks.systems import SYSTEMS
+from benchmarks.workload import Effort
+from benchmarks.workloads import http
 
 STEPS = Metric("steps", "1/s")
 QUIET, BUSY = 0.0, CLEAN_CORES
@@ -68,3 +71,18 @@ def test_a_program_is_asked_and_ended() -> None:
 def test_a_program_that_cannot_start_says_why() -> None:
     with pytest.raises(Unavailable, match="No module named"):
         Program("benchmarks.programs.missing")
+
+
+@needs_proc
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["http-create", "http-read", "http-list"])
+def test_the_service_is_measured_over_http(workload: str) -> None:
+    """That it runs, and finds what it looks for; how fast is for `make bench`."""
+    short = Effort(repetitions=1, seconds=0.2, warm_up_s=0.1, takeovers=1, finished=30_000, patience_s=0)
+    (measure,) = [each.measure for each in http.WORKLOADS if each.name == workload]
+    for system in SYSTEMS:
+        if workload in system.stages and "SQLite" in system.name:
+            with system.stages[workload]() as stage:
+                figures = measure(stage, system, short).figures
+            assert figures
+            assert all(value > 0 for value in figures.values())

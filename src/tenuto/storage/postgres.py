@@ -86,6 +86,10 @@ _CLAIM_ONE = f"WITH me AS ({LIVE}) {_TAKE} FROM me WHERE e.id = $2 AND e.owner I
 _LOAD = f"""
 SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq AS snapshot_seq, s.body AS snapshot
 FROM executions e LEFT JOIN snapshots s ON $2 AND s.execution = e.id WHERE e.id = ANY($1)"""
+_LOAD_WHOLE = f"""
+SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)},
+    (SELECT array_agg(body ORDER BY seq) FROM events WHERE execution = e.id)
+FROM executions e WHERE e.id = ANY($1)"""
 _LOAD_EVENTS = """
 SELECT execution, body FROM (
     SELECT e.execution, e.seq, e.body FROM unnest($1::text[], $2::bigint[]) AS w (execution, after)
@@ -559,8 +563,11 @@ class PostgresStore:
     # Reading --------------------------------------------------------------------------------------------------------
 
     async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
-        """In two queries. The rows are asked for by the snapshot that was found, whatever comes between the two."""
+        """Whole histories at once. Short ones in two queries: the rest is asked for by the snapshot that was found."""
         async with translated(), self._pool.acquire() as connection:
+            if not short:
+                whole = await connection.fetch(_LOAD_WHOLE, list(ids))
+                return [_loaded((*columns, None, None), found or []) for *columns, found in whole]
             rows = await connection.fetch(_LOAD, list(ids), short)
             found = {row["id"]: row["snapshot_seq"] or 0 for row in rows}
             bodies: dict[str, list[bytes]] = {id: [] for id in found}
