@@ -322,6 +322,24 @@ async def test_definitions_from_draft_to_deprecated(make_place: MakePlace) -> No
     assert refused.value.code == "definition_deprecated"
 
 
+async def test_a_tenant_has_definitions_of_its_own(make_place: MakePlace) -> None:
+    async def pay() -> str:
+        return "paid"
+
+    place = await make_place(SagaBuilder("shared").step("a", work))
+    place.worker.handler("pay", pay)
+    acme, other = await place.client(tenant="acme"), await place.client(tenant="other")
+    await acme.apply(simple("mine"))
+    result = await acme.execute("mine")
+    assert (result.saga, result.succeeded, result.result_of("pay")) == ("mine", True, "paid")
+    assert [row["step_id"] for row in await acme.get(result.execution_id).history()] == ["pay@1"]
+    assert [each["name"] async for each in acme.definitions()] == ["mine", "shared"]
+    assert [each["name"] async for each in other.definitions()] == ["shared"]
+    assert (await other.execute("shared", 1)).output == 2
+    with pytest.raises(NotFound):
+        await other.start("mine")
+
+
 async def test_apply_publishes_and_refuses_another_plan(make_place: MakePlace) -> None:
     place = await make_place()
     client = await place.client()
