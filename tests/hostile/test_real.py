@@ -50,7 +50,9 @@ async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, mon
         return hostile(make_store(url), world)
 
     monkeypatch.setattr(tenuto.connecting, "make_store", hostile_store)
+    world.hostile = False  # until both are open: whoever opens an engine is told of errors
     async with world.engine() as engine, world.engine() as other:
+        world.hostile = True
         handles = []
         for number in range(EXECUTIONS):
             handles.append(await world.start(engine if number % 2 else other, number))
