@@ -194,7 +194,7 @@ async def get_execution(
 
 face.shorten(
     get_execution,
-    lambda request: None if request.url.query else str(request.path_params["id"]),
+    lambda request: None if request.scope["query_string"] else str(request.path_params["id"]),
     lambda caller, id: get_execution(id, caller),
 )
 

@@ -1,0 +1,24 @@
+"""The service within another application."""
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from tenuto import SagaBuilder
+from tests.service.conftest import MakeSite
+
+
+async def test_a_service_that_is_mounted_answers_below_its_prefix(make_site: MakeSite) -> None:
+    """Also where requests take a short way."""
+    site = await make_site(SagaBuilder("asks").approval("ok"))
+    key = await site.engine.keys.create(tenant="acme", roles=["admin"])
+    outer = Starlette(routes=[Mount("/flows", site.app)])
+    options = {"base_url": "http://outer", "headers": {"Authorization": f"Bearer {key.token}"}}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=outer), **options) as client:  # type: ignore[arg-type]  # as they are
+        unknown = await client.post("/flows/v1/executions", json={"definition": "nothing"})
+        assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
+        started = await client.post("/flows/v1/executions", json={"definition": "asks"})
+        assert started.status_code == 201
+        id = started.json()["execution_id"]
+        for path, status in ((f"/flows/v1/executions/{id}", 200), (f"/v1/executions/{id}", 404)):
+            assert (await client.get(path)).status_code == status
