@@ -21,7 +21,7 @@ from .programs import DOCUMENTS, QUEUE
 from .roles import LOOK_AGAIN_S, People
 
 LEASE = "2s"
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 LONG_AGO_MS = 24 * 3_600_000  # nobody was there since it was taken: it is not late for that
 
 

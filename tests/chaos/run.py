@@ -20,7 +20,7 @@ from .troupe import Troupe
 from .verdict import judge
 
 LEASE_S = 2
-PATIENCE_S = 90.0  # without a single decision in the database
+PATIENCE_S = 180.0  # without a single decision in the database
 SHOWN = 10
 
 

@@ -24,7 +24,7 @@ def _is_right(run: Run, database: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_nothing_is_lost_on_postgres() -> None:
     with postgres_place() as place:
         run = Run(place, SEED, Load(workers=3, submitters=2, rate=30.0))
@@ -34,7 +34,7 @@ def test_nothing_is_lost_on_postgres() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_nothing_is_lost_on_one_file(tmp_path: Path) -> None:
     run = Run(File(tmp_path / "x.db"), SEED, Load(workers=2, submitters=1, rate=30.0))
     run.play(faults(SEED, FAULTS, copies=3))

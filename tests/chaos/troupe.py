@@ -13,7 +13,7 @@ from .roles import Role, perform
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
 
-END_S = 60.0  # in which a process that was told to end has ended
+END_S = 180.0  # in which a process that was told to end has ended
 
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(["tests.chaos.roles"])

@@ -127,15 +127,25 @@ def test_after_many_as_many_are_let_through_as_end_here(monkeypatch: pytest.Monk
     assert [known.refuse("t") for _ in range(4)] == [False, False, True, True]
 
 
-def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_now_and_then_one_looks_whether_there_is_room_again_and_more_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # which is over at once
     known = Crowds()
     _full(known)
-    assert not known.refuse("t")
-    known.accepted("t")
+    assert not known.refuse("t")  # one, to see
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
-    assert not known.refuse("t")
-    _full(known)
-    assert known.refuse("t")
+    known.accepted("t")
+    assert not known.refuse("t")  # one follows him
+    assert not known.refuse("t")  # and the next goes to see
+    known.accepted("t")
+    assert [known.refuse("t") for _ in range(3)] == [False, False, True]
     known.forget("t")
     assert not known.refuse("t")
+
+
+def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
+    known = Crowds()
+    _full(known)
+    assert known.refuse("t")
+    monkeypatch.setattr(crowds, "FORGOTTEN_S", -1.0)
+    assert [known.refuse("t") for _ in range(100)] == [False] * 100

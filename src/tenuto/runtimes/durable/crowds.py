@@ -11,16 +11,20 @@ from typing import Final
 
 MANY: Final = 64  # refusals; fewer are each asked about
 MOMENT_S: Final = 0.1
+FORGOTTEN_S: Final = 5.0
+MOST_AT_ONCE: Final = 1_024
 
 
 class _Crowd:
-    __slots__ = ("probing", "refusals", "room", "until")
+    __slots__ = ("growth", "probing", "refusals", "refused_at", "room", "until")
 
     def __init__(self) -> None:
         self.refusals = 0
-        self.room = 0
-        self.until = 0.0
+        self.refused_at = 0.0
+        self.room = 0  # starts that are let through
+        self.until = 0.0  # then one more is, to see
         self.probing = False
+        self.growth = 1
 
 
 class Crowds:
@@ -37,12 +41,15 @@ class Crowds:
         if crowd is None or crowd.refusals < MANY:
             return False
         now = time.monotonic()
-        if now > crowd.until:
-            crowd.until = now + MOMENT_S
-            crowd.probing = True
+        if now > crowd.refused_at + FORGOTTEN_S:
+            del self._crowds[tenant]
             return False
         if crowd.room:
             crowd.room -= 1
+            return False
+        if now > crowd.until:
+            crowd.until = now + MOMENT_S
+            crowd.probing = True
             return False
         return True
 
@@ -50,15 +57,22 @@ class Crowds:
         """By the database."""
         crowd = self._crowds.setdefault(tenant, _Crowd())
         crowd.refusals += 1
-        crowd.room = 0
-        crowd.until = time.monotonic() + MOMENT_S
+        crowd.refused_at = time.monotonic()
+        crowd.until = crowd.refused_at + MOMENT_S
         crowd.probing = False
+        crowd.growth = 1
 
     def accepted(self, tenant: str) -> None:
-        """By the database: if that was a look whether there is room again, there is."""
+        """By the database. If somebody was sent to see whether there is room, there is: more follow him each time."""
         crowd = self._crowds.get(tenant)
-        if crowd is not None and (crowd.probing or crowd.refusals < MANY):
+        if crowd is None:
+            return
+        if crowd.refusals < MANY:
             del self._crowds[tenant]
+        elif crowd.probing:
+            crowd.probing = False
+            crowd.room += crowd.growth
+            crowd.growth = min(2 * crowd.growth, MOST_AT_ONCE)
 
     def ended(self, tenant: str) -> None:
         """One of its executions, here."""
