@@ -26,7 +26,7 @@ async def compare(seed: int, urls: dict[str, str]) -> int:
     histories: dict[str, list[str]] = {}
     moves: dict[str, list[str]] = {}
     for name, url in urls.items():
-        async with Engine(url) as engine:
+        async with Engine(url, lease="60s") as engine:  # nobody is taken for dead, however busy the machine
             played = await Player(draw(seed), engine).play()
         histories[name], moves[name] = normalised(played), played.moves
         if name != "memory":

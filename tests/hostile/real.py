@@ -97,7 +97,7 @@ class RealWorld:
     # -- A run ---------------------------------------------------------------------------------------------------------
 
     def engine(self, url: str | None = None) -> Engine:
-        engine = Engine(url or self.url, lease="2s", queues=("default", "mail"), shutdown_grace="1s")
+        engine = Engine(url or self.url, lease="30s", queues=("default", "mail"), shutdown_grace="1s")
         for saga in SAGAS:
             engine.register(saga(self.outside))
         return engine
