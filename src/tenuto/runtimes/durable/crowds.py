@@ -12,7 +12,7 @@ from typing import Final
 MANY: Final = 64  # refusals; fewer are each asked about
 MOMENT_S: Final = 0.1
 FORGOTTEN_S: Final = 5.0
-MOST_AT_ONCE: Final = 1_024
+MOST_AT_ONCE: Final = 8  # each may be one too many, and that is known only after its commit
 
 
 class _Crowd:
