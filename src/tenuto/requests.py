@@ -11,6 +11,8 @@ from .kernel.definition import plain_name
 from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
 
+MAX_HEADERS = 16 * 1024
+
 
 def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
     if not given:
@@ -18,6 +20,8 @@ def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
     headers = dict(given)
     if not all(isinstance(part, str) for pair in headers.items() for part in pair):
         raise InvalidInput.at("/headers", "type", "names and values of headers are text")
+    if sum(len(part.encode("utf-8", "replace")) for pair in headers.items() for part in pair) > MAX_HEADERS:
+        raise InvalidInput.at("/headers", "too_large", f"at most {MAX_HEADERS:,} bytes, names and values together")
     return headers
 
 

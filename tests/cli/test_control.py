@@ -68,6 +68,18 @@ def test_retry_needs_a_reason_and_opens_the_next_run(tenuto: Run, work: Work) ->
     assert "run 2" in tenuto("show", id).out
 
 
+def test_four_eyes_count_on_the_database_too(tenuto: Run, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = work(atlantis)
+    monkeypatch.setenv("TENUTO_FOUR_EYES", "again")
+    asked = ("retry", id, "--again", "--reason", "make it anew")
+    for _ in range(2):
+        done = tenuto(*asked)
+        assert done.code != 0
+        assert "[four_eyes]" in done.err
+    monkeypatch.setenv("LOGNAME", "bob")
+    assert tenuto(*asked).code == 0
+
+
 def test_signal(tenuto: Run, work: Work) -> None:
     id = work(invoice)
     assert tenuto("signal", id, "paid", "--payload", "7").code == 0

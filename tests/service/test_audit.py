@@ -10,7 +10,12 @@ import pytest
 from tenuto import SagaBuilder
 from tenuto.errors import NonRetryableError
 from tenuto.projection import AuditRow
+from tenuto.runtimes.durable.sealing import Sealing
+from tenuto.storage import make_store
 from tenuto.storage.audit import seal
+from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.registry import ANSWERS_KEPT_MS, Answer
+from tenuto.storage.sqlite import SqliteStore
 from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site, until
 from tests.service.documents import simple
@@ -168,3 +173,18 @@ def _run_there(url: str, *statements: str) -> None:
     with psycopg.connect(url, autocommit=True) as postgres:
         for statement in statements:
             postgres.execute(statement.encode())
+
+
+async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count(make_site: MakeSite, url: str) -> None:
+    site = await make_site()
+    registry, now = site.engine.registry, site.engine.now_ms
+    for key, at in (("old", now - ANSWERS_KEPT_MS - 1_000), ("new", now - ANSWERS_KEPT_MS + 60_000)):
+        await registry.begin_answer("acme", "POST /v1/definitions", key, Answer(request_hash="x", created_at=at))
+        await registry.ask("acme", key, "key:a", at, 0)
+    await Sealing(registry, lambda: now).look()
+    store = make_store(url)
+    assert isinstance(store, SqliteStore | PostgresStore)
+    await store.open(migrate=False)
+    assert [row[0] for row in await store.fetch("SELECT key FROM answers", ())] == ["new"]
+    assert [row[0] for row in await store.fetch("SELECT digest FROM confirmations", ())] == ["new"]
+    await store.close()

@@ -229,7 +229,9 @@ async def test_6_the_compensation_required_path_halts_and_surfaces_manual_action
     assert (review["kind"], review["id"]) == ("compensation", halted["blocked"]["review_id"])
 
     operator = await site.client("acme", "operator")
-    refused = await operator.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate"})
+    refused = await operator.post(
+        f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate", "reason": "x"}
+    )
     assert refused.status_code == 403, "the manual action is for those who may"
     body = {"resolution": "compensate", "reason": "looked at the account"}
     assert (await client.post(f"/v1/reviews/{review['id']}:resolve", json=body)).status_code == 200

@@ -35,6 +35,14 @@ MALFORMED: dict[str, tuple[bytes, int, str]] = {
     "too many values": (b'{"definition": "asks", "input": [' + b"1," * 20_000 + b"1]}", 400, "malformed"),
     "a long key": (b'{"definition": "asks", "input": {"' + b"k" * 300 + b'": 1}}', 400, "malformed"),
     "a huge number": (b'{"definition": "asks", "input": ' + b"9" * 5_000 + b"}", 400, "malformed"),
+    "a number beyond 2^53": (b'{"definition": "asks", "input": 9007199254740993}', 400, "malformed"),
+    "a negative one": (b'{"definition": "asks", "input": [-9007199254740993]}', 400, "malformed"),
+    "a long text": (b'{"definition": "asks", "input": "' + b"x" * (128 * 1024 + 1) + b'"}', 400, "malformed"),
+    "large headers": (
+        b'{"definition": "asks", "headers": {"a": "' + b"x" * 9_000 + b'", "b": "' + b"x" * 9_000 + b'"}}',
+        422,
+        "input_invalid",
+    ),
     "too large": (b'{"definition": "asks", "input": "' + b"x" * (1024 * 1024) + b'"}', 413, "too_large"),
     "an unknown field": (b'{"definition": "asks", "tenant": "other"}', 422, "request_invalid"),
     "a wrong type": (b'{"definition": 5}', 422, "request_invalid"),
@@ -65,7 +73,12 @@ async def test_an_address_that_cannot_be_stored_is_refused(site: Site, path: str
 
 async def test_what_fits_just_so_is_taken(site: Site) -> None:
     client = await site.client()
-    for body in (nested(30), b'{"definition": "asks", "input": "' + b"x" * 200_000 + b'"}'):
+    for body in (
+        nested(30),
+        b'{"definition": "asks", "input": "' + b"x" * (128 * 1024) + b'"}',
+        b'{"definition": "asks", "input": [9007199254740992, -9007199254740992, 1e300]}',
+        b'{"definition": "asks", "headers": {"a": "' + b"x" * 16_000 + b'"}}',
+    ):
         assert (await client.post("/v1/executions", content=body, headers=JSON)).status_code == 201
 
 

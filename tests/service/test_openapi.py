@@ -8,6 +8,7 @@ import re
 import sys
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from tenuto import Engine, SagaBuilder
@@ -54,6 +55,23 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
     found = set(references(document))
     assert found
     assert found <= known
+
+
+def test_every_answer_and_every_problem_has_an_example_that_fits(document: dict[str, Any]) -> None:
+    seen = 0
+    for name, operation in operations(document):
+        for status, response in operation["responses"].items():
+            for kind, content in response.get("content", {}).items():
+                if "x-permission" not in operation or not kind.endswith("json") or "schema" not in content:
+                    continue
+                if operation["operationId"] == "stream_events" and status == "200":
+                    continue  # a stream is no JSON
+                schema = {**content["schema"], "components": document["components"]}
+                found = [error.message for error in jsonschema_rs.validator_for(schema).iter_errors(content["example"])]
+                assert found == [], (name, status)
+                assert "…" not in str(content["example"]), (name, status)
+                seen += 1
+    assert seen > 100
 
 
 def references(node: Any) -> list[str]:

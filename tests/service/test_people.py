@@ -91,14 +91,16 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
     }  # fmt: skip
     assert (review["execution_id"], review["state"]) == (id, "open")
 
-    wrong = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate"})
+    wrong = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate", "reason": "x"})
     assert (wrong.status_code, wrong.json()["code"]) == (409, "bad_resolution")
     resolved = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "completed", "reason": "ok"})
     assert (resolved.status_code, resolved.json()["state"]) == (200, "resolved")
     assert (await admin.get("/v1/reviews")).json()["items"] == []
     closed = (await admin.get("/v1/reviews", params={"state": "resolved"})).json()["items"]
     assert [each["id"] for each in closed] == [review["id"]]
-    assert (await admin.post("/v1/reviews/nothing.1:resolve", json={"resolution": "dismiss"})).status_code == 404
+    assert (
+        await admin.post("/v1/reviews/nothing.1:resolve", json={"resolution": "dismiss", "reason": "x"})
+    ).status_code == 404
 
 
 async def test_a_signal_is_sent_once_under_its_key(site: Site) -> None:
@@ -193,3 +195,20 @@ async def test_what_is_not_safe_to_retry_is_retried_by_an_admin_alone(site: Site
     bank.broken = False
     assert (await admin.post(at, json={"reason": "looked at it"})).status_code == 200
     await stands(operator, id, "succeeded")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "missing"),
+    [
+        ("/v1/executions/x:retry", {}, ["/reason"]),
+        ("/v1/executions/x/steps/pay:retry", {"again": True}, ["/reason"]),
+        ("/v1/reviews/x.1:resolve", {"resolution": "dismiss"}, ["/reason"]),
+        ("/v1/dlq:reprocess", {"definition": "pays"}, ["/limit", "/reason"]),
+    ],
+)
+async def test_what_cannot_be_taken_back_wants_a_reason(
+    site: Site, path: str, body: dict[str, Any], missing: list[str]
+) -> None:
+    refused = await (await site.client()).post(path, json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "request_invalid")
+    assert [each["pointer"] for each in refused.json()["errors"]] == missing

@@ -4,8 +4,10 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from tenuto.settings import Issuer, Settings
 from tests.service.conftest import MakeSite
 
 ISSUER = "https://id.example"
+OTHER = "https://other.example"
 RSA = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 EC = ec.generate_private_key(ec.SECP256R1())
 ED = ed25519.Ed25519PrivateKey.generate()
@@ -113,7 +116,11 @@ async def test_without_issuers_no_token_is_good() -> None:
 
 
 def publish(issuer: Issuer, *keys: dict[str, Any]) -> None:
-    Path(issuer.jwks_file).write_text(json.dumps({"keys": keys}))
+    write(issuer, json.dumps({"keys": keys}))
+
+
+def write(issuer: Issuer, text: str) -> None:
+    Path(issuer.jwks_file).write_text(text)
 
 
 def withdraw(issuer: Issuer) -> None:
@@ -134,6 +141,40 @@ async def test_new_keys_are_found_and_looked_for_at_most_so_often(issuer: Issuer
     withdraw(issuer)
     now = 1_000.0
     assert (await tokens.verify(signed(STRANGER, kid="new"))).subject == "ann"  # the last known are better than none
+
+
+@pytest.mark.parametrize("text", ["<html>", "[]", "{}", '{"keys": 5}', '{"keys": [5]}', '"x"'])
+async def test_an_issuer_that_answers_nonsense_changes_nothing(issuer: Issuer, text: str) -> None:
+    now = 0.0
+    tokens = Tokens([issuer], lambda: now)
+    await tokens.verify(signed())
+    write(issuer, text)
+    now = 1_000.0
+    assert (await tokens.verify(signed())).subject == "ann"
+
+
+async def test_whoever_has_a_known_key_does_not_wait_for_an_issuer_that_does_not_answer(issuer: Issuer) -> None:
+    now = 0.0
+    tokens = Tokens([issuer], lambda: now)
+    await tokens.verify(signed())
+    withdraw(issuer)
+    os.mkfifo(issuer.jwks_file)  # whoever reads it waits until somebody writes
+    now = 1_000.0
+    for _ in range(3):
+        assert (await tokens.verify(signed())).subject == "ann"
+    publish(issuer, jwk(STRANGER, "RS256", "new"))
+    assert (await tokens.verify(signed(STRANGER, kid="new"))).subject == "ann"
+
+
+async def test_of_two_issuers_the_actor_says_which(make_site: MakeSite, issuer: Issuer) -> None:
+    other = replace(issuer, issuer=OTHER)
+    settings = Settings(jwt_issuers=(issuer, other), rate_per_second=0)
+    site = await make_site(SagaBuilder("asks").approval("ok"), settings=settings)
+    for token in (signed(), signed(iss=OTHER)):
+        started = await (await site.bare(token)).post("/v1/executions", json={"definition": "asks"})
+        assert started.status_code == 201
+    actors = {row["actor"] async for row in site.engine.scoped(tenant="acme", actor="x").audit.rows()}
+    assert actors == {f"user:ann@{ISSUER}", f"user:ann@{OTHER}"}
 
 
 async def test_a_token_over_http(make_site: MakeSite, issuer: Issuer) -> None:

@@ -30,7 +30,10 @@ class Authenticator:
         if token.startswith(PREFIX):
             return await self._of_key(token)
         claims = await self._tokens.verify(token)
-        return Principal(claims.tenant, f"user:{claims.subject}", claims.roles, f"{claims.issuer} {claims.subject}")
+        actor = f"user:{claims.subject}"
+        if self._tokens.has_several:  # two of them may each have somebody of this name
+            actor = f"{actor}@{claims.issuer}"
+        return Principal(claims.tenant, actor, claims.roles, f"{claims.issuer} {claims.subject}")
 
     async def _of_key(self, token: str) -> Principal:
         row = await self._keys.find(token)

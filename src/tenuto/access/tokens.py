@@ -21,6 +21,7 @@ LEEWAY_SECONDS = 30
 KEYS_KEPT_SECONDS = 600
 REFRESH_SECONDS = 60  # an unknown key id makes us look again, at most so often
 FETCH_SECONDS = 5
+PATIENCE_SECONDS = 0.25
 MAX_TOKEN = 8_192
 _REQUIRED = ["exp", "iat", "iss", "sub", "aud"]
 
@@ -37,6 +38,10 @@ class Tokens:
 
     def __init__(self, issuers: Sequence[Issuer], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._issuers = {issuer.issuer: (issuer, Keys(issuer, monotonic)) for issuer in issuers}
+
+    @property
+    def has_several(self) -> bool:
+        return len(self._issuers) > 1
 
     async def verify(self, token: str) -> Claims:
         try:
@@ -81,20 +86,26 @@ class Keys:
         self._now = monotonic
         self._keys: dict[str | None, jwt.PyJWK] = {}
         self._fetched_at: float | None = None
-        self._lock = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def get(self, id: str | None) -> jwt.PyJWK:
-        async with self._lock:
-            age = None if self._fetched_at is None else self._now() - self._fetched_at
-            if age is None or age > KEYS_KEPT_SECONDS or (id not in self._keys and age > REFRESH_SECONDS):
-                await self._refresh()
+        age = None if self._fetched_at is None else self._now() - self._fetched_at
+        if age is None or age > KEYS_KEPT_SECONDS or (id not in self._keys and age > REFRESH_SECONDS):
+            self._refresh()
+        if self._refreshing is not None and not self._refreshing.done():
+            # Whoever has a key that is known does not wait long for an issuer that does not answer.
+            await asyncio.wait([self._refreshing], timeout=None if id not in self._keys else PATIENCE_SECONDS)
         return self._keys[id]
 
-    async def _refresh(self) -> None:
-        self._fetched_at = self._now()
+    def _refresh(self) -> None:
+        if self._refreshing is None or self._refreshing.done():
+            self._fetched_at = self._now()
+            self._refreshing = asyncio.create_task(self._replace())
+
+    async def _replace(self) -> None:
         try:
             found = jwt.PyJWKSet.from_json(await self._fetch())
-        except (httpx2.HTTPError, OSError, jwt.PyJWTError):
+        except (httpx2.HTTPError, OSError, jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError):
             return  # the keys we have stay in force; without any, nobody gets in
         self._keys = {key.key_id: key for key in found.keys}
 

@@ -46,7 +46,9 @@ class Place:
             return
         check_there(settings.url, creates=creates)
         async with Engine(settings.url, worker=False) as engine:
-            yield engine if all_tenants else engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"])
+            eyes = settings.four_eyes
+            scoped = engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"], four_eyes=eyes)
+            yield engine if all_tenants else scoped
 
     def _check_tenant(self) -> None:
         from tenuto.errors import InvalidInput

@@ -119,7 +119,8 @@ class Registry(Protocol):
 
     async def drop_answer(self, tenant: str, endpoint: str, key: str) -> None: ...
 
-    async def forget_answers(self, before: int) -> None: ...
+    async def forget(self, before: int) -> None:
+        """Answers and confirmations that are older than this, and no longer count."""
 
     async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int) -> bool:
         """Whether somebody else asked for the same since then. If not, this one has."""
@@ -240,8 +241,9 @@ class SqlRegistry:
         query = "DELETE FROM answers WHERE tenant = $1 AND endpoint = $2 AND key = $3 AND status IS NULL"
         await self._sql.run(query, (tenant, endpoint, key))
 
-    async def forget_answers(self, before: int) -> None:
+    async def forget(self, before: int) -> None:
         await self._sql.run("DELETE FROM answers WHERE created_at < $1", (before,))
+        await self._sql.run("DELETE FROM confirmations WHERE at < $1", (before,))
 
     # Confirmations --------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,13 @@
-"""Chaining the audit while the process runs, and telling the ends of its chains where others keep them: in the log."""
+"""Chaining the audit while the process runs, and telling the ends of its chains where others keep them: in the log.
+
+With it goes what else a service leaves behind: answers to repeated requests, and what waits for a second person.
+"""
 
 import logging
 from collections.abc import Callable
 
 from tenuto.storage.audit import seal
-from tenuto.storage.registry import Head, Registry
+from tenuto.storage.registry import ANSWERS_KEPT_MS, Head, Registry
 
 logger = logging.getLogger("tenuto.audit")
 
@@ -29,6 +32,7 @@ class Sealing:
         if now >= self._tell_at:
             self._tell_at = now + TELL_MS
             await self._tell()
+            await self._registry.forget(now - ANSWERS_KEPT_MS)
 
     async def _tell(self) -> None:
         """Whoever can rewrite the database cannot rewrite a log that is kept elsewhere: there a head is an anchor."""

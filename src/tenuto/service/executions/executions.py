@@ -252,7 +252,6 @@ async def cancel_execution(id: str, caller: Called, body: CancelBody | None = No
     summary="Open the next run of a failed execution",
     responses=_COMMANDED,
 )
-async def retry_execution(id: str, caller: Called, body: RetryBody | None = None) -> Response:
-    given = body or RetryBody()
-    command = caller.engine.get(id).retry(from_step=given.from_, again=given.again, reason=given.reason)
+async def retry_execution(id: str, caller: Called, body: RetryBody) -> Response:
+    command = caller.engine.get(id).retry(from_step=body.from_, again=body.again, reason=body.reason)
     return await commanded(caller, id, command)

@@ -55,9 +55,8 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
     summary="Try a step again, in the next run of a failed execution",
     responses=_COMMANDED,
 )
-async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryBody | None = None) -> Response:
-    given = body or RetryBody()
-    command = caller.engine.get(id).retry(from_step=step_id, again=given.again, reason=given.reason)
+async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryBody) -> Response:
+    command = caller.engine.get(id).retry(from_step=step_id, again=body.again, reason=body.reason)
     return await commanded(caller, id, command)
 
 

@@ -79,7 +79,7 @@ class CancelBody(Body):
 class RetryBody(Body):
     from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["pay"])
     again: bool = Field(default=False, description="make completed effects once more, under new keys")
-    reason: Reason = Field(default="", examples=["the bank is back"])
+    reason: Reason = Field(examples=["the bank is back"])
 
 
 class DecisionBody(Body):
@@ -96,7 +96,7 @@ class ResolveBody(Body):
     resolution: Literal["completed", "not_completed", "retry", "compensate", "dismiss", "approved", "rejected"]
     result: Any = None
     again: bool = False
-    reason: Reason = ""
+    reason: Reason = Field(examples=["the bank says so"])
 
 
 class ReprocessBody(Body):
@@ -112,8 +112,8 @@ class ReprocessManyBody(Body):
     definition: Name | None = None
     error_class: ErrorClass | None = Field(default=None, examples=["TRANSIENT"])
     before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
-    limit: int = Field(default=100, ge=1, le=1_000)
-    reason: Reason = ""
+    limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
+    reason: Reason = Field(examples=["the bank is back"])
 
 
 class LimitBody(Body):

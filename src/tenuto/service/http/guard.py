@@ -14,6 +14,8 @@ from .lean import BODY
 from .problems import Refusal, refused
 
 MAX_KEY_LENGTH = 256
+MAX_TEXT_BYTES = 128 * 1024
+MAX_INTEGER = 2**53  # beyond it, a reader that keeps numbers as floating point takes another one
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
@@ -105,7 +107,10 @@ def _no_constant(name: str) -> None:
 def _number(text: str) -> int:
     if len(text) > 4_000:
         raise _Unfit("A number in the body is too long.")
-    return int(text)
+    number = int(text)
+    if abs(number) > MAX_INTEGER:
+        raise _Unfit("A whole number in the body is beyond 2^53: send it as text.")
+    return number
 
 
 def _measure(value: Any, depth: int, nodes: int) -> None:
@@ -138,9 +143,12 @@ def _children(value: Any) -> Iterable[Any]:
 def _check_text(text: str) -> None:
     """No database takes a NUL, and no encoding a lone surrogate."""
     try:
-        storable = b"\0" not in text.encode()
+        raw = text.encode()
+        storable = b"\0" not in raw
     except UnicodeEncodeError:
-        storable = False
+        raw, storable = b"", False
+    if len(raw) > MAX_TEXT_BYTES:
+        raise Refusal(400, f"A text in the body has at most {MAX_TEXT_BYTES:,} bytes.")
     if not storable:
         raise Refusal(400, "A text in the body has characters that cannot be stored.")
 

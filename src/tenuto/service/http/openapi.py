@@ -1,5 +1,6 @@
 """The OpenAPI document: the shapes of answers, problems that every operation shares, and who may call what."""
 
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -21,6 +22,9 @@ from tenuto.view import (
     WorkerRow,
 )
 
+from .examples import PROBLEMS, example_of
+from .problems import TYPE
+
 _REF = "#/components/schemas/{name}"
 _SHAPES = (
     DefinitionSummary,
@@ -36,19 +40,6 @@ _SHAPES = (
     LimitRow,
     TenantLimitRow,
 )
-
-_EXAMPLES: dict[int, dict[str, Any]] = {
-    400: {"code": "malformed", "detail": "The body is not JSON."},
-    401: {"code": "unauthenticated", "detail": "The API key is not valid."},
-    403: {"code": "forbidden", "detail": "This needs the permission `executions:write`."},
-    404: {"code": "not_found", "detail": "There is no execution '0192…'."},
-    409: {"code": "invalid_transition", "detail": "The execution is succeeded: it cannot be paused."},
-    413: {"code": "too_large", "detail": "A body has at most 1,048,576 bytes."},
-    415: {"code": "unsupported_media_type", "detail": "Bodies are JSON: `Content-Type: application/json`."},
-    422: {"code": "input_invalid", "detail": "The input does not fit what the definition asks for."},
-    429: {"code": "rate_exceeded", "detail": "There were too many requests in too short a time."},
-    503: {"code": "storage_error", "detail": "PostgreSQL cannot be reached."},
-}
 
 PROBLEM_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -143,11 +134,16 @@ def _schema(shape: str) -> dict[str, Any]:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    example = {"type": f"urn:tenuto:problem:{_EXAMPLES[status]['code']}", "status": status, **_EXAMPLES[status]}
+    example = {
+        "type": f"{TYPE}{PROBLEMS[status]['code']}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        **PROBLEMS[status],
+    }
     schema = {"$ref": _REF.format(name="Problem")}
     return {
-        "description": _EXAMPLES[status]["detail"],
-        "content": {"application/problem+json": {"schema": schema, "example": {"title": "…", **example}}},
+        "description": PROBLEMS[status]["detail"],
+        "content": {"application/problem+json": {"schema": schema, "example": example}},
     }
 
 
@@ -197,6 +193,10 @@ def _finish(operation: dict[str, Any]) -> None:
     if "application/json" in responses.get("422", {}).get("content", {}):
         responses["422"] = _problem(422)
     if "requestBody" in operation:
-        responses.update({str(status): _problem(status) for status in (413, 415)})
+        responses.update({str(status): _problem(status) for status in (408, 413, 415)})
+    for response in responses.values():  # only now: the framework would take everything out of them that is null
+        content = response.get("content", {}).get("application/json", {})
+        if (example := example_of(content.get("schema", {}))) is not None:
+            content["example"] = example
     if "x-permission" in operation:
         operation["security"] = [{"key": []}]
