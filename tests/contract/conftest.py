@@ -34,7 +34,8 @@ class MakeHarness(Protocol):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "url" in metafunc.fixturenames:
+    chosen = any(mark.args[0] == "runtime" for mark in metafunc.definition.iter_markers("parametrize"))
+    if "url" in metafunc.fixturenames and not chosen:
         over_http = ["http"] if runs_over_http(metafunc.module.__name__, metafunc.function.__name__) else []
         metafunc.parametrize("runtime", [*RUNTIMES, *over_http], indirect=True)
 

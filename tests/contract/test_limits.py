@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.errors import ConcurrencyConflict, InvalidInput, NonRetryableError, TenantLimit
+from tenuto.errors import ConcurrencyConflict, InvalidInput, NonRetryableError, NotPermitted, TenantLimit
 from tests.contract.conftest import MakeEngine, MakeHarness
 from tests.contract.doubles import Gate, Stage, until_blocked
 from tests.contract.sagas import one_step
@@ -198,7 +198,7 @@ async def test_an_engine_of_one_tenant_sees_and_sets_its_own_limit(engine: Engin
     await engine.tenant_limit("other", max_in_flight=3)
     ours = engine.scoped(tenant="acme", actor="ann")
     assert await in_flight(ours) == [("acme", 2, 0)]
-    with pytest.raises(InvalidInput):
+    with pytest.raises(NotPermitted):
         await ours.tenant_limit("other", max_in_flight=9)
     with pytest.raises(InvalidInput):
         await engine.tenant_limit("acme", max_in_flight=-1)

@@ -11,7 +11,7 @@ from .conftest import DURABLE, MakeEngine
 from .doubles import Stage, until_blocked
 from .sagas import BookTrip, Charge, Trip, chain, one_step
 
-pytestmark = pytest.mark.parametrize("url", DURABLE, indirect=True)
+pytestmark = pytest.mark.parametrize("runtime", DURABLE, indirect=True)
 
 FAST_STOP: dict[str, Any] = {"shutdown_grace": "10ms"}
 
