@@ -509,9 +509,9 @@ class Engine:
             yield summary
 
     async def workers(self) -> list[WorkerRow]:
-        """The processes that run steps, and what each has in hand."""
+        """The processes that run steps, and what each has in hand. They work for all: one tenant is told of none."""
         self._scope.require("executions:read")
-        return await self._runtime.workers()
+        return await self._runtime.workers() if self._is_deployment else []
 
     async def count(
         self,
@@ -596,9 +596,9 @@ class Engine:
         await self._note_limit("limit", name, bound)
 
     async def limits(self) -> list[LimitRow]:
-        """The limits that are set, how many attempts run under each, and how many wait for it."""
+        """The limits that are set, how many attempts run under each, and how many wait for it. One tenant sees none."""
         self._scope.require("limits:write")
-        return await self._runtime.limits()
+        return await self._runtime.limits() if self._is_deployment else []
 
     async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
         """How many executions of a tenant may be under way at once: a start beyond that raises `TenantLimit`.
@@ -617,10 +617,14 @@ class Engine:
         own = self._scope.tenant
         return await self._runtime.tenant_limits(None if own == DEFAULT_TENANT else own)
 
+    @property
+    def _is_deployment(self) -> bool:
+        return self._scope.tenant in (None, DEFAULT_TENANT)
+
     def _require_deployment(self) -> None:
         """Limits hold for all tenants: `default`, whose definitions are the deployment's own, sets them."""
         self._scope.require("limits:write")
-        if self._scope.tenant not in (None, DEFAULT_TENANT):
+        if not self._is_deployment:
             raise NotPermitted(
                 "Limits hold for all tenants, and are set by the deployment.",
                 hint=f"use a key of the tenant `{DEFAULT_TENANT}` with the role admin",

@@ -196,6 +196,15 @@ class Unknown(Things):
         return super().path(template)
 
 
+async def test_what_works_for_all_is_shown_to_the_deployment_alone(make_site: MakeSite) -> None:
+    site = await make_site(*SAGAS)
+    deployment, acme = await site.client("default"), await site.client("acme")
+    assert (await deployment.put("/v1/limits/bank", json={"concurrency": 2})).status_code == 204
+    for path in ("/v1/workers", "/v1/limits"):
+        assert len((await deployment.get(path)).json()["items"]) == 1, path
+        assert (await acme.get(path)).json()["items"] == [], path
+
+
 async def test_dead_letters_are_for_operators_also_by_way_of_reviews(make_site: MakeSite) -> None:
     site = await make_site(*SAGAS)
     approver, admin = await site.client("acme", "approver"), await site.client("acme", "admin")
