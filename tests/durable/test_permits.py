@@ -239,6 +239,25 @@ async def test_what_was_dealt_is_lost_with_the_session() -> None:
     assert desk.permits.spent(("l",)) == "l"
 
 
+async def test_without_a_session_it_is_not_asked_for_over_and_over() -> None:
+    """Those who wait are looked at after every exchange, and would ask for another at once."""
+    clock, asked = VirtualClock(), 0
+
+    async def exchange(ask: Ask) -> None:
+        nonlocal asked
+        asked += 1
+
+    permits = Permits(clock, exchange, lambda: {("l",): 1}, lambda: permits.wait(("l",)))
+    permits.wait(("l",))
+    clock.go_to(clock.now_ms())
+    for _ in range(3):
+        clock.go_to(clock.now_ms())
+        while (task := permits._task) is not None:
+            await task
+    assert asked == 1
+    permits.close()
+
+
 # -- On a database -----------------------------------------------------------------------------------------------------
 
 

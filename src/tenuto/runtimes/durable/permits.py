@@ -180,6 +180,8 @@ class Permits:
             return
         if dealt is not None:
             self._take_up(ask, dealt)
+        else:
+            self._denied = dict.fromkeys(wanted)  # asked for again when it is time, and not at once
         self._plan(dealt)
         self._on_open()
 
