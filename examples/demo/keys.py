@@ -36,7 +36,7 @@ async def yes_or_no() -> bool:
 @contextmanager
 def _single_keys(stdin: int) -> Iterator[None]:
     before = termios.tcgetattr(stdin)
-    tty.setcbreak(stdin)
+    tty.setcbreak(stdin, termios.TCSADRAIN)  # what was typed meanwhile counts
     try:
         yield
     finally:
