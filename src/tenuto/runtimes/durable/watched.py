@@ -8,6 +8,7 @@ from tenuto.errors import EngineClosed, ResultTimeout
 from tenuto.storage.store import Loaded, Store
 
 REST = 4  # so many times as long as a look took, there is no other
+LONGEST_REST_SECONDS = 0.1  # a look may have taken long because the process was busy with what it found
 LOADED_AT_ONCE = 200
 
 
@@ -41,7 +42,7 @@ class Watched:
         moved = [id for id, status in found.items() if self._has_moved(id, status, here)]
         for first in range(0, len(moved), LOADED_AT_ONCE):
             await self._tell(moved[first : first + LOADED_AT_ONCE], here)
-        self._rests_until = monotonic() + REST * (monotonic() - began)
+        self._rests_until = monotonic() + min(REST * (monotonic() - began), LONGEST_REST_SECONDS)
         return 0.0
 
     def _has_moved(self, id: str, status: str, here: Container[str]) -> bool:
