@@ -394,6 +394,8 @@ class Engine:
         runtime = self._runtime
         version = options.get("version")
         tenant = self._tenant(options.get("tenant"))
+        if key is None and connection is None:
+            runtime.check_crowd(tenant)
         program = await self._program(saga, version, tenant)
         given = encode_inputs(program, input)
         variables = {

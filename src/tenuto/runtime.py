@@ -394,6 +394,9 @@ class Runtime(Protocol):
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         """This version's status has just changed. Other processes find out by themselves."""
 
+    def check_crowd(self, tenant: str) -> None:
+        """Refuses a start without a key that could only be refused, before anything is prepared for it."""
+
     async def submit(self, submission: Submission) -> Submitted: ...
 
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:

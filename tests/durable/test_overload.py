@@ -8,7 +8,7 @@ import pytest
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import TenantLimit
 from tenuto.runtimes.durable import crowds
-from tenuto.runtimes.durable.crowds import Crowds
+from tenuto.runtimes.durable.crowds import Crowds, Door
 from tests.checking.soundness import assert_sound
 
 ROOM = 50
@@ -100,6 +100,39 @@ async def test_without_a_limit_what_is_too_much_waits_in_the_database(url: str) 
     await assert_sound(url)
 
 
+@pytest.mark.slow
+async def test_whoever_only_submits_hears_of_room_from_those_who_work(url: str) -> None:
+    """Executions end in another process, as far as this one knows. So does most of what is let through here."""
+    work = Work()
+    async with Engine(url) as worker, Engine(url, worker=False) as client:
+        worker.register(work.saga())
+        client.register(work.saga())
+        await client.tenant_limit("busy", max_in_flight=ROOM)
+        accepted: list[str] = []
+        while len(accepted) < 4 * ROOM:
+            accepted += (await offer(client, OFFERED))[0]
+        results = [await client.get(id).result() for id in accepted]
+        assert {result.status for result in results} == {"succeeded"}
+        assert work.made == dict.fromkeys(accepted, 2)
+    await assert_sound(url)
+
+
+@pytest.mark.slow
+async def test_those_who_wait_at_the_door_are_let_in_or_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "ON_THE_WAY", 3)
+    work = Work(held=True)
+    async with Engine(url) as engine:
+        engine.register(work.saga())
+        unlimited = await asyncio.gather(*(engine.start("work", tenant="free") for _ in range(20)))
+        await engine.tenant_limit("busy", max_in_flight=ROOM)
+        accepted, refused = await offer(engine, OFFERED)
+        assert (len(accepted), refused) == (ROOM, OFFERED - ROOM)
+        work.gate.set()
+        for id in [*accepted, *(handle.id for handle in unlimited)]:
+            assert (await engine.get(id).result()).status == "succeeded"
+    await assert_sound(url)
+
+
 # -- The memory of refusals --------------------------------------------------------------------------------------------
 
 
@@ -109,35 +142,55 @@ def _full(known: Crowds) -> None:
         known.refused("t")
 
 
+@pytest.fixture
+def long_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
+    monkeypatch.setattr(crowds, "FORGOTTEN_S", 3_600.0)
+
+
 def test_a_few_refusals_are_each_asked_about() -> None:
     known = Crowds()
     for _ in range(crowds.MANY - 1):
-        known.refused("t")
+        assert not known.refused("t")
+        assert not known.is_full("t")
         assert not known.refuse("t")
+    assert known.refused("t")
 
 
-def test_after_many_as_many_are_let_through_as_end_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
+@pytest.mark.usefixtures("long_moments")
+def test_after_many_as_many_are_let_through_as_a_commit_left_room_for() -> None:
     known = Crowds()
     _full(known)
     assert known.refuse("t")
     assert not known.refuse("another")
-    known.ended("t")
-    known.ended("t")
+    known.told("t", 2)
     assert [known.refuse("t") for _ in range(4)] == [False, False, True, True]
+    assert known.is_full("t")
+    known.told("t", -1)
+    assert known.refuse("t")
 
 
-def test_now_and_then_one_looks_whether_there_is_room_again_and_more_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("long_moments")
+def test_and_as_many_as_ended_here_since_then() -> None:
+    known = Crowds()
+    _full(known)
+    known.told("t", 1)
+    known.ended("t")
+    assert not known.is_full("t")
+    assert [known.refuse("t") for _ in range(3)] == [False, False, True]
+
+
+def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # which is over at once
     known = Crowds()
     _full(known)
-    assert not known.refuse("t")  # one, to see
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
-    known.accepted("t")
-    assert not known.refuse("t")  # one follows him
-    assert not known.refuse("t")  # and the next goes to see
-    known.accepted("t")
-    assert [known.refuse("t") for _ in range(3)] == [False, False, True]
+    assert not known.refuse("t")
+    assert known.is_scouting("t")
+    assert not known.is_full("t")  # whoever comes waits for what he hears
+    known.told("t", 0)
+    assert not known.is_scouting("t")
+    assert known.refuse("t")
     known.forget("t")
     assert not known.refuse("t")
 
@@ -148,4 +201,68 @@ def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     _full(known)
     assert known.refuse("t")
     monkeypatch.setattr(crowds, "FORGOTTEN_S", -1.0)
+    known.told("t", 1)
     assert [known.refuse("t") for _ in range(100)] == [False] * 100
+
+
+# -- The door ----------------------------------------------------------------------------------------------------------
+
+
+async def _guest(door: Door, came: list[int], number: int) -> None:
+    while door.is_closed("t"):
+        await door.wait("t")
+    door.enter("t")
+    came.append(number)
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def _settled() -> None:
+    """Whoever was called has come as far as he can."""
+    for _ in range(5):
+        await asyncio.create_task(_nothing())
+
+
+async def test_so_many_are_on_their_way_and_the_others_follow_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "ON_THE_WAY", 2)
+    door, came = Door(), list[int]()
+    guests = [asyncio.create_task(_guest(door, came, number)) for number in range(5)]
+    await _settled()
+    assert came == [0, 1]
+    door.leave("t")
+    door.leave("t")
+    await _settled()
+    assert came == [0, 1, 2, 3]
+    assert not door.is_closed("another")
+    guests[4].cancel()
+    await asyncio.wait(guests)
+    door.leave("t")
+    door.leave("t")
+    assert not door.is_closed("t")
+
+
+async def test_when_the_last_one_leaves_nobody_is_left_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although those who were called did not come in: they were refused, or their engine was closed."""
+    monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
+    door = Door()
+    door.enter("t")
+    waiting = [asyncio.create_task(door.wait("t")) for _ in range(3)]
+    await _settled()
+    door.leave("t")
+    await asyncio.wait(waiting)
+    assert all(task.done() and not task.cancelled() for task in waiting)
+
+
+async def test_all_may_be_called_to_hear_that_there_is_no_sense_in_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
+    door = Door()
+    door.enter("t")
+    waiting = [asyncio.create_task(door.wait("t")) for _ in range(3)]
+    await _settled()
+    door.call_all("t")
+    await asyncio.wait(waiting)
+    assert door.is_closed("t")
+    door.leave("t")
+    assert not door.is_closed("t")

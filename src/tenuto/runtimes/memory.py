@@ -183,6 +183,9 @@ class MemoryRuntime(Worker):
 
     # -- Starting ------------------------------------------------------------------------------------------------------
 
+    def check_crowd(self, tenant: str) -> None:
+        """A refusal costs no more here than this question."""
+
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()
         if submission.connection is not None:

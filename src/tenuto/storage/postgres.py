@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from tenuto.errors import StorageError
 from tenuto.projection import AuditRow, Standing, execution_of
@@ -388,15 +389,15 @@ class PostgresStore:
             return Committed(
                 rest.now, refused={**moved, **dict.fromkeys([start.id for start in left_out], "not_owner")}
             )
-        return Committed(rest.now, refused={**moved, **rest.refused})
+        return Committed(rest.now, refused={**moved, **rest.refused}, room=rest.room)
 
     async def _commit_with_care(self, batch: Batch) -> Committed:
         async with self._committer.transaction():
-            refused = await refused_starts(self._committer, batch)
+            refused, room = await refused_starts(self._committer, batch)
             committed = await self._write(batch, refused, limited=True)
             if not committed.fenced:
                 await self._rest(batch, committed.refused)
-            return committed
+            return msgspec.structs.replace(committed, room=room) if room else committed
 
     async def _write(self, batch: Batch, refused: dict[str, Refusal], *, limited: bool) -> Committed:
         session = batch.session

@@ -29,11 +29,12 @@ _MAIL = """
 INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING id"""
 
 
-async def refused_starts(db: Any, batch: Batch) -> dict[str, Refusal]:
+async def refused_starts(db: Any, batch: Batch) -> tuple[dict[str, Refusal], dict[str, int]]:
+    """Those, and how many more their tenants may have in flight when the others are started."""
     await _lock_lines(db, [standing.line for standing in batch.standings.values() if standing.line is not None])
     starts = batch.starts
     if not starts:
-        return {}
+        return {}, {}
     keys = [(start.tenant, start.key) for start in starts if start.key is not None]
     lines = [line for start in starts if start.reject_conflict and (line := line_of(start)) is not None]
     known = Known(
@@ -41,7 +42,11 @@ async def refused_starts(db: Any, batch: Batch) -> dict[str, Refusal]:
         lines=[tuple(row) for row in await db.fetch(_LINES, *_columns(lines, 3))] if lines else (),
         room=await _room(db, starts),
     )
-    return refusals(starts, known)
+    refused = refusals(starts, known)
+    for start in starts:
+        if start.tenant in known.room and start.id not in refused:
+            known.room[start.tenant] -= 1
+    return refused, known.room
 
 
 async def _lock_lines(db: Any, lines: list[Line]) -> None:

@@ -27,7 +27,7 @@ from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
 from .reviews import SqlReviews
 from .rows import execution_values, values_of
-from .sqlite_admissions import admit, count_in_flight, refused_starts
+from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
 from .sqlite_tasks import SqliteTasks
@@ -266,7 +266,8 @@ class SqliteStore:
                 if standing.admission and standing.id not in refused:
                     admit(connection, standing, now)
             self._rest(batch, refused)
-            return Committed(now, refused=refused)
+            room = room_left(connection, batch.starts) if limited and batch.starts else {}
+            return Committed(now, refused=refused, room=room)
 
     def _is_live(self, session: str) -> bool:
         query = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"

@@ -16,6 +16,7 @@ SELECT e.tenant, e.key FROM json_each(?) s JOIN executions e ON e.tenant = s.val
 _LINES = """
 SELECT DISTINCT a.tenant, a.definition, a.key FROM json_each(?) s JOIN admissions a
 ON a.tenant = s.value ->> 0 AND a.definition = s.value ->> 1 AND a.key = s.value ->> 2"""
+_ROOM = "SELECT tenant, max_in_flight - in_flight FROM tenant_limits WHERE tenant IN (SELECT value FROM json_each(?))"
 # Executions as they were: an execution counts from its start, or its next run, to its end.
 _ENDS = """
 SELECT e.tenant, iif(e.ended_at IS NULL, -1, 1) FROM json_each(?) m JOIN executions e ON e.id = m.value ->> 0
@@ -36,9 +37,14 @@ def refused_starts(db: apsw.Connection, starts: Sequence[NewExecution], *, limit
     known = Known(
         keys=list(db.execute(_KEYS, (_json(keys),))) if keys else (),
         lines=list(db.execute(_LINES, (_json(lines),))) if lines else (),
-        room=dict(db.execute("SELECT tenant, max_in_flight - in_flight FROM tenant_limits")) if limited else {},
+        room=room_left(db, starts) if limited else {},
     )
     return refusals(starts, known)
+
+
+def room_left(db: apsw.Connection, starts: Sequence[NewExecution]) -> dict[str, int]:
+    """How many more the tenants of these starts may have in flight: those that have a limit."""
+    return dict(db.execute(_ROOM, (_json(list({start.tenant for start in starts})),)))
 
 
 def count_in_flight(

@@ -110,11 +110,15 @@ Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner"]
 
 
 class Committed(Struct, frozen=True):
-    """`fenced`: the session is no longer live and nothing was written. `refused`: these executions were left out."""
+    """`fenced`: the session is no longer live and nothing was written. `refused`: these executions were left out.
+
+    `room`: how many more executions may be in flight, of those tenants of its starts that have a limit.
+    """
 
     now: int
     fenced: bool = False
     refused: dict[str, Refusal] = {}
+    room: dict[str, int] = {}
 
 
 class Claim(Struct, frozen=True):

@@ -66,6 +66,14 @@ class Told(Write, kw_only=True, gc=False):
         self.tell(fate)
 
 
+class RoomLeft(Write, kw_only=True, gc=False):
+    room: dict[str, int]
+    tell: Callable[[dict[str, int]], None]
+
+    def settle(self, fate: Fate) -> None:
+        self.tell(self.room)
+
+
 class Committer:
     def __init__(
         self,
@@ -73,11 +81,13 @@ class Committer:
         session: str | None,
         on_time: Callable[[int], None],
         on_fenced: Callable[[], None] = lambda: None,
+        on_room: Callable[[dict[str, int]], None] = lambda room: None,
     ) -> None:
         self._store = store
         self._session = session
         self._on_time = on_time
         self._on_fenced = on_fenced
+        self._on_room = on_room
         self._waiting: list[Write] = []
         self._in_hand: list[Write] = []
         self._committed: deque[Write] = deque()  # and not told yet
@@ -209,6 +219,8 @@ class Committer:
             self._on_time(committed.now)
         if not committed.fenced and not committed.refused:
             self._committed.extend(writes)
+            if committed.room:  # heard when all of this batch is told, and nothing of a later one
+                self._committed.append(RoomLeft(execution="", room=committed.room, tell=self._on_room))
             return
         self._tell(len(self._committed))  # those before it, and then these at once: nothing more rests on them
         if committed.fenced:
@@ -216,6 +228,8 @@ class Committer:
         for write in writes:
             fate: Fate = "fenced" if committed.fenced else committed.refused.get(write.execution, "committed")
             self._settle(write, fate)
+        if committed.room:
+            self._on_room(committed.room)
         if committed.refused:
             self._drop([write for write in writes if write.execution in committed.refused], committed.refused)
 

@@ -2,29 +2,35 @@
 
 Whether a tenant has room is decided by the commit that would start an execution, under the lock of the tenant's row,
 and nothing else ever lets one in. But a refusal in a commit costs nearly as much as a start. So when many were refused,
-this process remembers that for a moment: as many starts as executions end here are let through to the database, and one
-now and then, because executions end elsewhere, too. All others are refused here.
+this process goes by what the last commit said: as many starts as there was room for, and as executions ended here since
+then, are let through to the database. All others are refused here. What was said is true for a moment only, because
+executions end elsewhere, too: then one is sent to see, and whoever comes meanwhile waits for what he hears.
+
+Until the first are refused nobody knows that there are too many. So no more than so many starts of a tenant are on
+their way to the database at any time; whoever comes then waits at the door, which costs next to nothing, until one of
+them was answered. Otherwise what is only asked for would keep the process from what was accepted.
 """
 
+import asyncio
 import time
+from collections import deque
 from typing import Final
 
 MANY: Final = 64  # refusals; fewer are each asked about
 MOMENT_S: Final = 0.1
 FORGOTTEN_S: Final = 5.0
-MOST_AT_ONCE: Final = 8  # each may be one too many, and that is known only after its commit
+ON_THE_WAY: Final = 500
 
 
 class _Crowd:
-    __slots__ = ("growth", "probing", "refusals", "refused_at", "room", "until")
+    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until")
 
     def __init__(self) -> None:
         self.refusals = 0
         self.refused_at = 0.0
         self.room = 0  # starts that are let through
-        self.until = 0.0  # then one more is, to see
-        self.probing = False
-        self.growth = 1
+        self.until = 0.0  # then one is, to see
+        self.is_scouting = False
 
 
 class Crowds:
@@ -35,47 +41,66 @@ class Crowds:
     def __init__(self) -> None:
         self._crowds: dict[str, _Crowd] = {}
 
+    def is_known(self, tenant: str) -> bool:
+        """Whether so many were refused that this process decides by itself."""
+        crowd = self._crowds.get(tenant)
+        return crowd is not None and crowd.refusals >= MANY
+
+    def is_scouting(self, tenant: str) -> bool:
+        """Whether somebody is on the way to see how much room there is."""
+        crowd = self._crowds.get(tenant)
+        return crowd is not None and crowd.is_scouting
+
+    def is_full(self, tenant: str) -> bool:
+        """Whether a start is refused that comes now. It uses up no room."""
+        crowd = self._crowds.get(tenant)
+        if crowd is None or crowd.refusals < MANY or crowd.room or crowd.is_scouting:
+            return False
+        now = time.monotonic()
+        if now > crowd.until:
+            return False
+        crowd.refused_at = now
+        return True
+
     def refuse(self, tenant: str) -> bool:
-        """Whether a start is refused without asking the database."""
+        """Whether a start is refused without asking the database. Otherwise it is on its way."""
+        if self.is_full(tenant):
+            return True
         crowd = self._crowds.get(tenant)
         if crowd is None or crowd.refusals < MANY:
             return False
-        now = time.monotonic()
-        if now > crowd.refused_at + FORGOTTEN_S:
+        if time.monotonic() > crowd.refused_at + FORGOTTEN_S:
             del self._crowds[tenant]
-            return False
-        if crowd.room:
+        elif crowd.room:
             crowd.room -= 1
-            return False
-        if now > crowd.until:
-            crowd.until = now + MOMENT_S
-            crowd.probing = True
-            return False
-        return True
+        else:
+            crowd.is_scouting = True
+        return False
 
-    def refused(self, tenant: str) -> None:
-        """By the database."""
+    def refused(self, tenant: str) -> bool:
+        """By the database. Gives whether that was the last one that it was asked about."""
         crowd = self._crowds.setdefault(tenant, _Crowd())
         crowd.refusals += 1
         crowd.refused_at = time.monotonic()
         crowd.until = crowd.refused_at + MOMENT_S
-        crowd.probing = False
-        crowd.growth = 1
+        return crowd.refusals == MANY
 
     def accepted(self, tenant: str) -> None:
-        """By the database. If somebody was sent to see whether there is room, there is: more follow him each time."""
+        """By the database."""
         crowd = self._crowds.get(tenant)
-        if crowd is None:
-            return
-        if crowd.refusals < MANY:
+        if crowd is not None and crowd.refusals < MANY:
             del self._crowds[tenant]
-        elif crowd.probing:
-            crowd.probing = False
-            crowd.room += crowd.growth
-            crowd.growth = min(2 * crowd.growth, MOST_AT_ONCE)
+
+    def told(self, tenant: str, room: int) -> None:
+        """A commit said how much room it left for those whom it did not answer."""
+        crowd = self._crowds.get(tenant)
+        if crowd is not None:
+            crowd.room = max(room, 0)
+            crowd.until = time.monotonic() + MOMENT_S
+            crowd.is_scouting = False
 
     def ended(self, tenant: str) -> None:
-        """One of its executions, here."""
+        """One of its executions, here, in a later commit than the last that told."""
         crowd = self._crowds.get(tenant)
         if crowd is not None:
             crowd.room += 1
@@ -83,3 +108,68 @@ class Crowds:
     def forget(self, tenant: str) -> None:
         """Its limit was changed."""
         self._crowds.pop(tenant, None)
+
+
+class _Queue:
+    __slots__ = ("called", "inside", "outside")
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.called = 0  # and not come yet
+        self.outside: deque[asyncio.Future[None]] = deque()
+
+
+class Door:
+    """How many starts of each tenant are on their way to the database."""
+
+    __slots__ = ("_queues",)
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue] = {}
+
+    def inside(self, tenant: str) -> int:
+        queue = self._queues.get(tenant)
+        return 0 if queue is None else queue.inside
+
+    def is_closed(self, tenant: str) -> bool:
+        return self.inside(tenant) >= ON_THE_WAY
+
+    async def wait(self, tenant: str) -> None:
+        """Until there is a place, or something to hear: look again. Somebody must be inside."""
+        queue = self._queues[tenant]
+        called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.outside.append(called)
+        try:
+            await called
+        finally:
+            if called.done() and not called.cancelled():
+                queue.called -= 1
+
+    def enter(self, tenant: str) -> None:
+        queue = self._queues.get(tenant)
+        if queue is None:
+            queue = self._queues[tenant] = _Queue()
+        queue.inside += 1
+
+    def leave(self, tenant: str) -> None:
+        queue = self._queues[tenant]
+        queue.inside -= 1
+        if queue.outside:
+            # With the last one all are called: whoever of them does not come in leaves nobody behind.
+            self._call(queue, ON_THE_WAY - queue.inside - queue.called if queue.inside else len(queue.outside))
+        elif not queue.inside and not queue.called:
+            del self._queues[tenant]
+
+    def call_all(self, tenant: str) -> None:
+        """Those who wait are to look again: there may be no sense in waiting."""
+        queue = self._queues.get(tenant)
+        if queue is not None:
+            self._call(queue, len(queue.outside))
+
+    def _call(self, queue: _Queue, number: int) -> None:
+        while queue.outside and number > 0:
+            called = queue.outside.popleft()
+            if not called.done():
+                called.set_result(None)
+                queue.called += 1
+                number -= 1

@@ -49,7 +49,7 @@ from tenuto.storage.store import (
 from . import snapshots
 from .beats import Beats
 from .committer import Committer, Fate, Told, Write
-from .crowds import Crowds
+from .crowds import Crowds, Door
 from .definitions import Librarian
 from .letters import Letters
 from .queued import has_queued
@@ -79,6 +79,7 @@ class Started(Kept, gc=False):
     def settle(self, fate: Fate) -> None:
         start = self.start
         assert start is not None
+        self.runtime._door.leave(start.tenant)
         if start.owner is not None:
             self.runtime.settle(self, fate)
         elif fate == "committed":
@@ -119,6 +120,7 @@ class Keeper(Librarian):
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
         self._beats = Beats(self._store)
         self._crowds = Crowds()
+        self._door = Door()
 
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         state = record.state

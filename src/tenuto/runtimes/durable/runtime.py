@@ -159,7 +159,7 @@ class DurableRuntime(Postman):
         queues = sorted(self._queues) if self._works else None
         self._note_time(await session.open(environment.worker, environment.build, queues))
         self._session = session
-        self._committer = Committer(self._store, session.id, self._note_time, session.lose)
+        self._committer = Committer(self._store, session.id, self._note_time, session.lose, self._hear_of_room)
         self._committer.start()
 
     def _note_time(self, now_ms: int) -> None:

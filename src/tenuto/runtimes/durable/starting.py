@@ -2,6 +2,7 @@
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import partial
 
 from tenuto.errors import (
@@ -61,12 +62,38 @@ class Starter(Keeper):
     def _as_started(self, record: Record) -> Reading:
         """How an execution stood that was started here for whoever claims it."""
 
+    def check_crowd(self, tenant: str) -> None:
+        if self._crowds.is_full(tenant):
+            raise tenant_is_full(tenant)
+
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()
         if submission.connection is not None:
             return await self._submit_within(caller_of(submission.connection), submission)
-        if submission.idempotency_key is None and self._crowds.refuse(submission.tenant):
-            raise tenant_is_full(submission.tenant)
+        await self._pass_door(submission)
+        return await self._start_submitted(submission)
+
+    async def _pass_door(self, submission: Submission) -> None:
+        """Here a crowd waits or is turned away. A known key is answered by the database in any case."""
+        tenant, has_key = submission.tenant, submission.idempotency_key is not None
+        while self._must_wait(tenant, has_key=has_key):
+            await self._door.wait(tenant)
+            self._check_open()
+        if not has_key and self._crowds.refuse(tenant):
+            raise tenant_is_full(tenant)
+
+    def _must_wait(self, tenant: str, *, has_key: bool) -> bool:
+        if self._door.is_closed(tenant):
+            return has_key or not self._crowds.is_known(tenant)
+        return not has_key and self._crowds.is_scouting(tenant) and self._door.inside(tenant) > 0
+
+    def _hear_of_room(self, left: Mapping[str, int]) -> None:
+        for tenant, room in left.items():
+            self._crowds.told(tenant, room - self._door.inside(tenant))
+            if self._crowds.is_known(tenant):
+                self._door.call_all(tenant)
+
+    async def _start_submitted(self, submission: Submission) -> Submitted:
         await self._ensure_stored(submission.program)
         program = submission.program
         performer = self._performer(program.name, program.version)
@@ -100,6 +127,7 @@ class Starter(Keeper):
             self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
         )
         self._write(kept, release=not owned)
+        self._door.enter(submission.tenant)
         fate = await settled
         if submission.concurrency_key is not None:
             self._hear(EVERYTHING)
@@ -115,8 +143,8 @@ class Starter(Keeper):
             return replayed(submission, row.id, row.request_hash)
         if fate in ("parked", "unknown"):
             raise not_kept("", fate)
-        if fate == "tenant_limit":
-            self._crowds.refused(submission.tenant)
+        if fate == "tenant_limit" and self._crowds.refused(submission.tenant):
+            self._door.call_all(submission.tenant)
         raise refusal_of(submission, fate)
 
     async def _submit_within(self, caller: Caller, submission: Submission) -> Submitted:

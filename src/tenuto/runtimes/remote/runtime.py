@@ -137,6 +137,9 @@ class RemoteRuntime:
 
     # -- Starting and telling ------------------------------------------------------------------------------------------
 
+    def check_crowd(self, tenant: str) -> None:
+        """The service knows."""
+
     async def submit(self, submission: Submission) -> Submitted:
         if submission.connection is not None:
             self._refuse("A caller's transaction", "start it where your transaction is: Engine(url of the database)")
