@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenuto.errors import SettingsError
-from tenuto.settings import Issuer, Settings, load, variable_of
+from tenuto.settings import LATER, Issuer, Settings, load, variable_of
 
 NOWHERE = Path("/nowhere/tenuto.toml")
 ISSUER = {"issuer": "https://id.example", "audience": "tenuto", "jwks_url": "https://id.example/keys"}
@@ -128,3 +128,40 @@ def test_every_setting_has_a_variable_and_says_what_it_is() -> None:
     for told in Settings().told():
         assert told.variable == variable_of(told.name) == f"TENUTO_{told.name.upper()}"
         assert told.doc
+
+
+def test_a_misspelt_variable_is_told_with_the_name_that_is_meant() -> None:
+    misspelt = {"TENUTO_PROT": "1", "TENUTO_EGRES_ALLOW": "10.0.0.0/8", "TENUTO_RETENTON": "7d"}
+    with pytest.raises(SettingsError) as caught:
+        load(misspelt, port=1)
+    told = {problem.path: problem.message for problem in caught.value.problems}
+    assert list(told) == sorted(misspelt)
+    assert "TENUTO_PORT" in told["TENUTO_PROT"]
+    assert "TENUTO_EGRESS_ALLOW" in told["TENUTO_EGRES_ALLOW"]
+    assert "TENUTO_RETENTION" in told["TENUTO_RETENTON"]
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    """Of secrets, of the file's name, and what platforms set for a service that is called tenuto."""
+    platform = {"TENUTO_SERVICE_HOST": "10.0.0.1", "TENUTO_SERVICE_PORT": "80", "TENUTO_PORT_80_TCP_ADDR": "10.0.0.1"}
+    assert load({"TENUTO_SECRET_URL": "x", "TENUTO_SECRET_SERVER_HOSTS": "bank.example", **platform}) == Settings()
+
+
+@pytest.mark.parametrize("name", LATER)
+def test_what_is_not_built_yet_is_not_silently_ignored(file: Path, name: str) -> None:
+    file.write_text(f'{name} = "x://"\n')
+    for given in ({variable_of(name): "x://"}, {"TENUTO_CONFIG": str(file)}):
+        with pytest.raises(SettingsError) as caught:
+            load(given)
+        assert [problem.code for problem in caught.value.problems] == ["not_built"]
+    assert name not in {told.name for told in Settings().told()}
+
+
+def test_a_misspelt_name_in_the_file_is_told_with_the_one_that_is_meant(file: Path) -> None:
+    file.write_text("prot = 1\nwhatever = 1\n")
+    with pytest.raises(SettingsError) as caught:
+        load({}, file)
+    assert [problem.message for problem in caught.value.problems] == [
+        "there is no such setting; is port meant?",
+        "there is no such setting",
+    ]

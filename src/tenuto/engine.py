@@ -27,7 +27,7 @@ from .catalog import DEFAULT_TENANT, Definitions
 from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
 from .errors import InvalidInput, NotFound, NotPermitted
-from .handle import Handle, Link, check_one_of, check_word
+from .handle import Handle, Link, check_again, check_one_of, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
@@ -563,8 +563,9 @@ class Engine:
         if review is not None:
             link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
         if review is not None and review.kind == "dead_letter" and resolution == "retry":
-            await link.check_retry(reading, None, again=again)
-            fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason, again=again)
+            check_again(again=again, start=None)
+            await link.check_retry(reading, None, again=False)
+            fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason)
             await link.command(execution_id, fact)
             return
         given = NULL if result is None else encode(result, where="result")

@@ -1,6 +1,7 @@
 """A hold on one execution: `Handle`."""
 
 from collections.abc import AsyncIterator, Callable
+from functools import cache
 from typing import Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -106,8 +107,18 @@ def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
 
 def check_one_of(word: str, words: object, where: str) -> None:
     """Of a word that type checkers see to: whoever has it from elsewhere is told which there are."""
-    if word not in get_args(words):
-        raise InvalidInput.at(where, "unknown_word", f"{word!r} is none of {', '.join(get_args(words))}")
+    if word not in _words_of(words):
+        raise InvalidInput.at(where, "unknown_word", f"{word!r} is none of {', '.join(_words_of(words))}")
+
+
+_words_of = cache(get_args)  # there are few of them, and starts ask each time
+
+
+def check_again(*, again: bool, start: str | None) -> None:
+    """What is completed is made once more from a step on: without one, `again` would say much and do nothing."""
+    if again and start is None:
+        text = "which effects to make once more is said by the step to begin with (`from`)"
+        raise InvalidInput.at("/again", "without_step", text)
 
 
 def _document(reading: Reading) -> ExecutionDocument:
@@ -192,10 +203,14 @@ class Handle(Generic[O_co]):
         await self._command(f.Cancel(at=self._link.now, actor=self._actor, mode=mode, reason=reason))
 
     async def retry(self, *, from_step: StepRef | None = None, again: bool = False, reason: str) -> None:
-        """Opens the next run of a failed execution. `again` makes completed effects once more, under new keys."""
+        """Opens the next run of a failed execution, from a step on if one is named.
+
+        `again` makes the completed effects from that step on once more, under new keys.
+        """
         link = self._link
         link.scope.require("executions:write")
         start = None if from_step is None else step_text(from_step)
+        check_again(again=again, start=start)
         if link.scope.is_bounded:
             await link.check_retry(await link.read(self.id), start, again=again)
         await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))

@@ -3,8 +3,9 @@
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -14,6 +15,8 @@ from .redaction import redact
 
 T = TypeVar("T")
 
+# Named already, for parts that are not built yet. Whoever sets one is told, and does not wait for an effect in vain.
+LATER = ("bus_url", "ledger_url", "blobs_url", "planner_url")
 PREFIX = "TENUTO_"
 FILE = "tenuto.toml"
 DEFAULT_URL = "sqlite:///tenuto.db"
@@ -102,10 +105,6 @@ class Settings:
     server: str = _setting("the service that client commands talk to; without it they work on the url", "")
     api_key: str = _setting("the key that clients send to the server", "", secret=True)
 
-    bus_url: str = _setting("the broker of commands; the database's outbox without one", "")
-    ledger_url: str = _setting("where the job ledger is kept; the database without one", "")
-    blobs_url: str = _setting("where artifacts are kept; a folder without one", "")
-    planner_url: str = _setting("the planner of agent runs; rules without one", "")
     egress_allow: tuple[str, ...] = _setting("networks (CIDR) beside the public ones that handlers may call", ())
     smtp_url: str = _setting("the mail server: smtp://user:password@host:587 or smtps://…", "", secret=True)
     mail_from: str = _setting("who mail is from, unless a step says so", "")
@@ -157,6 +156,7 @@ def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **g
         except (ValueError, TypeError) as error:
             where = variable if source == variable else f"{source}: {each.name}"
             problems.append(Problem(where, "bad_value", str(error)))
+    problems.extend(_misspelt(environ))
     if problems:
         raise SettingsError(problems=problems)
     return Settings(**values, sources=sources)  # type: ignore[arg-type]  # parsed to the type of each field
@@ -182,8 +182,32 @@ def _read_file(path: Path, *, must_exist: bool, problems: list[Problem]) -> dict
         return {}
     names = {each.name for each in _known()}
     unknown = sorted(set(found) - names)
-    problems.extend(Problem(f"{path}: {name}", "unknown_setting", "there is no such setting") for name in unknown)
+    problems.extend(Problem(f"{path}: {name}", *_why_unknown(name, names)) for name in unknown)
     return found
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Variables that nearly are a setting. Others are left alone: platforms set some of their own by a service's name,
+    as `TENUTO_SERVICE_HOST`."""
+    names = {each.name for each in _known()}
+    others = {name.removeprefix(PREFIX).lower() for name in environ if name.startswith(PREFIX)} - names - {"config"}
+    for name in sorted(others):
+        if name in LATER or (not name.startswith("secret_") and _nearest(name, names)):
+            yield Problem(variable_of(name), *_why_unknown(name, names, variable_of))
+
+
+def _why_unknown(name: str, names: Iterable[str], shown: Callable[[str], str] = str) -> tuple[str, str]:
+    """A code, and what to tell."""
+    if name in LATER:
+        return "not_built", "what it is for is not built yet in this version: unset it"
+    nearest = _nearest(name, names)
+    return "unknown_setting", f"there is no such setting{f'; is {shown(nearest)} meant?' if nearest else ''}"
+
+
+def _nearest(name: str, names: Iterable[str]) -> str | None:
+    """The same letters in another order, or nearly the same in theirs."""
+    turned = [known for known in names if sorted(known) == sorted(name)]
+    return next(iter([*turned, *get_close_matches(name, names, n=1, cutoff=0.8)]), None)
 
 
 # -- Values ------------------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ ON_A_DATABASE_ALONE = {
     "test_approve_finds_the_step_that_waits": "it is recorded in the name of the key: test_server.py",
     "test_what_a_person_did_is_in_the_audit_in_that_persons_name": "the same",
     "test_four_eyes_count_on_the_database_too": "there the service's settings say so: test_access.py",
+    "test_what_cannot_be_reprocessed_is_told_and_the_others_go_on": "the same",
     "test_another_tenants_are_not_seen": "the key says whose executions are seen: test_server.py",
 }
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tenuto import Engine
+from tenuto import Engine, SagaBuilder
+from tenuto.errors import NonRetryableError
 
 from .conftest import Run, Work, steady
 from .test_executions import atlantis, expenses, refund
@@ -71,7 +72,7 @@ def test_retry_needs_a_reason_and_opens_the_next_run(tenuto: Run, work: Work) ->
 def test_four_eyes_count_on_the_database_too(tenuto: Run, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     id = work(atlantis)
     monkeypatch.setenv("TENUTO_FOUR_EYES", "again")
-    asked = ("retry", id, "--again", "--reason", "make it anew")
+    asked = ("retry", id, "--from", "flight", "--again", "--reason", "make it anew")
     for _ in range(2):
         done = tenuto(*asked)
         assert done.code != 0
@@ -124,12 +125,39 @@ def test_dead_letters_are_listed_shown_and_discarded(tenuto: Run, work: Work) ->
 @pytest.mark.parametrize("which", [["--all"], ["--definition", "book-trip"], ["--error-class", "NON_RETRYABLE"]])
 def test_dead_letters_are_reprocessed_by_filter(tenuto: Run, work: Work, which: list[str]) -> None:
     ids = [work(atlantis), work(atlantis), work(atlantis)]
+    letters = [row["id"] for row in json.loads(tenuto("dlq", "ls", "--json").out)]
     assert tenuto("dlq", "reprocess", "--reason", "r").code == 2
     done = tenuto("dlq", "reprocess", *which, "--limit", "2", "--reason", "the bank is back", "--json")
-    assert json.loads(done.out) == ids[:2]
+    assert json.loads(done.out) == {"reprocessed": letters[:2], "refused": []}
     assert len(tenuto("dlq", "ls").out.splitlines()) == 1
     assert work(settle) == ["failed"] * 3
     assert "run 2" in tenuto("show", ids[0]).out
+
+
+async def transfer(engine: Engine) -> str:
+    async def send() -> None:
+        raise NonRetryableError("the bank said no")
+
+    engine.register(
+        SagaBuilder("transfer").step("send", send, safety="not_safe_to_retry", compensation_policy="manual")
+    )
+    return (await engine.execute("transfer")).execution_id
+
+
+def test_what_cannot_be_reprocessed_is_told_and_the_others_go_on(
+    tenuto: Run, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, unsafe, last = work(atlantis), work(transfer), work(atlantis)
+    letters = {row["execution_id"]: row["id"] for row in json.loads(tenuto("dlq", "ls", "--json").out)}
+    monkeypatch.setenv("TENUTO_FOUR_EYES", "unsafe_retry")
+    done = tenuto("dlq", "reprocess", "--all", "--reason", "the bank is back", "--json")
+    assert (done.code, json.loads(done.out)["reprocessed"]) == (1, [letters[first], letters[last]])
+    assert [(each["id"], each["code"]) for each in json.loads(done.out)["refused"]] == [(letters[unsafe], "four_eyes")]
+    done = tenuto("dlq", "reprocess", "--all", "--reason", "the bank is back")
+    assert done.code == 1
+    assert f"{letters[unsafe]}: " in done.out
+    monkeypatch.setenv("LOGNAME", "bob")
+    assert tenuto("dlq", "reprocess", "--all", "--reason", "the bank is back").code == 0
 
 
 def test_one_dead_letter_is_reprocessed(tenuto: Run, work: Work) -> None:

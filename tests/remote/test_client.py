@@ -461,6 +461,25 @@ def test_addresses_that_are_none(url: str) -> None:
         Engine(url)
 
 
+@pytest.mark.parametrize(
+    ("url", "key", "warned"),
+    [
+        ("http://tenuto.example.org", "tnt_x", True),
+        ("https://tenuto.example.org", "tnt_x", False),
+        ("http://tenuto.example.org", None, False),
+        ("http://127.0.0.1:8080", "tnt_x", False),
+        ("http://localhost:8080", "tnt_x", False),
+    ],
+)
+async def test_whoever_sends_a_key_unencrypted_is_warned(
+    url: str, key: str | None, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Engine(url, api_key=key):
+        pass
+    assert [getattr(record, "action", "") for record in caplog.records] == (["key_unencrypted"] if warned else [])
+    assert "tnt_x" not in caplog.text
+
+
 async def test_a_closed_client_says_so(make_place: MakePlace) -> None:
     place = await make_place(SagaBuilder("asks").approval("ok"))
     client = Engine(place.address, api_key=await place.key())

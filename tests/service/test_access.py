@@ -292,7 +292,9 @@ async def test_four_eyes(make_site: MakeSite) -> None:
 
     failed = (await ann.post("/v1/executions", json={"definition": "fails"})).json()["execution_id"]
     await until(lambda: ann.get(f"/v1/executions/{failed}"), lambda found: found.json()["status"] == "failed")
-    again = {"again": True, "reason": "make it anew"}
+    pointless = await ann.post(f"/v1/executions/{failed}:retry", json={"again": True, "reason": "make it anew"})
+    assert (pointless.status_code, pointless.json()["errors"][0]["pointer"]) == (422, "/again")
+    again = {"from": "a", "again": True, "reason": "make it anew"}
     for _ in range(2):  # to ask twice oneself is not to be two
         first = await ann.post(f"/v1/executions/{failed}:retry", json=again)
         assert (first.status_code, first.json()["code"]) == (403, "four_eyes")

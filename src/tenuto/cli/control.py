@@ -59,7 +59,10 @@ async def retry(
     reason: Why,
     from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Where to begin again.")] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Make effects anew that were made already, under new keys.")
+        bool,
+        typer.Option(
+            "--again", help="Make effects anew that were made from that step on, under new keys: needs --from."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -1,15 +1,17 @@
 """`tenuto dlq ls | show | reprocess | discard`: what failed for good."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from .command import AsJson, command, group, place
+from .exits import Exit
 from .screen import Screen
 from .words import ago, many
 
 if TYPE_CHECKING:
     from tenuto.engine import Engine
+    from tenuto.errors import TenutoError
     from tenuto.view import DeadLetterRow
 
 SECTION = "What waits for a person"
@@ -76,26 +78,59 @@ async def reprocess(
     error_class: OfClass = None,
     all: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 100,
-    again: Annotated[bool, typer.Option("--again", help="Make effects anew that were made, under new keys.")] = False,
     as_json: AsJson = False,
-) -> None:
-    """Try again: open the next run of the executions that failed."""
+) -> Exit:
+    """Try again: open the next run of the executions that failed. What is refused stays, and the others go on."""
     if letter is None and not (definition or error_class or all):
         raise typer.BadParameter("name one, or say which: --definition, --error-class or --all", param_hint="LETTER")
     async with place(context).engine() as engine:
         if letter is not None:
-            found = [await _letter(engine, letter)]
+            row = await _letter(engine, letter)
+            await engine.resolve(row["id"], "retry", reason=reason)
+            tried = Tried([row], [])
         else:
-            found = [row async for row in engine.dlq(definition=definition, error_class=error_class)][:limit]
-        for row in found:
-            await engine.resolve(row["id"], "retry", reason=reason, again=again)
-    screen = Screen()
-    if as_json:
-        screen.json([row["execution_id"] for row in found])
-    else:
-        screen.say(f"{many(len(found), 'execution')} will be tried again")
-        for row in found:
+            rows = [row async for row in engine.dlq(definition=definition, error_class=error_class)][:limit]
+            tried = await _try_again(engine, rows, reason, as_json=as_json)
+    tried.tell(as_json=as_json)
+    return Exit.FAILED if tried.refused else Exit.OK
+
+
+class Tried(NamedTuple):
+    """Dead letters that were reprocessed, and those that could not be."""
+
+    done: "list[DeadLetterRow]"
+    refused: "list[tuple[DeadLetterRow, TenutoError]]"
+
+    def tell(self, *, as_json: bool) -> None:
+        screen = Screen()
+        if as_json:
+            refused = [{"id": row["id"], "code": error.code, "detail": error.message} for row, error in self.refused]
+            screen.json({"reprocessed": [row["id"] for row in self.done], "refused": refused})
+            return
+        screen.say(f"{many(len(self.done), 'execution')} will be tried again")
+        for row in self.done:
             screen.say(f"  {row['execution_id']}")
+        if self.refused:
+            screen.say(f"{many(len(self.refused), 'dead letter')} could not be, and stay as they are")
+        for row, error in self.refused:
+            screen.say(f"  {row['id']}: {error.message.splitlines()[0]} [{error.code}]")
+
+
+async def _try_again(engine: "Engine", rows: "list[DeadLetterRow]", reason: str, *, as_json: bool) -> Tried:
+    """One after another. If nobody answers any more, what was done until then is told before the error is."""
+    from tenuto.errors import NotAuthenticated, ServiceError, StorageError, TenutoError
+
+    tried = Tried([], [])
+    for row in rows:
+        try:
+            await engine.resolve(row["id"], "retry", reason=reason)
+            tried.done.append(row)
+        except (NotAuthenticated, ServiceError, StorageError):
+            tried.tell(as_json=as_json)
+            raise
+        except TenutoError as error:
+            tried.refused.append((row, error))
+    return tried
 
 
 async def discard(context: typer.Context, letter: Letter, reason: Why, as_json: AsJson = False) -> None:

@@ -31,7 +31,13 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     """The service on an engine that is open for as long as requests come. It may be mounted in another application."""
     settings = settings or load()
     app = FastAPI(
-        title="Tenuto", version=tenuto.__version__, openapi_url=None, docs_url=None, redoc_url=None, lifespan=_lifespan
+        title="Tenuto",
+        version=tenuto.__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours tells more, and is asked for by settings
     )
     room = Room(settings.max_requests)
     app.state.service = Service(

@@ -37,8 +37,8 @@ def row_hash(before: str, row: AuditEntry, n: int) -> str:
 async def seal(registry: Registry) -> int:
     """Numbers and chains what is not chained yet. Two who do it at once do it once."""
     sealed = conflicts = 0
-    while conflicts < MAX_CONFLICTS and (waiting := await registry.unchained(None, AT_ONCE)):
-        for tenant in dict.fromkeys(row.tenant for row in waiting):
+    while conflicts < MAX_CONFLICTS and (tenants := await registry.unchained_tenants(AT_ONCE)):
+        for tenant in tenants:
             # The head comes first: whoever chains these rows meanwhile moves it, and then ours is refused.
             head = await registry.head(tenant)
             rows = await registry.unchained(tenant, AT_ONCE)

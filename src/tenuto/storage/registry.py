@@ -43,8 +43,8 @@ class KeyRow(Struct, frozen=True, kw_only=True):
     last_used_at: int | None = None
 
 
-class AuditEntry(Struct, frozen=True, kw_only=True):
-    """A row of the audit as it is kept. Without `n` and `hash` it is not chained yet."""
+class AuditEntry(Struct, frozen=True):
+    """A row of the audit as it is kept, in the order of its columns. Without `n` and `hash` it is not chained yet."""
 
     position: int
     tenant: str
@@ -102,8 +102,11 @@ class Registry(Protocol):
     async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
         """The chain from this number on, in its order."""
 
-    async def unchained(self, tenant: str | None, limit: int) -> list[AuditEntry]:
-        """What has no number yet, in the order in which it was written; of one tenant, or of all."""
+    async def unchained_tenants(self, among: int) -> list[str]:
+        """Whose rows have no number yet, of so many that were written first."""
+
+    async def unchained(self, tenant: str, limit: int) -> list[AuditEntry]:
+        """What has no number yet, in the order in which it was written."""
 
     async def head(self, tenant: str) -> Head: ...
 
@@ -178,9 +181,13 @@ class SqlRegistry:
     async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
         return await self._audit(["tenant = $1", "n IS NOT NULL"], [tenant], after, "n > ${}", limit, "n")
 
-    async def unchained(self, tenant: str | None, limit: int) -> list[AuditEntry]:
-        conditions = ["n IS NULL", *([] if tenant is None else ["tenant = $1"])]
-        return await self._audit(conditions, [] if tenant is None else [tenant], None, "", limit, "position")
+    async def unchained_tenants(self, among: int) -> list[str]:
+        first = "SELECT tenant FROM audit WHERE n IS NULL ORDER BY position LIMIT $1"
+        rows = await self._sql.fetch(f"SELECT DISTINCT tenant FROM ({first}) AS waiting", (among,))
+        return [tenant for (tenant,) in rows]
+
+    async def unchained(self, tenant: str, limit: int) -> list[AuditEntry]:
+        return await self._audit(["n IS NULL", "tenant = $1"], [tenant], None, "", limit, "position")
 
     async def _audit(
         self, conditions: list[str], values: list[Any], bound: int | None, bounded: str, limit: int, order: str
@@ -191,7 +198,7 @@ class SqlRegistry:
         values.append(limit)
         where = " AND ".join(conditions)
         query = f"SELECT {_AUDIT} FROM audit WHERE {where} ORDER BY {order} LIMIT ${len(values)}"
-        return [AuditEntry(**_named(AuditEntry, row)) for row in await self._sql.fetch(query, values)]
+        return [AuditEntry(*row) for row in await self._sql.fetch(query, values)]
 
     async def head(self, tenant: str) -> Head:
         rows = await self._sql.fetch("SELECT n, hash FROM audit_head WHERE tenant = $1", (tenant,))

@@ -17,7 +17,10 @@ def blocked(state: Execution, activity: Activity = NOTHING_UNDER_WAY) -> Blocked
     """What keeps the execution from going on, the weightiest reason; None while it goes on, and when it is over."""
     if state.finished is not None:
         return None
-    return next((found for ask in _REASONS if (found := ask(state, activity)) is not None), None)
+    for ask in _REASONS:
+        if (found := ask(state, activity)) is not None:
+            return found
+    return None
 
 
 def _blocked(

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Literal, NamedTuple, TypedDict
 
 import msgspec
@@ -251,7 +252,12 @@ class AuditRecord(AuditDocument):
 
 
 def rfc3339(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{_second(ms // 1_000)}.{ms % 1_000:03d}Z"
+
+
+@lru_cache(maxsize=256)  # much of what is shown together happened together
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def time_text(ms: int | None) -> str | None:

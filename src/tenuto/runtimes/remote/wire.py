@@ -7,6 +7,7 @@ arrived (no connection came about, or the service said 429) is sent again, whate
 
 import asyncio
 import ipaddress
+import logging
 import random
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
@@ -20,6 +21,8 @@ from tenuto.errors import EngineClosed, InvalidInput, NotFound, RateExceeded, Re
 from tenuto.redaction import hush
 
 from .problems import error_of, retry_after, unknown_answer
+
+logger = logging.getLogger("tenuto.client")
 
 T = TypeVar("T")
 
@@ -63,6 +66,12 @@ class Wire:
 
     async def open(self) -> None:
         hush()
+        if self._api_key is not None and self.address.startswith("http:") and not _is_loopback(self.address):
+            logger.warning(
+                "The API key goes to %s unencrypted: whoever is on the way can read it. Use https://.",
+                httpx2.URL(self.address).host,
+                extra={"action": "key_unencrypted"},
+            )
         self._asking = self._client(ANSWER_SECONDS, CONNECTIONS)
         self._listening = self._client(SILENCE_SECONDS, None)
 

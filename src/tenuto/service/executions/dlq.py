@@ -71,7 +71,7 @@ _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409)
 async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody | None = None) -> Response:
     given = body or ReprocessBody()
     await caller.engine.listing.dead_letter(id)
-    heard = await caller.heard(caller.engine.resolve(id, "retry", reason=given.reason, again=given.again))
+    heard = await caller.heard(caller.engine.resolve(id, "retry", reason=given.reason))
     return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
 
 

@@ -16,6 +16,7 @@ from tenuto.runtime import Until
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.headers import header
 from tenuto.service.http.lean import body_of, is_short
 from tenuto.service.http.moment import Moment
 from tenuto.service.http.openapi import documented
@@ -68,7 +69,7 @@ class _Start(NamedTuple):
 
 def _read_start(request: Request) -> _Start | None:
     body = body_of(request, StartBody)
-    key, correlation = request.headers.get("idempotency-key"), request.headers.get("x-correlation-id")
+    key, correlation = header(request.scope, b"idempotency-key"), header(request.scope, b"x-correlation-id")
     if body is None or not is_short(key) or not is_short(correlation):
         return None
     return _Start(body, request, key, correlation)
@@ -97,7 +98,7 @@ def _each(items: list[Any], labels: list[str] | None) -> ExpandEach[Any]:
 
 def _traced(request: Request) -> dict[str, str]:
     """The trace that a request belongs to goes on in what its execution calls."""
-    found = {name: request.headers.get(name) for name in ("traceparent", "tracestate")}
+    found = {name: header(request.scope, name.encode()) for name in ("traceparent", "tracestate")}
     return {name: value for name, value in found.items() if value is not None and len(value) <= 512}
 
 

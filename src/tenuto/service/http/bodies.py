@@ -78,7 +78,9 @@ class CancelBody(Body):
 
 class RetryBody(Body):
     from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["pay"])
-    again: bool = Field(default=False, description="make completed effects once more, under new keys")
+    again: bool = Field(
+        default=False, description="make completed effects from that step on once more, under new keys: needs `from`"
+    )
     reason: Reason = Field(examples=["the bank is back"])
 
 
@@ -101,7 +103,6 @@ class ResolveBody(Body):
 
 class ReprocessBody(Body):
     reason: Reason = ""
-    again: bool = False
 
 
 class DiscardBody(Body):

@@ -20,6 +20,7 @@ from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
 from .gate import TAKEN, Room
+from .headers import header
 from .lean import Short
 from .rate import Buckets
 from .shares import Shares
@@ -108,7 +109,7 @@ def service_of(request: Request) -> Service:
 
 async def authenticated(request: Request) -> Caller:
     service = service_of(request)
-    authorization = request.headers.get("authorization")
+    authorization = header(request.scope, b"authorization")
     try:
         principal = await service.authenticator.principal(authorization)
     except NotAuthenticated:

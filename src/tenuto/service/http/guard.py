@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.settings import Settings
 
+from .headers import header
 from .lean import BODY
 from .problems import Refusal, refused
 
@@ -40,7 +41,7 @@ class Guard:
             body = await self._read_in_time(scope, receive)
             if body is None:
                 return
-            scope[BODY] = check_body(body, _header(scope, b"content-type"), self._settings)
+            scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
         except Refusal as refusal:
             await refused(refusal)(scope, receive, send)
             return
@@ -56,7 +57,7 @@ class Guard:
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """None: the client went away."""
         limit = self._settings.max_body_bytes
-        declared = _header(scope, b"content-length")
+        declared = header(scope, b"content-length") or ""
         if declared.isdecimal() and int(declared) > limit:
             raise Refusal(413, f"A body has at most {limit:,} bytes.")
         parts: list[bytes] = []
@@ -81,7 +82,7 @@ def check_body(body: bytes, content_type: str, settings: Settings) -> Any:
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise Refusal(415)
     try:
-        value = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_number)
+        value = _JSON.decode(body.decode())
     except (ValueError, RecursionError) as error:
         told = str(error) if isinstance(error, _Unfit) else "The body is not JSON."
         raise Refusal(400, told) from None
@@ -113,6 +114,9 @@ def _number(text: str) -> int:
     return number
 
 
+_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_number)
+
+
 def _measure(value: Any, depth: int, nodes: int) -> None:
     """Level by level, so that depth costs no recursion."""
     level: list[Any] = [value]
@@ -122,26 +126,32 @@ def _measure(value: Any, depth: int, nodes: int) -> None:
         nodes -= len(level)
         if nodes < 0:
             raise Refusal(400, "The body holds too many values.")
-        level = [child for each in level for child in _children(each)]
+        below: list[Any] = []
+        for each in level:
+            if isinstance(each, str):
+                _check_text(each)
+            elif isinstance(each, dict):
+                _check_keys(each)
+                below.extend(each.values())
+            elif isinstance(each, list):
+                below.extend(each)
+            elif isinstance(each, float) and not math.isfinite(each):
+                raise Refusal(400, "A number in the body is too large.")
+        level = below
         depth -= 1
 
 
-def _children(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        for key in value:
-            _check_text(key)
-            if len(key) > MAX_KEY_LENGTH:
-                raise Refusal(400, f"A key has at most {MAX_KEY_LENGTH} characters.")
-        return value.values()
-    if isinstance(value, str):
-        _check_text(value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise Refusal(400, "A number in the body is too large.")
-    return value if isinstance(value, list) else ()
+def _check_keys(keys: Iterable[str]) -> None:
+    for key in keys:
+        _check_text(key)
+        if len(key) > MAX_KEY_LENGTH:
+            raise Refusal(400, f"A key has at most {MAX_KEY_LENGTH} characters.")
 
 
 def _check_text(text: str) -> None:
     """No database takes a NUL, and no encoding a lone surrogate."""
+    if len(text) <= MAX_KEY_LENGTH and text.isascii() and "\0" not in text:  # most are short and plain
+        return
     try:
         raw = text.encode()
         storable = b"\0" not in raw
@@ -151,14 +161,6 @@ def _check_text(text: str) -> None:
         raise Refusal(400, f"A text in the body has at most {MAX_TEXT_BYTES:,} bytes.")
     if not storable:
         raise Refusal(400, "A text in the body has characters that cannot be stored.")
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    for key, value in scope["headers"]:
-        if key == name:
-            found: bytes = value
-            return found.decode("latin-1")
-    return ""
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -12,6 +12,15 @@ _ALWAYS = [
 ]
 
 
+def header(scope: Scope, name: bytes) -> str | None:
+    """The first of this name, which is in small letters; a request has few, and asks for few."""
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found.decode("latin-1")
+    return None
+
+
 class Headers:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
