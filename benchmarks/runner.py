@@ -15,7 +15,8 @@ from typing import Any, Protocol, TextIO, TypeAlias, TypeVar
 
 STEPS = 5  # of a chain, and of a slow one
 TURN_S = 0.002
-KEPT = 100_000  # times of refusals
+KEPT = 100_000  # times of refusals, and of what was accepted
+WELL = 20  # chains in a row that take no longer than is normal
 SLOW_STEP_S = 1.0
 
 gc.set_threshold(20_000, 10, 10)  # every Python program here has it, as `tenuto worker` has
@@ -93,10 +94,15 @@ class Commands:
         self._number += 1
         return f"{self._run}-{self._number}"
 
-    async def throughput(self, *, seconds: float, in_flight: int) -> Answer:
-        """So many chains at any time; after so many seconds no new ones, and the last are waited for."""
+    async def throughput(self, *, seconds: float, in_flight: int, turned_away: float = 0.0) -> Answer:
+        """So many chains at any time; after so many seconds no new ones, and the last are waited for.
+
+        Beside them others may come, so many a second, whom this program turns away itself: what that costs is the cost
+        of their coming, and not of the system's refusal.
+        """
         done = 0
         began = time.perf_counter()
+        crowd = asyncio.create_task(Load(_turn_away).come(began, seconds if turned_away else 0.0, turned_away))
 
         async def lane() -> None:
             nonlocal done
@@ -104,26 +110,43 @@ class Commands:
                 await self._runner.chain(self._new_key())
                 done += 1
 
-        await asyncio.gather(*(lane() for _ in range(in_flight)))
+        await asyncio.gather(crowd, *(lane() for _ in range(in_flight)))
         return {"executions": done, "seconds": time.perf_counter() - began}
 
-    async def overload(self, *, lead: float, seconds: float, rate: float) -> Answer:
+    async def overload(self, *, lead: float, seconds: float, rate: float, normal: float) -> Answer:
         """Chains come at this rate, whatever becomes of the earlier ones. Afterwards the last are waited for.
 
         What is done in the first seconds (`lead`) does not count: until there is no room, nothing is refused.
+        `recovered`: how long after the last came one chain at a time takes no longer than is `normal`, again and again.
         """
         load = Load(lambda: self._runner.chain(self._new_key()))
         began = time.perf_counter()
         await load.come(began, lead, rate)
         filled, done, offered = time.perf_counter(), load.done, load.offered
         load.refusals.clear()
+        load.accepted.clear()
         await load.come(began, lead + seconds, rate)
         ended = time.perf_counter()
         counted = {"executions": load.done - done, "offered": load.offered - offered, "seconds": ended - filled}
-        refusals = list(load.refusals)
-        await load.drain()
+        refusals, accepted = list(load.refusals), list(load.accepted)
+        _, recovered = await asyncio.gather(load.drain(), self._recover(ended, normal))
         lost = load.offered - load.done - load.refused
-        return {**counted, "lost": lost, "refusals": refusals, "drained": time.perf_counter() - ended}
+        answer = {"lost": lost, "refusals": refusals, "accepted": accepted, "drained": load.drained_at - ended}
+        return {**counted, **answer, "recovered": recovered}
+
+    async def _recover(self, ended: float, normal: float) -> float:
+        well_since, well = ended, 0
+        while well < WELL:
+            at = time.perf_counter()
+            try:
+                await self._runner.chain(self._new_key())
+            except Refused:
+                await asyncio.sleep(TURN_S)
+                well = 0
+            else:
+                well = well + 1 if time.perf_counter() - at <= normal else 0
+            well_since = at if well < 2 else well_since
+        return well_since - ended
 
     async def latency(self, *, seconds: float, at_most: int) -> Answer:
         """One chain at a time, until either bound is reached."""
@@ -159,7 +182,9 @@ class Load:
         self.offered = 0
         self.done = 0
         self.refused = 0
+        self.drained_at = 0.0
         self.refusals: list[float] = []  # how long each took, in seconds
+        self.accepted: list[float] = []
 
     async def come(self, began: float, until: float, rate: float) -> None:
         """At this rate, from a moment until so many seconds after it."""
@@ -180,6 +205,8 @@ class Load:
         try:
             await self._run()
             self.done += 1
+            if len(self.accepted) < KEPT:
+                self.accepted.append(time.perf_counter() - came)
         except Refused:
             self.refused += 1
             if len(self.refusals) < KEPT:
@@ -187,6 +214,11 @@ class Load:
 
     async def drain(self) -> None:
         await asyncio.gather(*self._tasks)
+        self.drained_at = time.perf_counter()
+
+
+async def _turn_away() -> None:
+    raise Refused
 
 
 def serve(opening: AbstractAsyncContextManager[Runner]) -> None:

@@ -53,4 +53,6 @@ TARGETS = [
     Target("http-create", POSTGRES, "requests", "≥", 0.5, over=FLOOR_POSTGRES),
     Target("overload", SQLITE, "kept", "≥", 90, "%"),
     Target("overload", POSTGRES, "kept", "≥", 90, "%"),
+    Target("overload-other-process", SQLITE, "kept", "≥", 90, "%"),
+    Target("overload-other-process", POSTGRES, "kept", "≥", 90, "%"),
 ]

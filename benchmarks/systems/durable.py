@@ -66,6 +66,7 @@ SYSTEMS = [
             "W1-other-process": partial(stand, remote=True),
             "W1-two-workers": partial(stand, clients=2),
             "overload": partial(stand, options=("--at-most", str(IN_FLIGHT))),
+            "overload-other-process": partial(stand, remote=True, options=("--at-most", str(IN_FLIGHT))),
         },
     )
     for name, stand in ((SQLITE, sqlite), (POSTGRES, on_postgres))

@@ -103,9 +103,9 @@ class _Trapped(apsw.Connection):
 # -- PostgreSQL --------------------------------------------------------------------------------------------------------
 
 READS = {
-    "open", "close", "load", "bodies", "holding", "tail", "mail", "verdict", "verdicts", "by_key", "row", "definition",
-    "definitions", "executions", "count", "reviews", "statuses", "written", "check", "backlog", "sessions", "notice",
-    "serving", "held", "of", "all", "tenants", "standing", "fetch",
+    "open", "close", "load", "bodies", "holding", "tail", "mail", "verdict", "verdicts", "by_key", "by_keys", "row",
+    "definition", "definitions", "executions", "count", "reviews", "statuses", "written", "check", "backlog",
+    "sessions", "notice", "serving", "held", "of", "all", "tenants", "standing", "fetch",
 }  # fmt: skip
 LOOKING = {"claim", "claim_one", "claim_in_turn", "reap", "take", "sweep", "exchange"}  # may find nothing to write
 PARTS = {"limits", "tasks", "registry", "outbox", "catalog", "pruning", "review_book"}

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
-from tenuto.errors import TenantLimit
+from tenuto.errors import IdempotencyConflict, TenantLimit
 from tenuto.runtimes.durable import crowds
 from tenuto.runtimes.durable.crowds import Crowds, Door
 from tests.checking.soundness import assert_sound
@@ -129,6 +129,25 @@ async def test_those_who_wait_at_the_door_are_let_in_or_told(url: str, monkeypat
         assert (len(accepted), refused) == (ROOM, OFFERED - ROOM)
         work.gate.set()
         for id in [*accepted, *(handle.id for handle in unlimited)]:
+            assert (await engine.get(id).result()).status == "succeeded"
+    await assert_sound(url)
+
+
+@pytest.mark.slow
+async def test_a_known_key_is_answered_in_the_densest_crowd(url: str) -> None:
+    work = Work(held=True)
+    async with Engine(url) as engine:
+        engine.register(work.saga())
+        await engine.tenant_limit("busy", max_in_flight=ROOM)
+        await engine.start("work", idempotency_key="k0", tenant="busy")
+        first, refused = await offer(engine, OFFERED, keys=True)
+        assert (len(first), refused) == (ROOM, OFFERED - ROOM)
+        again, refused = await offer(engine, OFFERED, keys=True)
+        assert (sorted(again), refused) == (sorted(first), OFFERED - ROOM)
+        with pytest.raises(IdempotencyConflict):
+            await engine.start("work", variables={"of": "another"}, idempotency_key="k0", tenant="busy")
+        work.gate.set()
+        for id in first:
             assert (await engine.get(id).result()).status == "succeeded"
     await assert_sound(url)
 

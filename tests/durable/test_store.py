@@ -80,9 +80,11 @@ async def test_b4_one_execution_for_one_key(store: Store) -> None:
     await store.commit(started("x1", key="k"))
     committed = await store.commit(started("x2", key="k"))
     found = await store.by_key("t", "k")
-    assert committed.refused == {"x2": "duplicate_key"}
     assert found is not None
+    assert committed.refused == {"x2": "duplicate_key"}
     assert found.id == "x1"
+    asked = [("t", "k"), ("t", "other"), ("other", "k")]
+    assert await store.by_keys(asked) == {("t", "k"): (found.id, found.request_hash)}
     assert not await store.bodies("x2", 1, 1)
 
 

@@ -100,6 +100,10 @@ SELECT execution, body FROM (
     JOIN events e ON e.execution = w.execution AND e.seq = 1 WHERE w.after > 0
 ) found ORDER BY execution, seq"""
 
+_BY_KEYS = """
+SELECT e.tenant, e.key, e.id, e.request_hash FROM unnest($1::text[], $2::text[]) AS s (tenant, key)
+JOIN executions e ON e.tenant = s.tenant AND e.key = s.key"""
+
 # fmt: off
 _STARTS = [
     "text", "text", "text", "int", "text", "int", "bigint", "bigint", "text", "bigint", "int", "text", "text", "text",
@@ -611,6 +615,13 @@ class PostgresStore:
 
     async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
         return await self._row("tenant = $1 AND key = $2", tenant, key)
+
+    async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+        tenants, names = [tenant for tenant, _ in keys], [key for _, key in keys]
+        async with translated():
+            rows = await self._pool.fetch(_BY_KEYS, tenants, names)
+            return {(row[0], row[1]): (row[2], row[3]) for row in rows}
+        raise AssertionError("translated() does not swallow")
 
     async def _row(self, where: str, *values: object) -> ExecutionRow | None:
         async with translated():

@@ -86,6 +86,9 @@ SELECT execution, body FROM (
     SELECT e.execution, e.seq, e.body FROM json_each(?1) w
     JOIN events e ON e.execution = w.value ->> 0 AND e.seq = 1 WHERE w.value ->> 1 > 0
 ) ORDER BY execution, seq"""
+_BY_KEYS = """
+SELECT e.tenant, e.key, e.id, e.request_hash FROM json_each(?) s
+JOIN executions e ON e.tenant = s.value ->> 0 AND e.key = s.value ->> 1"""
 _REVIEW = """
 INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, error_summary,
     attempts, opened_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -482,6 +485,10 @@ class SqliteStore:
 
     async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
         return await self._in_reader(lambda: self._row("tenant = ? AND key = ?", (tenant, key)))
+
+    async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+        found = await self.fetch(_BY_KEYS, (_json(list(keys)),))
+        return {(tenant, key): (id, digest) for tenant, key, id, digest in found}
 
     # Mail -----------------------------------------------------------------------------------------------------------
 

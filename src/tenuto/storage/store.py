@@ -386,6 +386,9 @@ class Store(Protocol):
 
     async def by_key(self, tenant: str, key: str) -> ExecutionRow | None: ...
 
+    async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+        """Of these tenants and keys, those that are known: the execution, and the hash of what started it."""
+
     async def row(self, id: str) -> ExecutionRow | None: ...
 
     async def save_definition(self, row: DefinitionRow) -> DefinitionRow:

@@ -39,6 +39,7 @@ from tenuto.storage.store import (
 
 from .committer import Fate
 from .keeping import Keeper, Started, not_kept
+from .seen import SeenKeys
 
 IN_HAND = 4_000  # executions that one process holds at most
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
@@ -49,6 +50,7 @@ class Starter(Keeper):
 
     def _prepare_starting(self) -> None:
         self._held_up: frozenset[Performer] = frozenset()
+        self._seen_keys = SeenKeys(self._store.by_keys)
 
     @abstractmethod
     async def _until_reopened(self) -> None:
@@ -70,22 +72,26 @@ class Starter(Keeper):
         self._check_open()
         if submission.connection is not None:
             return await self._submit_within(caller_of(submission.connection), submission)
-        await self._pass_door(submission)
-        return await self._start_submitted(submission)
-
-    async def _pass_door(self, submission: Submission) -> None:
-        """Here a crowd waits or is turned away. A known key is answered by the database in any case."""
-        tenant, has_key = submission.tenant, submission.idempotency_key is not None
-        while self._must_wait(tenant, has_key=has_key):
+        tenant = submission.tenant
+        while self._must_wait(tenant):
             await self._door.wait(tenant)
             self._check_open()
-        if not has_key and self._crowds.refuse(tenant):
-            raise tenant_is_full(tenant)
+        if self._crowds.refuse(tenant):
+            return await self._turned_away(submission)
+        return await self._start_submitted(submission)
 
-    def _must_wait(self, tenant: str, *, has_key: bool) -> bool:
+    def _must_wait(self, tenant: str) -> bool:
         if self._door.is_closed(tenant):
-            return has_key or not self._crowds.is_known(tenant)
-        return not has_key and self._crowds.is_scouting(tenant) and self._door.inside(tenant) > 0
+            return not self._crowds.is_known(tenant)
+        return self._crowds.is_scouting(tenant) and self._door.inside(tenant) > 0
+
+    async def _turned_away(self, submission: Submission) -> Submitted:
+        """A known key is answered, however many there are."""
+        tenant, key = submission.tenant, submission.idempotency_key
+        seen = None if key is None else await self._seen_keys.find(tenant, key)
+        if seen is None:
+            raise tenant_is_full(tenant)
+        return replayed(submission, *seen)
 
     def _hear_of_room(self, left: Mapping[str, int]) -> None:
         for tenant, room in left.items():
