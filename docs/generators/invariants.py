@@ -13,7 +13,7 @@ database or of an export:
 ```
 tenuto check                               # TENUTO_URL
 tenuto check postgresql://replica/tenuto   # a replica will do: it only reads
-tenuto export --to record.ndjson           # everything, as lines of JSON
+tenuto export --to record.ndjson           # what was recorded, as lines of JSON
 tenuto check --file record.ndjson          # the same check, elsewhere
 tenuto check --stuck                       # only what somebody should have done by now
 ```
@@ -23,26 +23,71 @@ obeyed. Folding the history with the engine's code and comparing is one check am
 with the rows that show it, never with payloads; the exit code is then 1.
 
 It reads in short transactions that may not write, holds one execution in memory at a time, and can run on production.
-`--stuck` asks four questions of indexed columns and can run every minute: alarm on anything it tells. What is late by
-less than `--slack` (60 seconds) is not late.
 
-*At rest* means: where nothing is under way, or not for longer than that.
+*At rest* means: where nothing is under way, or not for longer than `--slack` (60 seconds).
+
+`--stuck` asks a few questions of rows alone and can run every minute. Alarm on anything it tells: nothing that Tenuto
+does by itself explains it, except that no worker was running.
+
+| what is told | what to do |
+|---|---|
+| V5: due, and nobody took it | start workers that have its definition; `tenuto ls --blocked` says which are missing |
+| V5: it waits for a queue that nobody serves | start a worker with `--queue` |
+| L8: an owner or the worker of a task is gone, and nobody took over | no process is running that would; start one |
+| H1: set aside | this release cannot read it, or the database refused it: see `tenuto show`; any command tries again |
+| V6: unread mail | the owner does not get to it: look at the load of the workers |
+| B2: not published | the broker is away, or no process publishes; the log of those that try says why |
+| A1: not chained | no process that works or serves is running |
 """
 
 ELSEWHERE = """
 ## What a record cannot show
 
-That a request which was answered is there after a crash, that an effect which may not be repeated is made once, that a
-receiver who honours the key sees one: these need somebody outside who remembers. The crash tests have such a log, and
-compare it with the record after every crash.
+Some promises need somebody outside who remembers. The crash and chaos tests have such a log, and compare it with the
+record; others have tests of their own. By their ids in the list of invariants that the tests go by:
+
+| id | promise | why not here |
+|---|---|---|
+| K1, K5 | what was acknowledged is there, and one key is one execution | only the callers know what they were told |
+| K3, K4, K6 | what was refused left nothing | there is nothing to look at |
+| K7, L10 | every effect is explained, and a receiver who honours the key sees one | only the receiver knows |
+| L7, B1 | what is published was recorded before, and all that should be is | which kinds are published is a setting |
+| B3 | what was consumed has its effect once | the effect is in the consumer's tables; here is one row for each |
+| R7 | an error has one class | the type of an exception is not recorded |
+| H3 | whoever decided was allowed to | roles and four eyes are settings, and change; the audit says who it was |
+| A3 | no secret escapes | what is a secret is not recorded |
+| I2, I4 | no tenant sees another's, and each has its share | who reads and who waits is not recorded |
+| Z1 | limits bite before the first write | there is nothing to look at |
+| P6, D4 | clones are undone before what they depend on; a new version moves nothing | parts of P2 and of G4 |
+
+Of an execution that was started in nobody's name, the audit has no row for its start and its end (the history has). Of
+what happened before the database had an audit, it has none at all.
 
 ## The lines of an export
 
-Each line is an object; `record` says what it is. Stored: `definition`, `execution`, `snapshot`, `events` (one decision,
-its entries with the names of their fields, see [events](events.md)), `mail`, `review`, `task`, `admission`, `message`,
-`tenant_limit`. Worked out from the history, for those who read it with tools of their own: `run`, `step`, `attempt`
-(of every phase), `timer`. The first line is `head`, the last `end`: without it the record was cut off. Rows of an
-execution follow its own line. An export holds payloads: keep it as you keep the database.
+Each line is an object; `record` says what it is. The first line is `head`, the last `end`: without it the record was
+cut off. Rows of an execution follow its own line. An export holds payloads: keep it as you keep the database. API keys,
+answers that are kept for repeated requests and requests for a second person are not part of it.
+
+| stored | what |
+|---|---|
+| `migration`, `definition`, `session` | the schema, what is published and drafted, which processes ran |
+| `tenant_limit`, `limit`, `limit_holder` | limits, and what is used of them |
+| `audit_head`, `audit` | the audit: its chains, row by row, and where each should end |
+| `inbox` | what consumers have met |
+| `execution` | an execution, with what is known of its owner |
+| `snapshot`, `events` | each `events` is one decision: entries with the names of their [fields](events.md) |
+| `mail`, `review`, `task`, `admission`, `progress` | what came for it, waits for people, for queues and for its turn |
+| `message`, `notice` | what it has to say, and what was sent |
+| `act` | a row of the audit once more, beside the execution that it tells of; a review's has the review's id |
+
+| worked out from the history | what |
+|---|---|
+| `run` | from a start or a retry to its end |
+| `step` | of the last run, with its safety, its layer, the order of undo, when it was done |
+| `attempt` | every try, with its lease and key: in the phase `compensate` an undo, in `guard`, `reconcile` a question |
+| `timer` | what the execution waits for |
+| `callback` | mail, opened: about which attempt it is, and what became of it |
 """
 
 

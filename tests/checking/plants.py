@@ -11,29 +11,36 @@ from tenuto.kernel.codec import encode_answer
 from tenuto.kernel.events import Grant
 from tenuto.kernel.facts import Ignored
 from tenuto.storage.records import (
+    ActRecord,
     AdmissionRow,
+    AuditRecord,
     DuplicateKey,
     EventsRow,
     ExecutionRecord,
+    HeadRecord,
+    HolderRecord,
     MailRow,
     MessageRow,
+    NoticeRecord,
+    ProgressRecord,
     ReviewRecord,
+    TaskRecord,
     TenantLimitRow,
 )
 from tenuto.storage.store import DefinitionRow
-from tests.kernel.build import approval, guarded, step, unsafe
+from tests.kernel.build import approval, definition, guarded, step, unsafe
 from tests.kernel.driver import Driver, given
 
 from .streams import NOW, altered, change, driven, edit_entries, followed, placed, without
 
 Plant = Callable[[], list[Struct]]
 
-PLANTS: dict[str, Plant] = {}
+PLANTS: dict[str, list[Plant]] = {}
 
 
 def violates(id: str) -> Callable[[Plant], Plant]:
     def register(plant: Plant) -> Plant:
-        PLANTS[id] = plant
+        PLANTS.setdefault(id, []).append(plant)
         return plant
 
     return register
@@ -97,6 +104,13 @@ def _mail(run: Driver, *, execution: str | None = None, at: int = NOW, verdict: 
     return MailRow(id="m", execution=execution or run.state.id, received_at=at, body=b"{}", verdict=verdict)
 
 
+def _notice(run: Driver) -> NoticeRecord:
+    return NoticeRecord(
+        key="k", tenant=run.state.tenant, execution=run.state.id, path="a", channel="log", begun_at=1, sent_at=None,
+        receipt=None,
+    )  # fmt: skip
+
+
 # -- Definitions and keys ----------------------------------------------------------------------------------------------
 
 
@@ -123,6 +137,13 @@ def _() -> list[Struct]:
     return _document(lambda document: document.replace(b'"max_attempts":3', b'"max_attempts":0'), hashed=True)
 
 
+@violates("D5")
+def _() -> list[Struct]:
+    run = Driver(replace(definition(step("a")), input_schema={"type": "string"}))
+    run.start("fits")
+    return altered(driven(run), e.ExecutionStarted, input=msgspec.Raw(b"7"))
+
+
 @violates("K2")
 def _() -> list[Struct]:
     records = driven(_two())
@@ -139,6 +160,17 @@ def _() -> list[Struct]:
 @violates("I1")
 def _() -> list[Struct]:
     return change(driven(_approval()), ReviewRecord, lambda row: replace(row, tenant="another"))
+
+
+@violates("I1")
+def _() -> list[Struct]:
+    return change(driven(_queued()), TaskRecord, lambda row: replace(row, tenant="another"))
+
+
+@violates("I1")
+def _() -> list[Struct]:
+    run = _two()
+    return _with(run, replace(_notice(run), tenant="another"))
 
 
 @violates("I3")
@@ -188,6 +220,24 @@ def _() -> list[Struct]:
 @violates("L8")
 def _() -> list[Struct]:
     return _row(_two(), owner_ended_at=NOW - 10**7)
+
+
+@violates("L8")
+def _() -> list[Struct]:
+    taken = {"session": "gone", "session_ended_at": 1, "session_expires_at": 1}
+    return change(driven(_queued()), TaskRecord, lambda row: replace(row, **taken))
+
+
+@violates("L8")
+def _() -> list[Struct]:
+    return change(driven(_queued()), TaskRecord, lambda row: replace(row, session="nobody remembers it"))
+
+
+@violates("L8")
+def _() -> list[Struct]:
+    records = driven(_two())
+    holder = HolderRecord(name="l", session="s", held=1, wanted=0, asked_at=1, served_at=1, session_ended_at=0)
+    return [*records[:2], holder, *records[2:]]
 
 
 @violates("L9")
@@ -281,6 +331,50 @@ def _() -> list[Struct]:
     return _row(_two(), status="paused")
 
 
+def _columns() -> Driver:
+    """Started with all that a start can say, approved by somebody, failed."""
+    run = given(approval("ok"), step("b"))
+    run.start(actor="ben")
+    run.approve("ok")
+    run.fail("b", "NON_RETRYABLE")
+    assert run.status == "failed"
+    return run
+
+
+def _column(kind: type[Struct], name: str, value: object) -> None:
+    def plant() -> list[Struct]:
+        return change(driven(_columns()), kind, lambda row: replace(row, **{name: value}))
+
+    violates("G4")(plant)
+
+
+for _name, _value in {
+    "priority": 7, "correlation_id": "other", "target_type": "other", "target_id": "other", "concurrency_key": "other",
+    "created_at": 10**8, "ended_at": 10**8, "cancel_requested": True, "error_class": "TRANSIENT", "run": 2,
+}.items():  # fmt: skip
+    _column(ExecutionRecord, _name, _value)
+for _name, _value in {
+    "definition": "other", "kind": "indeterminate", "path": "b", "reason": "other", "permission": "other",
+    "error_class": "TRANSIENT", "error_summary": "other", "attempts": 7, "opened_at": 10**8, "due_at": 10**8,
+    "resolution": "rejected", "resolved_by": "user:eve", "resolved_at": 10**8,
+}.items():  # fmt: skip
+    _column(ReviewRecord, _name, _value)
+
+
+def _queued() -> Driver:
+    run = given(step("a", queue="gpu"))
+    run.start()
+    return run
+
+
+for _name, _value in {"plan": "other/1", "queue": "other", "handler": "other", "priority": 7}.items():
+
+    def _task(name: str = _name, value: object = _value) -> list[Struct]:
+        return change(driven(_queued()), TaskRecord, lambda row: replace(row, **{name: value}))
+
+    violates("G4")(_task)
+
+
 @violates("G5")
 def _() -> list[Struct]:
     return followed(driven(_two()), e.AttemptSucceeded, e.ExecutionFinished("succeeded"))
@@ -290,6 +384,16 @@ def _() -> list[Struct]:
 def _() -> list[Struct]:
     run = _two()
     return _with(run, _mail(run, execution="nobody"))
+
+
+@violates("G6")
+def _() -> list[Struct]:
+    return _with(_two(), ProgressRecord(execution="nobody", path="a", body=b"1"))
+
+
+@violates("G6")
+def _() -> list[Struct]:
+    return _with(_two(), replace(_notice(_two()), execution="nobody"))
 
 
 @violates("G7")
@@ -374,13 +478,24 @@ def _() -> list[Struct]:
 # -- Rows, credits, time -----------------------------------------------------------------------------------------------
 
 
+@violates("B2")
+def _() -> list[Struct]:
+    return change(driven(_two()), MessageRow, lambda row: replace(row, created_at=1, published_at=None), nth=-1)
+
+
+@violates("B4")
+def _() -> list[Struct]:
+    return change(driven(_two()), MessageRow, lambda row: replace(row, published_at=None))
+
+
 @violates("B5")
 def _() -> list[Struct]:
-    run = _two()
-    message = MessageRow(
-        execution=run.state.id, seq=99, tenant=run.state.tenant, kind="x", created_at=0, published_at=None, tries=0
-    )
-    return _with(run, message)
+    return change(driven(_two()), MessageRow, lambda row: replace(row, seq=99))
+
+
+@violates("B5")
+def _() -> list[Struct]:
+    return change(driven(_two()), MessageRow, lambda row: replace(row, kind="execution.finished"))
 
 
 @violates("C1")
@@ -416,6 +531,22 @@ def _() -> list[Struct]:
     return placed(driven(_two()), e.AttemptSucceeded, at=0)
 
 
+@violates("V4")
+def _() -> list[Struct]:
+    run = given(approval("ok", timeout_ms=1_000), step("b"))
+    run.start()
+    run.tick()
+    assert run.status == "failed"
+    return altered(driven(run), e.ReviewOpened, due_at=10**9)
+
+
+@violates("V4")
+def _() -> list[Struct]:
+    run = _two()
+    run.pause()
+    return followed(driven(run), e.Paused, e.CancelRequested("compensate", "pause_limit"))
+
+
 @violates("V5")
 def _() -> list[Struct]:
     return _row(_two(), owner=None, wake_at=1)
@@ -425,3 +556,71 @@ def _() -> list[Struct]:
 def _() -> list[Struct]:
     run = _two()
     return _with(run, _mail(run, at=1))
+
+
+# -- The audit ---------------------------------------------------------------------------------------------------------
+
+
+def _audited() -> list[Struct]:
+    """Started, decided and failed in names: a chain of several rows."""
+    return driven(_columns())
+
+
+@violates("A1")
+def _() -> list[Struct]:
+    return change(_audited(), AuditRecord, lambda row: replace(row, actor="user:eve"))
+
+
+@violates("A1")
+def _() -> list[Struct]:
+    return change(_audited(), AuditRecord, lambda row: None, nth=1)
+
+
+@violates("A1")
+def _() -> list[Struct]:
+    return change(_audited(), HeadRecord, lambda row: replace(row, n=row.n + 1))
+
+
+@violates("A1")
+def _() -> list[Struct]:
+    """All rows are gone."""
+    return change(_audited(), HeadRecord, lambda row: replace(row, last_n=None, last_hash=None))
+
+
+@violates("A1")
+def _() -> list[Struct]:
+    return change(_audited(), AuditRecord, lambda row: replace(row, head=None))
+
+
+@violates("A1")
+def _() -> list[Struct]:
+    """Written long ago, and not chained since."""
+    return change(_audited(), AuditRecord, lambda row: replace(row, n=None, hash=None), nth=-1)
+
+
+@violates("A2")
+def _() -> list[Struct]:
+    records = _audited()
+    last = [record for record in records if isinstance(record, ActRecord)][-1]
+    assert (last.actor, last.action) == ("system", "execution.failed")
+    return [record for record in records if record != last]
+
+
+@violates("H4")
+def _() -> list[Struct]:
+    """What somebody did is not in the audit."""
+    return change(_audited(), ActRecord, lambda row: None)
+
+
+@violates("H4")
+def _() -> list[Struct]:
+    """The audit says that somebody did what nobody did."""
+    return change(_audited(), ActRecord, lambda row: replace(row, actor="user:eve"))
+
+
+@violates("H4")
+def _() -> list[Struct]:
+    """The same twice."""
+    records = _audited()
+    act = next(record for record in records if isinstance(record, ActRecord))
+    return [*records[:-1], replace(act, position=99), records[-1]]

@@ -12,16 +12,24 @@ from tenuto.checking.records import FORMAT, End, Head
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries, encode_entries, encode_snapshot
 from tenuto.kernel.definition import canonical
-from tenuto.kernel.evolve import evolve, find_step
+from tenuto.kernel.evolve import evolve
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import TERMINAL, Execution
+from tenuto.messages import Announced
+from tenuto.projection import PRIORITIES, ReviewClosed, ReviewRow, audit, reviews, tasks
+from tenuto.storage.audit import row_hash
 from tenuto.storage.records import (
+    ActRecord,
     AdmissionRow,
+    AuditRecord,
     EventsRow,
     ExecutionRecord,
+    HeadRecord,
+    MessageRow,
     ReviewRecord,
     TaskRecord,
 )
+from tenuto.storage.registry import AuditEntry
 from tenuto.storage.store import DefinitionRow, SnapshotRow
 from tests.kernel import history
 from tests.kernel.driver import Driver
@@ -53,8 +61,7 @@ def stream_of(plan: Plan, made: list[list[e.Entry]]) -> list[Struct]:
             snapshot = SnapshotRow(state.id, state.seq, b"[%b,[]]" % encode_snapshot(state))
     id = state.id
     entries = [entry for decision in decisions for entry in decision]
-    started = entries[0].event
-    assert isinstance(started, e.ExecutionStarted)
+    chain = _chain(state, entries)
     assert snapshot is not None
     document = canonical(plan.definition)
     return [
@@ -68,18 +75,24 @@ def stream_of(plan: Plan, made: list[list[e.Entry]]) -> list[Struct]:
             created_at=0,
             published_at=0,
         ),
-        _row(state, started),
+        *_heads(chain),
+        *chain,
+        _row(state, entries[0]),
         snapshot,
+        *_messages(state, entries),
         *(EventsRow(execution=id, seq=d[0].seq, count=len(d), body=encode_entries(d)) for d in decisions),
         *_reviews(state, entries),
         *_tasks(state),
         *_place(state),
+        *_acts(state, chain),
         End(executions=1, records=len(decisions) + 3),
     ]
 
 
-def _row(state: Execution, started: e.ExecutionStarted) -> ExecutionRecord:
+def _row(state: Execution, start: e.Entry) -> ExecutionRecord:
     ended = state.status in TERMINAL
+    started = start.event
+    assert isinstance(started, e.ExecutionStarted)
     return ExecutionRecord(
         id=state.id,
         tenant=state.tenant,
@@ -92,59 +105,72 @@ def _row(state: Execution, started: e.ExecutionStarted) -> ExecutionRecord:
         owner=None if ended else "session",
         owner_expires_at=NOW,
         wake_at=None,
-        priority=0,
-        correlation_id="",
-        target_type="",
-        target_id="",
+        priority=PRIORITIES[started.priority],
+        correlation_id=started.correlation_id,
+        target_type=started.target[0] if started.target else "",
+        target_id=started.target[1] if started.target else "",
         key=None,
         concurrency_key=state.concurrency_key,
         request_hash="",
         cancel_requested=state.cancel is not None,
-        error_class="",
+        error_class=state.failure.error_class if state.failure is not None else "",
         parked="",
-        created_at=0,
+        created_at=start.at,
         ended_at=state.at if ended else None,
     )
 
 
 def _reviews(state: Execution, entries: list[e.Entry]) -> list[ReviewRecord]:
-    resolved = {entry.event.id: entry.event for entry in entries if isinstance(entry.event, e.ReviewResolved)}
-    return [
-        ReviewRecord(
-            id=entry.event.id,
-            execution=state.id,
-            tenant=state.tenant,
-            definition=state.plan.definition.name,
-            kind=entry.event.kind,
-            path=entry.event.path,
-            opened_at=entry.at,
-            due_at=entry.event.due_at,
-            resolution=resolved[entry.event.id].resolution if entry.event.id in resolved else None,
-            resolved_by=None,
-            resolved_at=None,
-        )
-        for entry in entries
-        if isinstance(entry.event, e.ReviewOpened)
-    ]
+    made = list(reviews(state, entries))
+    closed = {one.id: one for one in made if isinstance(one, ReviewClosed)}
+    return [_review(one, closed.get(one.id)) for one in made if isinstance(one, ReviewRow)]
+
+
+def _review(opened: ReviewRow, closed: ReviewClosed | None) -> ReviewRecord:
+    return ReviewRecord(
+        **msgspec.structs.asdict(opened),
+        resolution=None if closed is None else closed.resolution,
+        resolved_by=None if closed is None else closed.actor,
+        resolved_at=None if closed is None else closed.closed_at,
+    )
 
 
 def _tasks(state: Execution) -> list[TaskRecord]:
-    found = []
-    for ref in for_queues(state):
-        step = find_step(state, ref.path)
-        assert step is not None
-        found.append(
-            TaskRecord(
-                execution=state.id,
-                path=ref.path,
-                phase=ref.phase,
-                number=ref.number,
-                queue=step.node.queue or "",
-                created_at=0,
-                session=None,
-            )
-        )
-    return found
+    return [
+        TaskRecord(**msgspec.structs.asdict(made), session=None, begun_at=None, beat_at=None, parked="")
+        for made in tasks(state, for_queues(state))
+    ]
+
+
+def _messages(state: Execution, entries: list[e.Entry]) -> list[MessageRow]:
+    return [
+        MessageRow(**msgspec.structs.asdict(made), published_at=NOW, session=None, tries=0, due_at=0, error="")
+        for made in Announced(["*"]).rows(state, entries)
+    ]
+
+
+def _chain(state: Execution, entries: list[e.Entry]) -> list[AuditRecord]:
+    """The audit of a tenant who has done nothing else."""
+    done = audit(state, entries, entries[0].actor)
+    chained: list[AuditRecord] = []
+    hash = ""
+    for n, act in enumerate(done, 1):
+        row = AuditRecord(**msgspec.structs.asdict(act), position=n, head=len(done), n=n)
+        hash = row_hash(hash, row, n)
+        chained.append(msgspec.structs.replace(row, hash=hash))
+    return chained
+
+
+def _heads(chain: list[AuditRecord]) -> list[HeadRecord]:
+    return [
+        HeadRecord(tenant=row.tenant, n=row.n or 0, hash=row.hash or "", last_n=row.n, last_hash=row.hash)
+        for row in chain[-1:]
+    ]
+
+
+def _acts(state: Execution, chain: list[AuditRecord]) -> list[ActRecord]:
+    fields = AuditEntry.__struct_fields__
+    return [ActRecord(execution=state.id, **{name: getattr(row, name) for name in fields}) for row in chain]
 
 
 def _place(state: Execution) -> list[AdmissionRow]:

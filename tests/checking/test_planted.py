@@ -4,7 +4,7 @@ import pytest
 
 from tenuto.checking import INVARIANTS
 
-from .plants import PLANTS
+from .plants import PLANTS, Plant
 from .streams import found_in
 
 
@@ -12,6 +12,9 @@ def test_every_invariant_has_a_planted_violation() -> None:
     assert sorted(PLANTS) == sorted(INVARIANTS)
 
 
-@pytest.mark.parametrize("id", sorted(PLANTS))
-async def test_a_planted_violation_is_found(id: str) -> None:
-    assert id in await found_in(PLANTS[id]())
+@pytest.mark.parametrize(
+    ("id", "plant"),
+    [pytest.param(id, plant, id=f"{id}-{n}") for id in sorted(PLANTS) for n, plant in enumerate(PLANTS[id])],
+)
+async def test_a_planted_violation_is_found(id: str, plant: Plant) -> None:
+    assert id in await found_in(plant())

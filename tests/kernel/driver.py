@@ -162,10 +162,12 @@ class Driver:
         key: str | None = None,
         admitted: bool = True,
         owned: bool = True,
+        actor: str | None = None,
     ) -> f.Answer:
         return self.tell(
             f.Start(
                 at=self.now,
+                actor=actor,
                 execution=EXECUTION,
                 tenant=TENANT,
                 input=raw(input),

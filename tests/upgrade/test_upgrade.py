@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tenuto import Engine
+from tenuto import Engine, Message
 from tenuto.checking import check_database
 from tenuto.errors import InvalidTransition
 from tenuto.kernel.address import Ref, lease_id
@@ -47,7 +47,13 @@ def test_there_are_fixtures_of_both_databases() -> None:
 @pytest.mark.parametrize("url", FILES, indirect=True)
 async def test_everything_in_an_earlier_database_is_finished(url: str) -> None:
     handlers = Handlers(mended=True)
-    async with Engine(url, lease="5s", queues=("default", QUEUE)) as engine:
+    left: list[Message] = []
+
+    async def publish(message: Message) -> None:
+        left.append(message)
+
+    queues = ("default", QUEUE)
+    async with Engine(url, lease="5s", queues=queues, messages=["execution.*"], publish=publish) as engine:
         assert await check_database(url, slack_ms=CENTURY_MS) == []  # nobody was there for a long time
         ids = {found["execution_id"]: found["definition_id"] async for found in engine.summaries()}
         assert set(ids.values()) == set(STATES)
@@ -57,8 +63,11 @@ async def test_everything_in_an_earlier_database_is_finished(url: str) -> None:
         for id in ids:
             await _finish(engine, id)
         ends = {ids[id]: (await engine.get(id).status())["status"] for id in ids}
+        while (await engine.outbox()).waiting:
+            await asyncio.to_thread(lambda: None)
     assert ends == {name: end for name, (_, end) in STATES.items()}
     await assert_sound(url)
+    assert {message.execution_id for message in left} == set(ids)
     # What was done before the upgrade is not done again.
     done = {("succeeded", "a"), ("succeeded", "b"), ("paused", "a"), ("approval", "a"), ("long", "a"), ("running", "a")}
     assert not done & set(handlers.calls)

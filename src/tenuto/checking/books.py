@@ -25,7 +25,11 @@ class Books:
         self.superseded: dict[str, None] = {}
         self.layers: dict[str, dict[str, int]] = {}  # of layered scopes, worked out once
         self.reviews: dict[str, e.ReviewOpened] = {}
+        self.asked_last: dict[str, e.ReviewOpened] = {}  # by path
         self.paused_at: int | None = None
+        self.pause_limit: int | None = None
+        self.deadline: int | None = None
+        self.pending_until: int | None = None
         self.cancel: str = ""
         self.finished: str = ""
         self.admitted = True
@@ -99,6 +103,7 @@ class Books:
                 self.started = event
                 self.frames[ROOT] = Frame(ROOT, self.plan.root)
                 self.admitted, self.hold = event.admitted, event.hold
+                self.deadline, self.pending_until = event.deadline, event.pending_until
             case e.ExecutionAdmitted():
                 self.admitted = True
             case e.RunOpened():
@@ -108,7 +113,7 @@ class Books:
                 self.finishes += 1
                 self.failure = event.error
             case e.Paused():
-                self.paused_at = entry.at
+                self.paused_at, self.pause_limit = entry.at, event.limit_at
             case e.Resumed():
                 self.paused_at = None
             case e.CancelRequested():
@@ -450,6 +455,7 @@ class Books:
         self.run, self.finished, self.cancel, self.undo = event.run, "", "", None
         self.dead_letters = 0
         self.admitted, self.hold, self.charged = event.admitted, event.hold, 0
+        self.deadline, self.pending_until = event.deadline, event.pending_until
         self.budget = self.plan.definition.policies.retry_budget
         frame = self.frames[ROOT]
         frame.status, frame.round, frame.not_before = "open", 1, 0
@@ -470,7 +476,7 @@ class Books:
     # -- People --------------------------------------------------------------------------------------------------------
 
     def _open_review(self, event: e.ReviewOpened) -> None:
-        self.reviews[event.id] = event
+        self.reviews[event.id] = self.asked_last[event.path] = event
         self.dead_letters += event.kind == "dead_letter"
         if event.kind == "indeterminate":
             self.asked[event.path] = None

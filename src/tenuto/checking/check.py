@@ -1,16 +1,29 @@
 """`tenuto check`: every record of the stream is looked at once, and what is found is told as it is found.
 
-In memory are the definitions, one execution, and nothing else: how long the stream is does not matter.
+In memory are the definitions, one execution, the end of one chain, and nothing else: how long the stream is does not
+matter.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from msgspec import Struct
 
 from tenuto.errors import StorageError
-from tenuto.storage.records import DuplicateKey, ExecutionRecord, TenantLimitRow
+from tenuto.storage.records import (
+    AuditRecord,
+    DuplicateKey,
+    ExecutionRecord,
+    HeadRecord,
+    HolderRecord,
+    InboxRecord,
+    LimitRecord,
+    MigrationRecord,
+    SessionRecord,
+    TenantLimitRow,
+)
 from tenuto.storage.store import DefinitionRow
 
+from .audit import AUDITED_SINCE, Chains, head_is_last
 from .definitions import D2
 from .findings import Finding, finding, show
 from .history import History
@@ -18,7 +31,7 @@ from .invariants import Family, Violated
 from .lifecycle import G6
 from .plans import Plans
 from .records import End, Head
-from .stuck import SLACK_MS
+from .stuck import L8, SLACK_MS
 
 family = Family("Creation and keys")
 
@@ -38,6 +51,8 @@ class Checker:
         self._slack_ms = slack_ms
         self._now = 0
         self._plans = Plans()
+        self._chains = Chains()
+        self._audited_since = 0
         self._history: History | None = None
         self._skipped: str | None = None  # an execution that cannot be followed: its rows belong to it all the same
         self._complete = False
@@ -62,6 +77,17 @@ class Checker:
                 return [*self._ended(), *self._define(record)]
             case ExecutionRecord():
                 return [*self._ended(), *self._begin(record)]
+            case MigrationRecord():
+                if record.number == AUDITED_SINCE:
+                    self._audited_since = record.applied_at
+            case HeadRecord():
+                return _asked(head_is_last, record)
+            case AuditRecord():
+                return _asked(self._chains.take, record, self._now - self._slack_ms)
+            case HolderRecord():
+                return self._held(record)
+            case SessionRecord() | LimitRecord() | InboxRecord():
+                pass
             case DuplicateKey():
                 return [finding(K2, None, f"{record.executions} executions have one key", show(record))]
             case TenantLimitRow():
@@ -92,7 +118,7 @@ class Checker:
         except Violated as violated:
             self._skipped = row.id
             return [finding(violated.invariant, row.id, "its definition cannot be used", show(row))]
-        self._history = History(row, definition, plan)
+        self._history = History(row, definition, plan, self._audited_since)
         return []
 
     def _belongs(self, record: Struct) -> list[Finding]:
@@ -108,3 +134,17 @@ class Checker:
         if row.in_flight == row.counted:
             return []
         return [finding(I3, None, f"{row.in_flight} are noted, {row.counted} counted", show(row))]
+
+    def _held(self, row: HolderRecord) -> list[Finding]:
+        ended_at = row.session_ended_at
+        if ended_at is None or ended_at >= self._now - self._slack_ms:
+            return []
+        return [finding(L8, None, "a limit is held by a session that has ended", show(row))]
+
+
+def _asked(rule: Callable[..., None], row: Struct, *arguments: object) -> list[Finding]:
+    try:
+        rule(row, *arguments)
+    except Violated as violated:
+        return [finding(violated.invariant, None, violated.detail, show(row))]
+    return []

@@ -1,12 +1,14 @@
 """Definitions: what was published stays as it was, and executions keep to it."""
 
 import hashlib
+from functools import lru_cache
 
 import msgspec
 
 from tenuto.kernel import events as e
 from tenuto.kernel.definition import Definition, from_document
 from tenuto.kernel.validation import problems
+from tenuto.schema import Schema
 from tenuto.storage.records import ExecutionRecord
 from tenuto.storage.store import DefinitionRow
 
@@ -17,6 +19,7 @@ family = Family("Definitions")
 D1 = family("D1", "A published definition never changes: its document has the hash that was published.")
 D2 = family("D2", "An execution is pinned to one published version, and its row and its history name the same.")
 D3 = family("D3", "A stored definition is well formed.")
+D5 = family("D5", "The input of an execution is valid by the schema of its definition.")
 
 
 def stored(row: DefinitionRow) -> Definition:
@@ -40,3 +43,16 @@ def pinned(row: ExecutionRecord, started: e.ExecutionStarted, definition: Defini
     require(of_row == of_history, D2, f"the row names {of_row}, the history {of_history}")
     planned = started.plan_hash
     require(planned == definition.hash, D2, f"the history is of the plan {planned}, stored is {definition.hash}")
+
+
+def input_is_valid(started: e.ExecutionStarted, definition: Definition) -> None:
+    if definition.input_schema is None:
+        return
+    schema = _schema(msgspec.json.encode(definition.input_schema))
+    wrong = [f"{flaw.path or '/'} {flaw.code}" for flaw in schema.problems_of(started.input)]
+    require(not wrong, D5, f"the input does not fit: {', '.join(wrong[:5])}")
+
+
+@lru_cache(maxsize=100)
+def _schema(schema: bytes) -> Schema:
+    return Schema(msgspec.json.decode(schema))

@@ -1,14 +1,17 @@
 """Rows that follow from a history, for those who read an export with their own tools: runs, steps, attempts, timers."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from msgspec import Struct
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import Ref, idempotency_key, lease_id
+from tenuto.kernel.address import Ref, fan_of, idempotency_key, lease_id, parent_of, step_id
+from tenuto.storage.records import ExecutionRecord
 
-from .books import refs_of
+from .books import Books, refs_of
 from .history import Follower
+from .order import layers_in
 
 
 class RunRow(Struct, frozen=True, kw_only=True):
@@ -20,10 +23,15 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
+    """`policy` is the order in which its execution undoes; `layer` is None where steps are not taken in layers."""
+
     execution: str
+    run: int
     path: str
     safety: str
     compensable: bool
+    policy: str
+    layer: int | None
     generation: int
     status: str
     done_seq: int
@@ -31,7 +39,11 @@ class StepRow(Struct, frozen=True, kw_only=True):
 
 
 class AttemptRow(Struct, frozen=True, kw_only=True):
-    """One try, in any phase: forward, compensate, guard, reconcile or plan. `epoch` fences older owners off."""
+    """One try, in any phase: forward, compensate, guard, reconcile or plan. `epoch` fences older owners off.
+
+    `until`: how long whoever has it may be silent before it is taken over, of one that is open. The lease is the
+    process's, so it is known only now.
+    """
 
     execution: str
     run: int
@@ -46,16 +58,21 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
     error_class: str
     granted_seq: int
     granted_at: int
+    until: int | None
     ended_seq: int | None
     ended_at: int | None
     cause: str | None
 
 
 class TimerRow(Struct, frozen=True, kw_only=True):
+    """One that is set, or due and not dealt with yet. What fired is in the history."""
+
     execution: str
+    id: str
     kind: str
     path: str
     due_at: int
+    state: Literal["set", "due"]
 
 
 class _Granted(Struct):
@@ -69,8 +86,11 @@ class _Granted(Struct):
 class Deriver:
     """Follows one history. Attempts are told when they end, and what is still open at the end."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower, row: ExecutionRecord, now: int) -> None:
         self._follower = follower
+        self._now = now
+        self._owned_until = row.owner_expires_at
+        self._taken_until: dict[tuple[str, str, int], int | None] = {}
         self._open: dict[Ref, _Granted] = {}
         self._run_began = 0
 
@@ -87,6 +107,10 @@ class Deriver:
         for ref in (ref for grant in entry.grants for ref in refs_of(grant)):
             self._grant(ref, entry)
 
+    def taken(self, path: str, phase: str, number: int, until: int | None) -> None:
+        """The task of a queue: until when the worker that took it may be silent."""
+        self._taken_until[path, phase, number] = until
+
     def end(self) -> Iterator[Struct]:
         state = self._follower.state
         for ref, granted in self._open.items():
@@ -95,7 +119,8 @@ class Deriver:
             yield self._run(state.status, None)
         yield from self._steps()
         for (kind, path), due in sorted(state.timers.items()):
-            yield TimerRow(execution=state.id, kind=kind, path=path, due_at=due)
+            at: Literal["set", "due"] = "due" if due <= self._now else "set"
+            yield TimerRow(execution=state.id, id=f"{kind}:{path}", kind=kind, path=path, due_at=due, state=at)
 
     def _run(self, status: str, ended_at: int | None) -> RunRow:
         state = self._follower.state
@@ -124,6 +149,7 @@ class Deriver:
             error_class=error_class,
             granted_seq=granted.seq,
             granted_at=granted.at,
+            until=None if entry is not None else self._taken_until.get(ref.parts, self._owned_until),
             ended_seq=None if entry is None else entry.seq,
             ended_at=None if entry is None else entry.at,
             cause=None if entry is None else entry.cause,
@@ -131,17 +157,30 @@ class Deriver:
 
     def _steps(self) -> Iterator[StepRow]:
         books, execution = self._follower.books, self._follower.state.id
+        policy = books.plan.definition.policies.compensation
         for path, track in books.tracks.items():
             yield StepRow(
                 execution=execution,
+                run=books.run,
                 path=path,
                 safety=track.node.step.safety,
                 compensable=track.node.compensable,
+                policy=policy,
+                layer=_layer(books, path),
                 generation=track.generation,
                 status=books.status_of(path),
                 done_seq=track.made_seq,
                 undo=track.undo,
             )
+
+
+def _layer(books: Books, path: str) -> int | None:
+    clone = fan_of(path)
+    at = clone[0] if clone is not None else path
+    scope, id = parent_of(at), step_id(at)
+    spec = books.frames[scope].node.scope
+    layered = spec.mode == "dag" and spec.scheduling == "layered" and (scope, id) not in books.batches
+    return layers_in(books, scope)[id] if layered else None
 
 
 def _how_it_ended(ref: Ref, event: e.Event) -> tuple[str, str, str]:

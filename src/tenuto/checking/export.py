@@ -7,15 +7,16 @@ import msgspec
 from msgspec import Struct
 
 from tenuto.kernel.codec import decode_entries
-from tenuto.storage.records import EventsRow, ExecutionRecord
+from tenuto.storage.records import EventsRow, ExecutionRecord, MailRow, TaskRecord
 from tenuto.storage.store import DefinitionRow
 
+from .callbacks import callback
 from .derived import Deriver
 from .history import Follower
 from .invariants import Violated
 from .ndjson import line_of
 from .plans import Plans
-from .records import End
+from .records import End, Head
 
 
 class Exporter:
@@ -24,6 +25,7 @@ class Exporter:
     def __init__(self) -> None:
         self._plans = Plans()
         self._deriver: Deriver | None = None
+        self._now = 0
 
     async def lines(self, records: AsyncIterator[Struct]) -> AsyncIterator[bytes]:
         async for record in records:
@@ -41,6 +43,8 @@ class Exporter:
 
     def _derive(self, record: Struct) -> list[Struct]:
         match record:
+            case Head():
+                self._now = record.at
             case DefinitionRow():
                 with suppress(Violated):
                     self._plans.add(record)
@@ -48,13 +52,18 @@ class Exporter:
                 self._deriver = self._begin(record)
             case EventsRow() if self._deriver is not None:
                 return self._follow(self._deriver, record)
+            case MailRow():
+                opened = callback(record)
+                return [] if opened is None else [opened]
+            case TaskRecord() if self._deriver is not None:
+                self._deriver.taken(record.path, record.phase, record.number, record.session_expires_at)
         return []
 
     def _begin(self, row: ExecutionRecord) -> Deriver | None:
         definition = self._plans.row(row.definition, row.version)
         if definition is not None:
             with suppress(Violated):
-                return Deriver(Follower(self._plans.plan(definition), lambda *_: None))
+                return Deriver(Follower(self._plans.plan(definition), lambda *_: None), row, self._now)
         return None
 
     def _follow(self, deriver: Deriver, row: EventsRow) -> list[Struct]:

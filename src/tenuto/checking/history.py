@@ -11,12 +11,16 @@ from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.evolve import apply, apply_grant
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
+from tenuto.projection import AUDITED, AuditRow, reviews
+from tenuto.projection import audit as acts
 from tenuto.storage.records import (
+    ActRecord,
     AdmissionRow,
     EventsRow,
     ExecutionRecord,
     MailRow,
     MessageRow,
+    NoticeRecord,
     ReviewRecord,
     TaskRecord,
 )
@@ -24,11 +28,13 @@ from tenuto.storage.store import DefinitionRow, SnapshotRow
 
 from . import (
     attempts,
+    audit,
     compensation,
     counters,
     credits,
     definitions,
     lifecycle,
+    messages,
     order,
     people,
     projections,
@@ -112,21 +118,25 @@ class Follower:
 class History:
     """The rows of one execution, in the order of the record stream. What is found gathers in `findings`."""
 
-    def __init__(self, row: ExecutionRecord, definition: DefinitionRow, plan: Plan) -> None:
+    def __init__(self, row: ExecutionRecord, definition: DefinitionRow, plan: Plan, audited_since: int = 0) -> None:
         self.row = row
         self.definition = definition
+        self._audited_since = audited_since
         self.findings: list[Finding] = []
         self.follower = Follower(plan, self._ask)
         self.broken = False
         self._entry: e.Entry | None = None
         self._snapshot: SnapshotRow | None = None
-        self._opened: dict[str, e.ReviewOpened] = {}
-        self._resolved: dict[str, str] = {}
+        self._started: e.Entry | None = None
+        self._made = projections.Reviews()
+        self._done: list[AuditRow] = []
         self._causes: dict[str, int] = {}
         self._mail: list[MailRow] = []
         self._reviews: list[ReviewRecord] = []
         self._tasks: list[TaskRecord] = []
-        self._messages: list[MessageRow] = []
+        self._messages: dict[int, MessageRow] = {}
+        self._notices: list[NoticeRecord] = []
+        self._acts: list[ActRecord] = []
         self._place: AdmissionRow | None = None
 
     def take(self, record: Struct) -> None:
@@ -142,7 +152,11 @@ class History:
             case TaskRecord():
                 self._tasks.append(record)
             case MessageRow():
-                self._messages.append(record)
+                self._messages[record.seq] = msgspec.structs.replace(record, body=b"")
+            case NoticeRecord():
+                self._notices.append(msgspec.structs.replace(record, receipt=None))
+            case ActRecord():
+                self._acts.append(record)
             case AdmissionRow():
                 self._place = record
 
@@ -165,23 +179,34 @@ class History:
         if self.broken:
             return
         self._entry = entry
-        self._note(entry)
         try:
             self.follower.follow(entry)
-            snapshot = self._snapshot
-            if snapshot is not None and snapshot.seq == entry.seq:
-                self._ask(projections.snapshot_is_fold, snapshot, self.follower.state)
+            self._note(entry)
+            self._ask_beside(entry)
         except Exception as error:  # a history that breaks the laws can break whatever follows it
             self._give_up(f"the history cannot be followed past this entry ({type(error).__name__})", show_entry(entry))
 
     def _note(self, entry: e.Entry) -> None:
-        event = entry.event
+        """What other tables should say of it."""
+        state = self.follower.state
         if entry.cause is not None:
             self._causes[entry.cause] = entry.seq
-        if isinstance(event, e.ReviewOpened):
-            self._opened[event.id] = event
-        elif isinstance(event, e.ReviewResolved):
-            self._resolved[event.id] = event.resolution
+        if self._started is None:
+            self._started = entry
+        if isinstance(entry.event, e.ReviewOpened | e.ReviewResolved):
+            self._made.take(reviews(state, (entry,)))
+        if type(entry.event) in AUDITED:
+            self._done += acts(state, (entry,), self._started.actor)
+
+    def _ask_beside(self, entry: e.Entry) -> None:
+        """Rows that were written with this entry."""
+        state = self.follower.state
+        if self._snapshot is not None and self._snapshot.seq == entry.seq:
+            self._ask(projections.snapshot_is_fold, self._snapshot, state)
+        if self.row.seq == entry.seq:
+            self._ask(projections.row_stands, self.row, state)
+        if (message := self._messages.get(entry.seq)) is not None:
+            self._ask(messages.message_is_of_entry, message, entry, state)
 
     # -- The end -------------------------------------------------------------------------------------------------------
 
@@ -194,29 +219,44 @@ class History:
         if not self.broken:
             assert books.started is not None
             self._ask(definitions.pinned, row, books.started, self.definition)
+            self._ask(definitions.input_is_valid, books.started, books.plan.definition)
             self._ask(waking.at_rest, state)
             self._ask(counters.at_rest, state)
             self._ask(compensation.at_rest, books)
             self._ask_rows(state, books, row, now + slack_ms)  # rows may be younger than the look at the clock
-        if (late := stuck.overdue(row, now, slack_ms)) is not None:
-            self._find(late[0], late[1], show(row))
-        for mail in self._mail:
-            if mail.verdict is None and mail.received_at < now - slack_ms:
-                self._find(stuck.V6, f"unread since {mail.received_at}", show(mail))
+        self._ask_lateness(now - slack_ms)
         yield from self.findings
+
+    def _ask_lateness(self, before: int) -> None:
+        if (late := stuck.overdue(self.row, before)) is not None:
+            self._find(late[0], late[1], show(self.row))
+        for mail in self._mail:
+            if mail.verdict is None and mail.received_at < before:
+                self._find(stuck.V6, f"unread since {mail.received_at}", show(mail))
+        for task in self._tasks:
+            if stuck.is_abandoned(task, before):
+                self._find(stuck.L8, f"the worker that took {task.path} is gone, and nobody has it", show(task))
+        for message in self._messages.values():
+            if messages.is_late(message, before):
+                self._find(messages.B2, f"not published since {message.created_at}", show(message))
 
     def _ask_rows(self, state: Execution, books: Books, row: ExecutionRecord, soon: int) -> None:
         unread = {mail.id: None for mail in self._mail if mail.verdict is None}
+        self._ask(projections.row_was_started, row, self._started)
         self._ask(projections.row_is_fold, row, state, books, soon)
         self._ask(projections.wakes, row, state, len(unread))
-        self._ask(projections.reviews_are_listed, self._opened, self._resolved, self._reviews, row)
+        self._ask(self._made.are_listed, self._reviews, row)
         self._ask(projections.person_is_asked, row, self._reviews)
         self._ask(projections.tasks_are_listed, state, self._tasks, len(unread))
         self._ask(projections.admission_is_in_turn, row, state, self._place, unread)
+        self._ask(audit.acts_are_told, self._done, self._acts, self._audited_since)
+        self._ask(messages.published_in_order, list(self._messages.values()))
         for mail in self._mail:
             self._ask(projections.mail_is_told, mail, self._causes)
-        for message in self._messages:
-            self._ask(projections.message_is_recorded, message, row, state)
+        for message in self._messages.values():
+            self._ask(messages.message_is_recorded, message, row, state)
+        for notice in self._notices:
+            self._ask(projections.notice_is_of_execution, notice, row)
         if self._snapshot is not None and self._snapshot.seq > state.seq:
             self._find(projections.G4, f"the snapshot is of entry {self._snapshot.seq}, the last is {state.seq}")
 

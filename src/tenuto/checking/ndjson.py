@@ -14,26 +14,44 @@ from tenuto.errors import StorageError
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries, encode_entries
 from tenuto.storage.records import (
+    ActRecord,
     AdmissionRow,
+    AuditRecord,
     DuplicateKey,
     EventsRow,
     ExecutionRecord,
+    HeadRecord,
+    HolderRecord,
+    InboxRecord,
+    LimitRecord,
     MailRow,
     MessageRow,
+    MigrationRecord,
+    NoticeRecord,
+    ProgressRecord,
     ReviewRecord,
+    SessionRecord,
     TaskRecord,
     TenantLimitRow,
 )
 from tenuto.storage.store import DefinitionRow, SnapshotRow
 
+from .callbacks import CallbackRow
 from .derived import AttemptRow, RunRow, StepRow, TimerRow
 from .records import FORMAT, End, Head
 
 KINDS: dict[str, type[Struct]] = {
     "head": Head,
+    "migration": MigrationRecord,
     "definition": DefinitionRow,
+    "session": SessionRecord,
     "duplicate_key": DuplicateKey,
     "tenant_limit": TenantLimitRow,
+    "limit": LimitRecord,
+    "limit_holder": HolderRecord,
+    "audit_head": HeadRecord,
+    "audit": AuditRecord,
+    "inbox": InboxRecord,
     "execution": ExecutionRecord,
     "snapshot": SnapshotRow,
     "events": EventsRow,
@@ -41,14 +59,18 @@ KINDS: dict[str, type[Struct]] = {
     "review": ReviewRecord,
     "task": TaskRecord,
     "admission": AdmissionRow,
+    "progress": ProgressRecord,
     "message": MessageRow,
+    "notice": NoticeRecord,
+    "act": ActRecord,
     "run": RunRow,
     "step": StepRow,
     "attempt": AttemptRow,
     "timer": TimerRow,
+    "callback": CallbackRow,
     "end": End,
 }
-DERIVED = (RunRow, StepRow, AttemptRow, TimerRow)
+DERIVED = (RunRow, StepRow, AttemptRow, TimerRow, CallbackRow)
 """Worked out from the history for those who read an export. A check works them out again, and so does not read them."""
 
 _NAMES = {kind: name for name, kind in KINDS.items()}

@@ -45,13 +45,13 @@ def waits_for(books: Books, scope: str, id: str) -> list[str]:
     if spec.mode != "dag":
         return []
     if spec.scheduling == "layered" and batch is None:
-        layers = _layers(books, scope)
+        layers = layers_in(books, scope)
         return [other for other in ids if layers[other] < layers[id]]
     node = books.child(scope, id)
     return list(node.spec.depends_on)
 
 
-def _layers(books: Books, scope: str) -> dict[str, int]:
+def layers_in(books: Books, scope: str) -> dict[str, int]:
     node = books.frames[scope].node
     if node.id not in books.layers:
         books.layers[node.id] = layers_of({child.id: child.depends_on for child in node.scope.children})

@@ -1,6 +1,9 @@
 """Rows beside the history: each says what the history says, and belongs to the execution that it names."""
 
+from collections.abc import Iterable
+
 import msgspec
+from msgspec import Struct
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
@@ -10,11 +13,13 @@ from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.facts import Applied
 from tenuto.kernel.plan import handler_name
 from tenuto.kernel.state import TERMINAL, Execution
+from tenuto.projection import PRIORITIES, ReviewClosed, ReviewRow, TaskRow, standing, tasks
+from tenuto.storage.queries import CLOCKS_MS
 from tenuto.storage.records import (
     AdmissionRow,
     ExecutionRecord,
     MailRow,
-    MessageRow,
+    NoticeRecord,
     ReviewRecord,
     TaskRecord,
 )
@@ -26,21 +31,20 @@ from .waking import V1, V2
 
 family = Family("Rows and their history")
 
-B5 = family("B5", "A message belongs to an event that was recorded.")
-G4 = family("G4", "The stored state is the fold of the history: the execution's row and its snapshot.")
+G4 = family("G4", "The stored state is the fold of the history: every column of the rows that follow from it.")
 H1 = family("H1", "An execution that waits for a person is listed as waiting for one.")
 I1 = family("I1", "All rows of an execution are of one tenant.")
 K8 = family("K8", "Of the executions with one concurrency key only the first in line is admitted.")
 L6 = family("L6", "Mail that was refused or ignored left no event, and mail that left one has its verdict.")
 M1 = family("M1", "Reviews and tasks are those that the history opened and did not close.")
 
+STANDING = ("ended_at", "cancel_requested", "error_class")
+OF_TASK = ("tenant", "plan", "queue", "handler", "priority")
+
 
 def row_is_fold(row: ExecutionRecord, state: Execution, books: Books, soon: int) -> None:
     require(row.status == state.status, G4, f"the row says {row.status}, the history {state.status}")
     require(row.run == state.run, G4, f"the row says run {row.run}, the history {state.run}")
-    requested = state.cancel is not None
-    require(row.cancel_requested == requested, G4, f"the row says canceled: {row.cancel_requested}, not {requested}")
-    require(row.concurrency_key == state.concurrency_key, G4, "the concurrency key of the row is not the history's")
     ended = row.ended_at is not None
     require(ended == (state.status in TERMINAL), G4, f"the row's end is {row.ended_at}, its status {state.status}")
     require(row.seq <= state.seq, G4, f"the row is at entry {row.seq}, the history ends at {state.seq}")
@@ -50,6 +54,35 @@ def row_is_fold(row: ExecutionRecord, state: Execution, books: Books, soon: int)
     require(row.epoch >= state.epoch, G4, f"the row has epoch {row.epoch}, the history {state.epoch}")
     assert books.started is not None
     require(row.tenant == books.started.tenant, I1, "the tenant of the row is not the history's")
+
+
+def row_was_started(row: ExecutionRecord, started: e.Entry) -> None:
+    """What the start said, which never changes. The key and its request's digest are in the row alone."""
+    event = started.event
+    assert isinstance(event, e.ExecutionStarted)
+    kind, target = event.target or ("", "")
+    wanted = {
+        "priority": PRIORITIES[event.priority],
+        "correlation_id": event.correlation_id,
+        "target_type": kind,
+        "target_id": target,
+        "concurrency_key": event.concurrency_key,
+    }
+    _same(row, wanted, "the start")
+    early = started.at - row.created_at
+    require(abs(early) <= CLOCKS_MS, G4, f"the row was made at {row.created_at}, the history began at {started.at}")
+
+
+def row_stands(row: ExecutionRecord, state: Execution) -> None:
+    """Asked when the fold has come to the row's entry: every column that was written with it."""
+    made = standing(state, (), row.epoch, release=False)
+    _same(row, {name: getattr(made, name) for name in STANDING}, f"the history at entry {row.seq}")
+
+
+def _same(row: Struct, wanted: dict[str, object], whose: str) -> None:
+    for name, value in wanted.items():
+        told = getattr(row, name)
+        require(told == value, G4, f"the row says {name} {told!r}, {whose} {value!r}")
 
 
 def wakes(row: ExecutionRecord, state: Execution, unread: int) -> None:
@@ -77,19 +110,37 @@ def snapshot_is_fold(snapshot: SnapshotRow, state: Execution) -> None:
         require(not differing, G4, f"the snapshot at entry {snapshot.seq} differs from the fold in {differing}")
 
 
-def reviews_are_listed(
-    opened: dict[str, e.ReviewOpened], resolved: dict[str, str], rows: list[ReviewRecord], row: ExecutionRecord
-) -> None:
-    stored = {review.id: review for review in rows}
-    missing = sorted(opened.keys() - stored.keys())[:3]
-    foreign = sorted(stored.keys() - opened.keys())[:3]
-    require(not missing, M1, f"reviews {missing} are in the history, and have no row")
-    require(not foreign, M1, f"reviews {foreign} have a row, and are not in the history")
-    for id, review in stored.items():
-        known = (opened[id].kind, opened[id].path, resolved.get(id))
-        told = (review.kind, review.path, review.resolution)
-        require(known == told, M1, f"review {id} is {told} in its row, {known} in the history")
-        require(review.tenant == row.tenant, I1, f"review {id} is of another tenant")
+class Reviews:
+    """The rows of reviews as the history makes them."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, tuple[ReviewRow, ReviewClosed | None]] = {}
+
+    def take(self, made: Iterable[ReviewRow | ReviewClosed]) -> None:
+        for one in made:
+            if isinstance(one, ReviewRow):
+                self._rows[one.id] = (one, None)
+            elif one.id in self._rows:
+                self._rows[one.id] = (self._rows[one.id][0], one)
+
+    def are_listed(self, rows: list[ReviewRecord], row: ExecutionRecord) -> None:
+        stored = {review.id: review for review in rows}
+        missing = sorted(self._rows.keys() - stored.keys())[:3]
+        foreign = sorted(stored.keys() - self._rows.keys())[:3]
+        require(not missing, M1, f"reviews {missing} are in the history, and have no row")
+        require(not foreign, M1, f"reviews {foreign} have a row, and are not in the history")
+        for id, review in stored.items():
+            require(review.tenant == row.tenant, I1, f"review {id} is of another tenant")
+            self._is_as_made(review)
+
+    def _is_as_made(self, review: ReviewRecord) -> None:
+        opened, closed = self._rows[review.id]
+        wanted: dict[str, object] = {name: getattr(opened, name) for name in ReviewRow.__struct_fields__}
+        wanted["resolution"] = None if closed is None else closed.resolution
+        wanted["resolved_by"] = None if closed is None else closed.actor
+        wanted["resolved_at"] = None if closed is None else closed.closed_at
+        differing = [name for name, value in wanted.items() if getattr(review, name) != value]
+        require(not differing, G4, f"review {review.id} differs from the history in {differing}")
 
 
 def person_is_asked(row: ExecutionRecord, rows: list[ReviewRecord]) -> None:
@@ -99,11 +150,23 @@ def person_is_asked(row: ExecutionRecord, rows: list[ReviewRecord]) -> None:
 
 def tasks_are_listed(state: Execution, rows: list[TaskRecord], unread: int) -> None:
     """Every attempt that a queue is to run has its row, or mail says what became of it; and no other has one."""
-    wanted = {ref.parts for ref in for_queues(state)}
-    stored = {(task.path, task.phase, task.number) for task in rows}
-    missing, foreign = sorted(wanted - stored)[:3], sorted(stored - wanted)[:3]
+    refs = for_queues(state)
+    wanted = {ref.parts for ref in refs}
+    stored = {(task.path, task.phase, task.number): task for task in rows}
+    missing, foreign = sorted(wanted - stored.keys())[:3], sorted(stored.keys() - wanted)[:3]
     require(not missing or unread > 0, V2, f"{missing} wait for a queue, and have no task")
     require(not foreign, M1, f"tasks {foreign} are of attempts that are not open")
+    for made in tasks(state, refs):
+        assert isinstance(made, TaskRow)
+        task = stored.get((made.path, made.phase, made.number))
+        if task is not None:
+            require(task.tenant == made.tenant, I1, f"the task of {made.path} is of another tenant")
+            differing = [name for name in OF_TASK if getattr(task, name) != getattr(made, name)]
+            require(not differing, G4, f"the task of {made.path} differs from the history in {differing}")
+
+
+def notice_is_of_execution(notice: NoticeRecord, row: ExecutionRecord) -> None:
+    require(notice.tenant == row.tenant, I1, f"a notification of {notice.path} is of another tenant")
 
 
 def for_queues(state: Execution) -> list[Ref]:
@@ -142,8 +205,3 @@ def admission_is_in_turn(
     require(not state.admitted or place.ahead == 0, K8, f"it is admitted, and {place.ahead} stand before it")
     told = f"admit:{row.id}:{state.run}" in unread
     require(state.admitted or place.ahead > 0 or told, V2, "it is the first in line, and was not told")
-
-
-def message_is_recorded(message: MessageRow, row: ExecutionRecord, state: Execution) -> None:
-    require(1 <= message.seq <= state.seq, B5, f"a message names entry {message.seq} of {state.seq}")
-    require(message.tenant == row.tenant, I1, f"the message of entry {message.seq} is of another tenant")

@@ -12,16 +12,21 @@ from msgspec import Struct
 from tenuto.storage.records import (
     NOBODYS,
     OF_EXECUTION,
-    DuplicateKey,
+    OF_NONE,
+    AuditRecord,
     ExecutionRecord,
+    InboxRecord,
     Reader,
-    TenantLimitRow,
     select,
 )
 from tenuto.storage.store import DefinitionRow
 
-FORMAT = 1
+from .acts import acts_of
+from .paging import rows_of_page
+
+FORMAT = 2
 PAGE = 100
+LONG_PAGE = 2_000
 
 
 class Head(Struct, frozen=True, kw_only=True):
@@ -49,20 +54,21 @@ async def read_database(reader: Reader, version: str) -> AsyncIterator[Struct]:
 
 async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncIterator[Struct]:
     async with reader.page():
-        async for definition in reader.rows(DefinitionRow, select(DefinitionRow)):
-            known[definition.name, definition.version] = None
-            yield definition
-        async for duplicate in reader.rows(DuplicateKey, select(DuplicateKey)):
-            yield duplicate
-        async for limit in reader.rows(TenantLimitRow, select(TenantLimitRow)):
-            yield limit
+        for kind in OF_NONE:
+            async for record in reader.rows(kind, select(kind)):
+                if isinstance(record, DefinitionRow):
+                    known[record.name, record.version] = None
+                yield record
+    async for noted in _audit(reader):
+        yield noted
+    async for met in _inbox(reader):
+        yield met
     after: str | None = ""
     while after is not None:
         async with reader.page():
             page = await _page(reader, after)
-            for execution in page:
-                async for record in _execution(reader, execution, known):
-                    yield record
+            async for record in _executions(reader, after, page, known):
+                yield record
         after = page[-1].id if len(page) == PAGE else None
     async with reader.page():
         for kind in OF_EXECUTION:
@@ -70,18 +76,63 @@ async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncI
                 yield orphan
 
 
+# -- Long tables, page by page -----------------------------------------------------------------------------------------
+
+
+async def _audit(reader: Reader) -> AsyncIterator[AuditRecord]:
+    """The chains one after another, then what is in no chain yet."""
+    query = select(AuditRecord, "t.n IS NOT NULL AND (t.tenant, t.n) > ($1, $2)", limit=LONG_PAGE)
+    tenant, n = "", 0
+    while True:
+        async with reader.page():
+            page = [row async for row in reader.rows(AuditRecord, query, tenant, n)]
+        for row in page:
+            yield row
+        if len(page) < LONG_PAGE:
+            break
+        tenant, n = page[-1].tenant, page[-1].n or 0
+    async with reader.page():
+        async for row in reader.rows(AuditRecord, select(AuditRecord, "t.n IS NULL")):
+            yield row
+
+
+async def _inbox(reader: Reader) -> AsyncIterator[InboxRecord]:
+    query = select(InboxRecord, "(t.consumer, t.id) > ($1, $2)", limit=LONG_PAGE)
+    consumer, id = "", ""
+    while True:
+        async with reader.page():
+            page = [row async for row in reader.rows(InboxRecord, query, consumer, id)]
+        for row in page:
+            yield row
+        if len(page) < LONG_PAGE:
+            return
+        consumer, id = page[-1].consumer, page[-1].id
+
+
+# -- Executions --------------------------------------------------------------------------------------------------------
+
+
 async def _page(reader: Reader, after: str) -> list[ExecutionRecord]:
     query = select(ExecutionRecord, "t.id > $1", limit=PAGE)
     return [row async for row in reader.rows(ExecutionRecord, query, after)]
 
 
-async def _execution(reader: Reader, row: ExecutionRecord, known: dict[tuple[str, int], None]) -> AsyncIterator[Struct]:
-    if (row.definition, row.version) not in known:
-        query = select(DefinitionRow, "t.name = $1 AND t.version = $2")
-        async for definition in reader.rows(DefinitionRow, query, row.definition, row.version):
-            known[definition.name, definition.version] = None
-            yield definition
-    yield row
-    for kind in OF_EXECUTION:
-        async for record in reader.rows(kind, select(kind, "t.execution = $1"), row.id):
-            yield record
+async def _executions(
+    reader: Reader, after: str, page: list[ExecutionRecord], known: dict[tuple[str, int], None]
+) -> AsyncIterator[Struct]:
+    if not page:
+        return
+    acts = await acts_of(reader, after, page)
+    kinds = rows_of_page(reader, after, page)
+    for row in page:
+        if (row.definition, row.version) not in known:
+            query = select(DefinitionRow, "t.name = $1 AND t.version = $2")
+            async for definition in reader.rows(DefinitionRow, query, row.definition, row.version):
+                known[definition.name, definition.version] = None
+                yield definition
+        yield row
+        for rows in kinds:
+            async for record in rows.of(row.id):
+                yield record
+        for act in acts.pop(row.id, ()):
+            yield act

@@ -4,29 +4,40 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
-from tenuto.storage.records import ExecutionRecord, MailRow, Reader, select
+from tenuto.storage.records import AuditRecord, ExecutionRecord, MailRow, MessageRow, Reader, TaskRecord, select
 
+from .audit import A1
 from .findings import Finding, finding, show
 from .invariants import Family, Invariant
+from .messages import B2
+from .projections import H1
 
 SLACK_MS = 60_000
 MOST = 1_000
 
 family = Family("Progress and time")
 
-L8 = family("L8", "What the process that owned it left behind is taken over by another.", "at rest")
+L8 = family(
+    "L8", "What a process that is gone left behind is taken over: executions, tasks of queues, limits.", "at rest"
+)
 V5 = family("V5", "What is due is taken up by somebody.", "at rest")
 V6 = family("V6", "Mail is read by somebody.", "at rest")
 
 
 class _Question(Struct, frozen=True):
+    """`$1` is the time before which it should have been done."""
+
     invariant: Invariant
-    kind: type[ExecutionRecord] | type[MailRow]
+    kind: type[Struct]
     where: str
     detail: str
 
 
-_LIVE = "t.ended_at IS NULL AND t.parked = ''"
+_LIVE = "t.ended_at IS NULL"
+_SERVED = (
+    "EXISTS (SELECT 1 FROM sessions q WHERE q.ended_at IS NULL AND q.expires_at >= $1 "
+    "AND q.queues LIKE '%\"' || t.queue || '\"%')"
+)
 _QUESTIONS = (
     _Question(V5, ExecutionRecord, f"t.owner IS NULL AND t.wake_at < $1 AND {_LIVE}", "due, and nobody took it"),
     _Question(L8, ExecutionRecord, f"s.ended_at < $1 AND {_LIVE}", "its owner is gone, and nobody took over"),
@@ -36,7 +47,22 @@ _QUESTIONS = (
         f"s.ended_at IS NULL AND s.expires_at < $1 AND {_LIVE}",
         "its owner's lease is over, and nobody ended the session",
     ),
+    _Question(H1, ExecutionRecord, f"t.parked <> '' AND t.created_at < $1 AND {_LIVE}", "set aside: see its status"),
     _Question(V6, MailRow, "t.verdict IS NULL AND t.received_at < $1", "unread mail"),
+    _Question(
+        L8,
+        TaskRecord,
+        "t.session IS NOT NULL AND (s.id IS NULL OR s.expires_at < $1 OR s.ended_at < $1)",
+        "the worker that took it is gone, and nobody has it",
+    ),
+    _Question(
+        V5,
+        TaskRecord,
+        f"t.session IS NULL AND t.created_at < $1 AND NOT {_SERVED}",
+        "it waits for a queue that nobody serves",
+    ),
+    _Question(B2, MessageRow, "t.published_at IS NULL AND t.created_at < $1", "not published"),
+    _Question(A1, AuditRecord, "t.n IS NULL AND t.at < $1", "a row of the audit that nobody has chained"),
 )
 
 
@@ -47,18 +73,29 @@ async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncIterator[
         for question in _QUESTIONS:
             query = select(question.kind, question.where, limit=MOST)
             async for row in reader.rows(question.kind, query, before):
-                execution = row.id if isinstance(row, ExecutionRecord) else row.execution
-                yield finding(question.invariant, execution, question.detail, show(row))
+                yield finding(question.invariant, _execution_of(row), question.detail, show(row))
 
 
-def overdue(row: ExecutionRecord, now: int, slack_ms: int) -> tuple[Invariant, str] | None:
+def _execution_of(row: Struct) -> str | None:
+    id: str | None = row.id if isinstance(row, ExecutionRecord) else getattr(row, "execution", None)
+    return id
+
+
+def overdue(row: ExecutionRecord, before: int) -> tuple[Invariant, str] | None:
     """The same of one row, where a whole record is looked at."""
-    if row.ended_at is not None or row.parked:
+    if row.ended_at is not None:
         return None
-    before = now - slack_ms
     if row.owner is None:
         due = row.wake_at is not None and row.wake_at < before
         return (V5, f"due since {row.wake_at}, and nobody took it") if due else None
     gone = row.owner_ended_at is not None and row.owner_ended_at < before
     expired = row.owner_expires_at is None or row.owner_expires_at < before
     return (L8, "its owner is gone, and nobody took over") if gone or expired else None
+
+
+def is_abandoned(task: TaskRecord, before: int) -> bool:
+    """Whether a worker has it that is gone."""
+    if task.session is None:
+        return False
+    gone = task.session_ended_at is not None and task.session_ended_at < before
+    return gone or task.session_expires_at is None or task.session_expires_at < before

@@ -13,10 +13,29 @@ family = Family("Progress and time")
 V1 = family("V1", "Every timer belongs to something that waits for it, and every wait with a time has its timer.")
 V2 = family("V2", "Every execution that is not over has something that will wake it, and what could start has started.")
 V3 = family("V3", "Time in a history never goes back.")
+V4 = family("V4", "The time of an execution, a pause or an approval is over when that is recorded, and not before.")
 
 
 def recorded(books: Books, entry: e.Entry) -> None:
     require(entry.at >= books.at, V3, f"entry {entry.seq} is of {entry.at}, the one before it of {books.at}")
+    if (found := _time_out(books, entry.event)) is not None:
+        what, due = found
+        require(due is not None and due <= entry.at, V4, f"{what} at {entry.at}, and its time is over at {due}")
+
+
+def _time_out(books: Books, event: e.Event) -> tuple[str, int | None] | None:
+    """Which time this event says is over, and when it is. A pause only moves it away."""
+    match event:
+        case e.CancelRequested(reason="pause_limit"):
+            return "the pause was ended", books.pause_limit
+        case e.StepExpired(failure=e.Failure(code="approval_timeout")):
+            review = books.asked_last.get(event.path)
+            return f"the approval of {event.path} was given up", review.due_at if review is not None else None
+        case e.ScopeClosing(path="", failure=e.Failure(code="pending_timeout")):
+            return "the execution was given up", books.pending_until
+        case e.ScopeClosing(path="", failure=e.Failure(code="deadline")):
+            return "the execution was given up", books.deadline
+    return None
 
 
 def steps_of(state: Execution) -> list[StepState]:

@@ -24,7 +24,7 @@ async def export(
     url: Url = None,
     to: Annotated[Path | None, typer.Option(help="A file; standard output unless said.")] = None,
 ) -> None:
-    """Write all that is stored as lines of JSON, payloads included."""
+    """Write the record of all executions as lines of JSON, payloads included."""
     database = url or place(context).settings().url
     if to is None:
         await _write(database, sys.stdout.buffer)

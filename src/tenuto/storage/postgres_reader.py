@@ -12,7 +12,7 @@ from tenuto.errors import StorageError
 from .migrations import migrations, missing
 from .postgres import NOW, translated
 
-BATCH = 500
+BATCH = 100
 
 T = TypeVar("T", bound=Struct)
 

@@ -11,9 +11,13 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from .registry import AuditEntry
 from .store import DefinitionRow, ExecutionRow, SnapshotRow
 
 T = TypeVar("T", bound=Struct)
+
+
+# -- Of one execution --------------------------------------------------------------------------------------------------
 
 
 class ExecutionRecord(ExecutionRow, frozen=True, kw_only=True):
@@ -45,6 +49,11 @@ class ReviewRecord(Struct, frozen=True, kw_only=True):
     definition: str
     kind: str
     path: str
+    reason: str
+    permission: str
+    error_class: str
+    error_summary: str
+    attempts: int
     opened_at: int
     due_at: int | None
     resolution: str | None
@@ -53,13 +62,30 @@ class ReviewRecord(Struct, frozen=True, kw_only=True):
 
 
 class TaskRecord(Struct, frozen=True, kw_only=True):
+    """With what is known of the session that has taken it."""
+
     execution: str
     path: str
     phase: str
     number: int
+    tenant: str
+    plan: str
     queue: str
+    handler: str
+    priority: int
     created_at: int
     session: str | None
+    begun_at: int | None
+    beat_at: int | None
+    parked: str
+    session_expires_at: int | None = None
+    session_ended_at: int | None = None
+
+
+class ProgressRecord(Struct, frozen=True, kw_only=True):
+    execution: str
+    path: str
+    body: bytes
 
 
 class AdmissionRow(Struct, frozen=True, kw_only=True):
@@ -78,9 +104,94 @@ class MessageRow(Struct, frozen=True, kw_only=True):
     seq: int
     tenant: str
     kind: str
+    body: bytes
     created_at: int
     published_at: int | None
+    session: str | None
     tries: int
+    due_at: int
+    error: str
+
+
+class NoticeRecord(Struct, frozen=True, kw_only=True):
+    """A notification that was begun, and perhaps sent."""
+
+    key: str
+    tenant: str
+    execution: str
+    path: str
+    channel: str
+    begun_at: int
+    sent_at: int | None
+    receipt: bytes | None
+
+
+class ActRecord(AuditEntry, frozen=True, kw_only=True):
+    """A row of the audit once more, beside the execution that it tells of."""
+
+    execution: str
+
+
+# -- Of none -----------------------------------------------------------------------------------------------------------
+
+
+class MigrationRecord(Struct, frozen=True, kw_only=True):
+    number: int
+    name: str
+    applied_at: int
+
+
+class SessionRecord(Struct, frozen=True, kw_only=True):
+    id: str
+    worker: str
+    build: str
+    queues: str
+    handlers: str
+    started_at: int
+    expires_at: int
+    ended_at: int | None
+
+
+class LimitRecord(Struct, frozen=True, kw_only=True):
+    name: str
+    count: int | None
+    period_ms: int | None
+    concurrency: int | None
+    spent: str
+
+
+class HolderRecord(Struct, frozen=True, kw_only=True):
+    """What a session holds of a limit. `session_ended_at` is 0 of a session that nobody remembers."""
+
+    name: str
+    session: str
+    held: int
+    wanted: int
+    asked_at: int
+    served_at: int
+    session_ended_at: int | None
+
+
+class InboxRecord(Struct, frozen=True, kw_only=True):
+    consumer: str
+    id: str
+    at: int
+
+
+class HeadRecord(Struct, frozen=True, kw_only=True):
+    """The end of a tenant's audit chain as it is noted, and the last row of that chain."""
+
+    tenant: str
+    n: int
+    hash: str
+    last_n: int | None
+    last_hash: str | None
+
+
+class AuditRecord(AuditEntry, frozen=True, kw_only=True):
+    """`head`: where the chain of its tenant ends, as it is noted."""
+
+    head: int | None
 
 
 class DuplicateKey(Struct, frozen=True, kw_only=True):
@@ -100,27 +211,55 @@ class TenantLimitRow(Struct, frozen=True, kw_only=True):
     counted: int
 
 
+# -- Queries -----------------------------------------------------------------------------------------------------------
+
+OF_NONE: tuple[type[Struct], ...] = (
+    MigrationRecord, DefinitionRow, SessionRecord, DuplicateKey, TenantLimitRow, LimitRecord, HolderRecord, HeadRecord,
+)  # fmt: skip
+"""What belongs to no execution and is not long."""
+
 OF_EXECUTION: tuple[type[Struct], ...] = (
-    SnapshotRow, EventsRow, MailRow, ReviewRecord, TaskRecord, AdmissionRow, MessageRow,
+    SnapshotRow, MessageRow, EventsRow, MailRow, ReviewRecord, TaskRecord, AdmissionRow, ProgressRecord, NoticeRecord,
 )  # fmt: skip
 """What belongs to one execution, in the order in which it is read."""
 
+_MAIL = " UNION ALL ".join(  # each half has an index of its own
+    f"SELECT id, execution, received_at, body, verdict FROM mailbox WHERE verdict IS {state}"
+    for state in ("NULL", "NOT NULL")
+)
 _TABLES: dict[type[Struct], tuple[str, str]] = {  # the table as `t`, and what orders its rows
+    MigrationRecord: ("tenuto_migrations t", "number"),
     DefinitionRow: ("definitions t", "name, version"),
+    SessionRecord: ("sessions t", "id"),
+    LimitRecord: ("limits t", "name"),
+    HolderRecord: ("limit_holders t LEFT JOIN sessions s ON s.id = t.session", "name, session"),
+    InboxRecord: ("inbox t", "consumer, id"),
+    HeadRecord: ("audit_head t", "tenant"),
+    AuditRecord: ("audit t LEFT JOIN audit_head h ON h.tenant = t.tenant", "t.tenant, t.n"),
+    AuditEntry: ("audit t", "position"),
     ExecutionRecord: ("executions t LEFT JOIN sessions s ON s.id = t.owner", "t.id"),
     EventsRow: ("events t", "execution, seq"),
     SnapshotRow: ("snapshots t", "execution"),
-    MailRow: ("mailbox t", "execution, received_at, id"),
+    MailRow: (f"({_MAIL}) t", "execution, received_at, id"),
     ReviewRecord: ("reviews t", "execution, id"),
-    TaskRecord: ("tasks t", "execution, path, phase, number"),
-    AdmissionRow: ("admissions t", "position"),
+    TaskRecord: ("tasks t LEFT JOIN sessions s ON s.id = t.session", "execution, path, phase, number"),
+    AdmissionRow: ("admissions t", "execution"),
+    ProgressRecord: ("progress t", "execution, path"),
     MessageRow: ("outbox t", "execution, seq"),
+    NoticeRecord: ("sent_notifications t", "execution, key"),
     TenantLimitRow: ("tenant_limits t", "tenant"),
     DuplicateKey: ("executions t WHERE key IS NOT NULL GROUP BY tenant, key HAVING count(*) > 1", "tenant, key"),
 }
+_LAST = "(SELECT a.{} FROM audit a WHERE a.tenant = t.tenant AND a.n IS NOT NULL ORDER BY a.n DESC LIMIT 1)"
 _COMPUTED = {
     (ExecutionRecord, "owner_expires_at"): "s.expires_at",
     (ExecutionRecord, "owner_ended_at"): "s.ended_at",
+    (TaskRecord, "session_expires_at"): "s.expires_at",
+    (TaskRecord, "session_ended_at"): "s.ended_at",
+    (HolderRecord, "session_ended_at"): "CASE WHEN s.id IS NULL THEN 0 ELSE s.ended_at END",
+    (AuditRecord, "head"): "h.n",
+    (HeadRecord, "last_n"): _LAST.format("n"),
+    (HeadRecord, "last_hash"): _LAST.format("hash"),
     (AdmissionRow, "ahead"): (
         "(SELECT count(*) FROM admissions b WHERE b.tenant = t.tenant AND b.definition = t.definition "
         "AND b.key = t.key AND b.position < t.position)"
@@ -141,8 +280,11 @@ def select(kind: type[Struct], where: str = "", *, limit: int | None = None) -> 
     return f"SELECT {columns} FROM {table}{condition} ORDER BY {order}{bound}"
 
 
-NOBODYS = "NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = t.execution)"
-"""The condition on rows of executions that do not exist."""
+NOBODYS = (
+    "NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = t.execution) "
+    "AND NOT EXISTS (SELECT 1 FROM leftovers l WHERE l.execution = t.execution)"
+)
+"""The condition on rows of executions that do not exist, and of which nobody is just removing the rest."""
 
 
 class Reader(Protocol):

@@ -17,7 +17,7 @@ from tenuto.errors import StorageError
 from .migrations import migrations, missing
 from .sqlite import BUSY_MS, row_of, translated
 
-BATCH = 500
+BATCH = 100
 
 T = TypeVar("T", bound=Struct)
 R = TypeVar("R")
