@@ -329,6 +329,10 @@ class GuestWorker(Worker):
         return visit
 
     def _enter(self, visit: Visit, task: Task) -> None:
+        if task.key in self._returning:
+            # It was given back, and nobody has said yet that it arrived: what is sent again would take it out of the
+            # hands of whoever runs it. It is left alone until then, and given back once more.
+            return
         ref = task.key.ref
         holder = holder_of(visit.state, ref)
         if holder is None or ref not in visit.state.agenda:

@@ -1,0 +1,105 @@
+"""A task that is given back while nobody knows whether that arrived: it is run once, whatever is sent again."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from tenuto import Engine
+from tenuto.errors import StorageError
+from tenuto.runtimes.durable.runtime import DurableRuntime
+from tenuto.storage.tasks import Beginning, Held, Task, TaskKey, TaskStore
+from tests.contract.doubles import until
+
+pytestmark = pytest.mark.usefixtures("sound")
+
+LOST = StorageError("the answer was lost on its way", code="unreachable")
+DOCUMENT = {
+    "name": "doc",
+    "steps": [
+        {
+            "step_id": "pay",
+            "handler": "pay",
+            "queue": "gpu",
+            "idempotency_strategy": "NOT_SAFE_TO_RETRY",
+            "compensation_policy": "manual",
+        }
+    ],
+}
+
+
+class Forgetful:
+    """A real store of tasks. The answer to the first task taken is lost; that to the first one returned comes late."""
+
+    def __init__(self, tasks: TaskStore, *, begins: bool) -> None:
+        self._tasks = tasks
+        self._begins = begins
+        self._loses = not begins
+        self._is_late = True
+        self.goes_on = asyncio.Event()
+        self.taken = 0
+        self.returned = 0
+        self.looks_since = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tasks, name)
+
+    async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
+        found = await self._tasks.take(session, queue, handlers, limit)
+        self.taken += bool(found)
+        if found and self._loses:
+            self._loses = False
+            raise LOST
+        return found
+
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
+        begun, owners = await self._tasks.begin(session, beginnings)
+        if self._begins:  # it has begun, and is told that it has not: so it is given back
+            self._begins = False
+            return set(), owners
+        return begun, owners
+
+    async def held(self, session: str) -> list[Held]:
+        found = await self._tasks.held(session)
+        self.looks_since += self.taken > 1
+        return found
+
+    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
+        await self._tasks.give_back(session, keys, why)
+        if self._is_late:
+            self._is_late = False
+            await self.goes_on.wait()
+            raise LOST
+        self.returned += 1
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_what_is_given_back_twice_is_run_once(url: str, begins: bool) -> None:
+    calls: list[None] = []
+    ends = asyncio.Event()
+
+    async def pay() -> int:
+        calls.append(None)
+        await ends.wait()
+        return 1
+
+    async with (
+        Engine(url, queues=(), shutdown_grace="1s") as home,
+        Engine(url, queues=("gpu",), shutdown_grace="1s") as guest,
+    ):
+        guest.handler("pay", pay)
+        await home.apply(DOCUMENT)
+        store = cast(DurableRuntime, guest._runtime)._store
+        tasks = Forgetful(store.tasks, begins=begins)
+        store.tasks = tasks  # type: ignore[misc]  # the faults are between the runtime and the real one
+        handle = await home.start("doc")
+        await until(handle, lambda _: tasks.looks_since >= 2)  # it was taken a second time, and there was time to run it
+        tasks.goes_on.set()
+        await until(handle, lambda _: tasks.returned >= 1)
+        await until(handle, lambda _: len(calls) > 0)
+        looks = tasks.looks_since
+        await until(handle, lambda _: tasks.looks_since >= looks + 2)
+        ends.set()
+        result = await handle.result()
+    assert (result.status, len(calls)) == ("succeeded", 1)
