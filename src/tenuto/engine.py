@@ -41,7 +41,7 @@ from .observation import Announcer, SagaEvents
 from .program import Handler, Program
 from .projection import AuditRow
 from .rates import parse_rate
-from .requests import concurrency_key_of, digest_of, headers_of
+from .requests import concurrency_key_of, digest_of, headers_of, not_empty
 from .results import SagaResult
 from .runtime import (
     Clock,
@@ -393,6 +393,8 @@ class Engine:
         self._scope.require("executions:start")
         runtime = self._runtime
         version = options.get("version")
+        not_empty(key, "idempotency_key")
+        not_empty(options.get("concurrency_key"), "concurrency_key")
         tenant = self._tenant(options.get("tenant"))
         if key is None and connection is None:
             runtime.check_crowd(tenant)
@@ -446,6 +448,7 @@ class Engine:
 
     def _tenant(self, asked: str | None) -> str:
         own = self._scope.tenant
+        not_empty(asked, "tenant")
         if own is not None and asked not in (None, own):
             raise InvalidInput.at("/tenant", "other_tenant", f"this engine is scoped to the tenant {own!r}")
         return asked or own or DEFAULT_TENANT
@@ -655,6 +658,7 @@ class Engine:
 
         With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
         """
+        not_empty(tenant, "tenant")
         self._runtime.check_scope(tenant)
         other = copy.copy(self)
         permitted = None if roles is None else frozenset(roles)

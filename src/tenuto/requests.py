@@ -25,6 +25,12 @@ def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
     return headers
 
 
+def not_empty(given: str | None, field: str) -> None:
+    """Empty text is a variable that was not filled in. Taken for a name, it would make one of all that leave it so."""
+    if given == "":
+        raise InvalidInput.at(f"/{field}", "empty", "empty text names nothing: leave it out, or give it a value")
+
+
 def concurrency_key_of(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> str:
     assert plan.concurrency_key is not None
     scope = {

@@ -47,6 +47,16 @@ async def test_b4_without_a_key_every_start_is_a_new_execution(engine: Engine) -
     assert len({handle.id for handle in handles}) == 3
 
 
+@pytest.mark.parametrize("field", ["idempotency_key", "concurrency_key", "tenant"])
+async def test_b4_empty_text_is_no_name(engine: Engine, field: str) -> None:
+    """A variable that nobody filled in: taken for a key, all such starts would be one execution."""
+    engine.register(BookTrip())
+    option: dict[str, Any] = {field: ""}
+    with pytest.raises(InvalidInput, match=field):
+        await engine.start(BookTrip, Trip("Oslo"), **option)
+    assert [handle async for handle in engine.executions()] == []
+
+
 async def test_b4_a_key_used_with_another_request_is_refused(engine: Engine) -> None:
     engine.register(BookTrip(), one_step("other", Stage().does("x")).build())
     await engine.start(BookTrip, Trip("Oslo"), idempotency_key="k")

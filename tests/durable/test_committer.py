@@ -10,7 +10,7 @@ import pytest
 from tenuto.runtimes.durable import committer
 from tenuto.runtimes.durable.committer import Committer, Fate, Told
 from tenuto.storage import Store
-from tenuto.storage.store import Batch, Committed, MailVerdict
+from tenuto.storage.store import Append, Batch, Committed, MailVerdict
 from tests.durable.faults import Fault, FaultyStore
 from tests.durable.rows import append, standing, start, started
 
@@ -159,6 +159,30 @@ async def test_what_is_not_known_when_the_engine_closes_is_said(live: Store) -> 
     to.add(_next("x1", fates))
     await to.stop(patience_s=0.05)
     assert fates.told == [("x1", "unknown")]
+
+
+class _Confused(FaultyStore):
+    """The first question after a commit fails in a way that nobody foresaw."""
+
+    is_confused = True
+
+    async def written(self, appends: list[Append]) -> list[bool]:
+        if self.is_confused:
+            self.is_confused = False
+            raise RuntimeError("not a word of the database's")
+        return await super().written(appends)
+
+
+async def test_an_error_that_nobody_foresaw_ends_no_commits(live: Store) -> None:
+    fates = Fates()
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+    to = Committer(cast(Store, _Confused(live, "lost")), "s1", lambda now: None)
+    to.start()
+    to.add(_next("x1", fates))
+    await to.stop(patience_s=30)
+    assert fates.told == [("x1", "committed")]
+    assert reported == ["The database could not be asked, and is asked again."]
 
 
 async def test_one_execution_that_cannot_go_on_stops_no_other(live: Store) -> None:

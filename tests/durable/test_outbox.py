@@ -5,12 +5,15 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tenuto import Engine, Message, SagaBuilder
 from tenuto.projection import OutboxRow
+from tenuto.runtimes.relay import Relay
 from tenuto.storage import Store, make_store
 from tenuto.storage.outbox import Waiting
 from tests.durable.rows import started
@@ -117,6 +120,41 @@ async def test_relays_that_take_at_once_do_not_take_the_same(store: Store, url: 
         await other.close()
     assert len(taken) == 400
     assert set(taken.values()) == {1}
+
+
+async def test_b4_a_relay_without_its_session_publishes_no_more_of_a_line(store: Store) -> None:
+    """Others have the line by then, and may be ahead: an old message after a new one would be out of order."""
+    await _sessions(store, "s1", "s2")
+    batch = started("x1")
+    batch.outbox = [OutboxRow("x1", seq, "t", "kind", _message("x1", seq), 1) for seq in (1, 2, 3)]
+    await store.commit(batch)
+    session: list[str | None] = ["s1"]
+    published: list[int] = []
+
+    async def publish(message: Message) -> None:
+        session[0] = None
+        published.append(message.seq)
+
+    relay = Relay(store.outbox, publish, lambda: 10, lambda: session[0])
+    await relay._round()
+    assert published == [1]
+
+
+def _message(execution: str, seq: int) -> bytes:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    return msgspec.json.encode(
+        Message(
+            id=f"{execution}/{seq}",
+            kind="kind",
+            execution_id=execution,
+            seq=seq,
+            at=at,
+            tenant="t",
+            definition="d",
+            version=1,
+            correlation_id="",
+        )
+    )
 
 
 async def test_two_relays_share_the_work_and_keep_the_order(url: str) -> None:

@@ -94,7 +94,9 @@ async def test_what_is_given_back_twice_is_run_once(url: str, begins: bool) -> N
         tasks = Forgetful(store.tasks, begins=begins)
         store.tasks = tasks  # type: ignore[misc]  # the faults are between the runtime and the real one
         handle = await home.start("doc")
-        await until(handle, lambda _: tasks.looks_since >= 2)  # it was taken a second time, and there was time to run it
+        await until(
+            handle, lambda _: tasks.looks_since >= 2
+        )  # it was taken a second time, and there was time to run it
         tasks.goes_on.set()
         await until(handle, lambda _: tasks.returned >= 1)
         await until(handle, lambda _: len(calls) > 0)

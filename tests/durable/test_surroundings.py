@@ -4,17 +4,20 @@ import asyncio
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.storage import make_store
+from tenuto.storage import make_store, postgres
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import Batch
+from tenuto.storage.watch import Watch
 from tests.durable.rows import append, started
 
 
@@ -39,6 +42,48 @@ async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 async def test_a_server_that_is_not_there() -> None:
     assert await _open("postgresql://postgres@127.0.0.1:1/x") == "unreachable"
+
+
+async def test_what_fails_to_open_leaves_no_connection(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "_HAS_WALL", "SELECT 1 / 0")
+    with pytest.raises(StorageError):
+        await make_store(postgres_url).open(migrate=True)
+    connection = await asyncpg.connect(postgres_url)
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    async with asyncio.timeout(60):
+        while await connection.fetchval(query):
+            pass
+    await connection.close()
+
+
+async def test_a_log_that_is_out_of_reach_for_a_while_ends_no_hints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody took the right to look into the folder away, and gave it back."""
+    versions = count()
+    heard = asyncio.Event()
+    asked = asyncio.Event()
+
+    stat = os.stat
+
+    def refuse(path: str, **options: Any) -> os.stat_result:
+        if not str(path).endswith("-wal"):
+            return stat(path, **options)
+        asked.set()
+        raise PermissionError(13, "not yours", path)
+
+    async def version() -> int:
+        return next(versions)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refuse)
+        watching = Watch(str(tmp_path / "x.db"), version, lambda hints: heard.set())
+        async with asyncio.timeout(60):
+            await asked.wait()
+    (tmp_path / "x.db-wal").touch()
+    async with asyncio.timeout(60):
+        await heard.wait()
+    await watching.close()
 
 
 async def test_a_database_that_is_not_there(postgres_url: str) -> None:

@@ -123,8 +123,8 @@ class Relay:
         done: list[tuple[str, int]] = []
         failed: tuple[Waiting, str] | None = None
         for message in line:
-            if self._stopped.is_set() and not self._drains:
-                break
+            if self._session() != relay or (self._stopped.is_set() and not self._drains):
+                break  # without the session the rest is others', who may be ahead already
             error = await self._try(message)
             if error is not None:
                 failed = (message, error)

@@ -287,24 +287,34 @@ class PostgresStore:
                 await connection.close()
             self._committer = await self._connect_committer()
             try:
-                self._pool = await asyncpg.create_pool(
-                    self.dsn,
-                    min_size=1,
-                    max_size=8,
-                    timeout=CONNECT_SECONDS,
-                    command_timeout=ANSWER_SECONDS,
-                    server_settings=_BY_INDEX,
-                    reset=_leave_as_it_is,
-                )
-                self._has_wall = await self._committer.fetchval(_HAS_WALL)
-                if not self._has_wall:
-                    logger.warning(_NO_WALL, extra={"action": "no_second_wall"})
-                now: int = await self._committer.fetchval(f"SELECT {NOW}")
+                self._pool = await self._make_pool()
+                try:
+                    return await self._look_round()
+                except BaseException:
+                    self._pool.terminate()
+                    raise
             except BaseException:
                 self._committer.terminate()
                 raise
-            return now
         raise AssertionError("translated() does not swallow")
+
+    async def _make_pool(self) -> asyncpg.Pool:
+        return await asyncpg.create_pool(
+            self.dsn,
+            min_size=1,
+            max_size=8,
+            timeout=CONNECT_SECONDS,
+            command_timeout=ANSWER_SECONDS,
+            server_settings=_BY_INDEX,
+            reset=_leave_as_it_is,
+        )
+
+    async def _look_round(self) -> int:
+        self._has_wall = await self._committer.fetchval(_HAS_WALL)
+        if not self._has_wall:
+            logger.warning(_NO_WALL, extra={"action": "no_second_wall"})
+        now: int = await self._committer.fetchval(f"SELECT {NOW}")
+        return now
 
     async def _connect_committer(self) -> asyncpg.Connection:
         connection = await self._connect()

@@ -46,7 +46,7 @@ class Watch:
     def _written(self) -> int:
         try:
             return os.stat(self._log).st_mtime_ns
-        except FileNotFoundError:  # the log is made with the first write
+        except OSError:  # the log is made with the first write, and may be out of reach for a while
             return 0
 
     async def close(self) -> None:

@@ -305,7 +305,9 @@ async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await ask()
-        except StorageError:
+        except Exception as error:  # whatever it is: nothing more would be committed if this ended
+            if not isinstance(error, StorageError):
+                _report("The database could not be asked, and is asked again.", error)
             await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
             attempts += 1
 
