@@ -14,10 +14,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import apsw
-import msgspec
 
 from tenuto.errors import StorageError
-from tenuto.projection import Standing, execution_of
+from tenuto.projection import execution_of
 
 from . import queries
 from .catalog import Catalog, SqlCatalog
@@ -30,6 +29,7 @@ from .rows import execution_values, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
+from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, move_values, plain
 from .sqlite_tasks import SqliteTasks
 from .store import (
     MAIL_AT_ONCE,
@@ -57,23 +57,14 @@ from .watch import Watch
 T = TypeVar("T")
 
 BUSY_MS = 10_000
+MANY = 100
+GIVE_WAY_S = 0.001  # it is less, unless the writer has something else in hand
 SESSIONS_KEPT_MS = 24 * 3_600_000
 ROW_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 
-_APPENDS = """
-INSERT INTO events (execution, seq, count, body)
-SELECT value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BLOB) FROM json_each(?)"""
-_STARTS = f"""
-INSERT INTO executions ({ROW_COLUMNS})
-SELECT {", ".join(f"value ->> {n}" for n in range(len(ExecutionRow.__struct_fields__)))} FROM json_each(?)"""
-_MOVES = """
-UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value ->> 3,
-    owner = iif(m.value ->> 5, NULL, owner), cancel_requested = m.value ->> 6,
-    wake_at = CASE WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at
-        ELSE min(coalesce(wake_at, m.value ->> 4), m.value ->> 4) END,
-    error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
-FROM json_each(?) AS m WHERE executions.id = m.value ->> 0 AND owner IS ? AND epoch = m.value ->> 10
-RETURNING executions.id"""
+_APPENDS = APPENDS.format(rows="?")
+_STARTS = STARTS.format(rows="?")
+_MOVES = MOVES.format(rows="?", session="?") + " RETURNING executions.id"
 _LOAD = f"""
 SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq, s.body
 FROM executions e LEFT JOIN snapshots s ON ?2 AND s.execution = e.id
@@ -151,6 +142,7 @@ class SqliteStore:
             self._write = self._connect()
             try:
                 self._migrate(apply=migrate)
+                install(self._write)
                 self._read = self._connect(read_only=True)
             except BaseException:
                 self._write.close()
@@ -240,13 +232,22 @@ class SqliteStore:
     # Writing --------------------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
-        return await self._in_writer(lambda: self._commit(batch))
+        rows = plain(batch)
+        begun = threading.Event()
+        committed = asyncio.get_running_loop().run_in_executor(self._writer, self._commit, batch, rows, begun)
+        if len(batch.appends) >= MANY:  # a loop with so much to tell would not give way by itself
+            begun.wait(GIVE_WAY_S)
+        return await committed
 
-    def _commit(self, batch: Batch) -> Committed:
-        """Each kind of row in one statement over a JSON list: the interpreter's lock is taken and given once for each.
+    def _commit(self, batch: Batch, rows: Plain | None, begun: threading.Event) -> Committed:
+        begun.set()
+        with translated():
+            if rows is not None and commit_plain(self._write, rows):
+                return Committed(self.now())
+        return self._commit_in_parts(batch)
 
-        A statement per row would hand the lock back and forth with the event loop thousands of times a batch.
-        """
+    def _commit_in_parts(self, batch: Batch) -> Committed:
+        """Whatever it holds, with a verdict for each execution that is refused."""
         connection = self._write
         with translated(), self._transaction():
             now = self.now()
@@ -260,9 +261,9 @@ class SqliteStore:
             if limited:
                 count_in_flight(connection, [(s, batch.standings[s.id]) for s in starts], moves, batch.session)
             if starts:
-                connection.execute(_STARTS, (_json([execution_values(s, batch.standings[s.id]) for s in starts]),))
+                connection.execute(_STARTS, (as_json([execution_values(s, batch.standings[s.id]) for s in starts]),))
             if moves:
-                found = connection.execute(_MOVES, (_json([_move(m) for m in moves]), batch.session))
+                found = connection.execute(_MOVES, (as_json([move_values(m) for m in moves]), batch.session))
                 moved = {id for (id,) in found}
                 refused.update((move.id, "not_owner") for move in moves if move.id not in moved)
             for standing in batch.standings.values():
@@ -280,7 +281,7 @@ class SqliteStore:
         connection = self._write
         appends = [(a.execution, a.seq, a.count, a.body.decode()) for a in batch.appends if a.execution not in refused]
         if appends:
-            connection.execute(_APPENDS, (_json(appends),))
+            connection.execute(_APPENDS, (as_json(appends),))
         for review in batch.reviews:
             if review.execution not in refused:
                 connection.execute(_REVIEW, tuple(getattr(review, name) for name in review.__struct_fields__))
@@ -667,17 +668,6 @@ def all_or_none(connection: apsw.Connection, statements: Sequence[Statement]) ->
             connection.execute("ROLLBACK")
         raise
     return True
-
-
-def _json(rows: list[Any]) -> str:
-    return msgspec.json.encode(rows).decode()
-
-
-def _move(standing: Standing) -> tuple[Any, ...]:
-    return (
-        standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
-        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at, standing.epoch,
-    )  # fmt: skip
 
 
 def _loaded(row: Sequence[Any], bodies: list[bytes]) -> Loaded:
