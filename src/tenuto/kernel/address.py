@@ -42,6 +42,7 @@ def is_identifier(text: str) -> bool:
     return _IDENTIFIER.fullmatch(text) is not None
 
 
+@lru_cache(maxsize=4096)
 def child_path(parent: str, id: str, *, clone: int | None = None, visit: int | None = None) -> str:
     segment = id
     if clone is not None:
@@ -73,6 +74,7 @@ def fan_of(path: str) -> tuple[str, int] | None:
     return path[:hash_at] + path[visit_at:], int(path[hash_at + 1 : visit_at])
 
 
+@lru_cache(maxsize=4096)
 def parent_of(path: str) -> str:
     cut = path.rfind("/")
     return path[:cut] if cut >= 0 else ROOT
@@ -88,6 +90,7 @@ def segments(path: str) -> tuple[Segment, ...]:
     return tuple(parse_segment(part) for part in path.split("/")) if path else ()
 
 
+@lru_cache(maxsize=4096)
 def step_id(path: str) -> str:
     """The author's id of the node at this path, without its indexes."""
     last = path[path.rfind("/") + 1 :]

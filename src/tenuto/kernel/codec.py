@@ -81,10 +81,11 @@ def encode_entries(entries: list[Entry]) -> bytes:
 
 def _shortened(entry: Entry) -> bytes:
     encode = _entry_encoder.encode
-    event = encode(entry.event)
-    tail = _TAILS[type(entry.event)]
-    if event.endswith(tail):
-        event = event[: -len(tail)] + b"]"
+    event = encode(entry.event)[:-1]
+    for tail in _TAILS[type(entry.event)]:
+        if event.endswith(tail):
+            event = event[: -len(tail)]
+            break
     rest = b""
     if entry.grants or entry.cause is not None or entry.actor is not None:
         # Paths hold neither commas nor quotes, so nothing but the end of a grant looks like this.
@@ -92,25 +93,25 @@ def _shortened(entry: Entry) -> bytes:
         rest = b"," + grants
         if entry.cause is not None or entry.actor is not None:
             rest += b",%b,%b" % (encode(entry.cause), encode(entry.actor))
-    return b"[%d,%d,%d,%b%b]" % (entry.seq, entry.at, entry.epoch, event, rest)
+    return b"[%d,%d,%d,%b]%b]" % (entry.seq, entry.at, entry.epoch, event, rest)
 
 
-def _tail(kind: type[Struct]) -> bytes:
-    """How the array of such an event ends when all of its optional fields are as they are by default.
+def _tails(kind: type[Struct]) -> tuple[bytes, ...]:
+    """How the array of such an event ends, but for `]`, when its last fields are as they are by default: longest first.
 
     A field's text ends with a quote, a bracket or its last digit, and there is a comma before each of these: so what
     ends like this has these defaults, whatever its other fields hold.
     """
-    defaults: list[object] = []
+    tails = [b""]
     for field in reversed(msgspec.structs.fields(kind)):
         if field.required:
             break
         default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        defaults.insert(0, default)
-    return b"".join(b"," + _entry_encoder.encode(default) for default in defaults) + b"]"
+        tails.append(b"," + _entry_encoder.encode(default) + tails[-1])
+    return tuple(reversed(tails[1:]))
 
 
-_TAILS = {kind: _tail(kind) for kind in get_args(Event)}
+_TAILS = {kind: _tails(kind) for kind in get_args(Event)}
 
 
 def decode_entries(data: bytes) -> list[Entry]:

@@ -488,7 +488,7 @@ class SqliteStore:
         return await self._in_reader(lambda: self._row("tenant = ? AND key = ?", (tenant, key)))
 
     async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-        found = await self.fetch(_BY_KEYS, (_json(list(keys)),))
+        found = await self.fetch(_BY_KEYS, (as_json(list(keys)),))
         return {(tenant, key): (id, digest) for tenant, key, id, digest in found}
 
     # Mail -----------------------------------------------------------------------------------------------------------

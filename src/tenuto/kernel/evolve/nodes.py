@@ -190,7 +190,8 @@ def not_made(state: Execution, step: StepState) -> None:
 
 def close_step(state: Execution, step: StepState, status: StepStatus, *, poison: bool = False) -> None:
     path = step.path
-    leave_queue(state, step)
+    if step.status == "retrying":
+        leave_queue(state, step)
     set_status(step, status)
     set_moving(state, step, False)
     step.review = None

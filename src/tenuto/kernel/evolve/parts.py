@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Raw
 
-from tenuto.kernel.address import ROOT, Ref, fan_of
+from tenuto.kernel.address import Ref, fan_of, parent_of
 from tenuto.kernel.state import (
     STEP_TRANSITIONS,
     UNDO_TRANSITIONS,
@@ -30,8 +30,7 @@ def scope_at(state: Execution, path: str) -> ScopeState:
 
 def scope_above(state: Execution, path: str) -> ScopeState:
     """The scope that a node, or a clone of one, stands in."""
-    cut = path.rfind("/")
-    scope = state.nodes[path[:cut] if cut >= 0 else ROOT]
+    scope = state.nodes[parent_of(path)]
     assert isinstance(scope, ScopeState)
     return scope
 

@@ -17,9 +17,10 @@ class DatabaseClock:
     def now_ms(self) -> int:
         """Never goes back, because ids sort by it: when the database's clock does, it stands still for a while."""
         now = self._offset_ms + time.monotonic_ns() // 1_000_000
-        if now > self._latest:
-            self._latest = now
-        return self._latest
+        if now < self._latest:
+            return self._latest
+        self._latest = now
+        return now
 
     def note(self, now_ms: int) -> bool:
         """The database said what time it is, a moment ago. Whether that is a leap ahead of what was believed."""

@@ -34,22 +34,28 @@ class Session:
         self._ended = asyncio.Event()
         self._thread: threading.Thread | None = None
         self._renewed_at = 0.0
+        self._good_until = 0.0
         self._turned_at = 0.0
         self.alive = False
 
     async def open(self, worker: str, build: str, queues: Sequence[str] | None) -> int:
         now = await self._store.open_session(self.id, worker, build, self.lease_ms, queues)
-        self._renewed_at = self._turned_at = time.monotonic()
+        self._turned_at = time.monotonic()
+        self._renewed(self._turned_at)
         self.alive = True
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._keep_alive, args=(loop,), name="tenuto-session", daemon=True)
         self._thread.start()
         return now
 
+    def _renewed(self, at: float) -> None:
+        self._renewed_at = at
+        self._good_until = at + self.lease_ms / 1_000
+
     def _keep_alive(self, loop: asyncio.AbstractEventLoop) -> None:
         def tell(renewal: Renewal) -> None:
             if renewal.alive and not self._stands_still:
-                self._renewed_at = renewal.asked_at
+                self._renewed(renewal.asked_at)
                 loop.call_soon_threadsafe(self._turn, renewal.now)
             else:
                 self._stop.set()
@@ -83,7 +89,7 @@ class Session:
     @property
     def may_start(self) -> bool:
         """Whether the lease has not run out by this process's own clock: else nothing new is begun under it."""
-        return self.alive and time.monotonic() - self._renewed_at < self.lease_ms / 1_000
+        return self.alive and time.monotonic() < self._good_until
 
     @property
     def renewed_ms(self) -> int:

@@ -56,7 +56,7 @@ def _start_children(turn: Turn, scope: ScopeState) -> None:
         if needs_new_plan(turn.state, scope):
             ask_planner(turn, scope)
     limit = node.limit
-    if scope.ready:
+    if scope.ready and (scope.fans or node.is_flow):
         _start_queued(turn, scope, limit)
     if scope.fans:
         for fan_path in list(scope.fans):
@@ -64,9 +64,14 @@ def _start_children(turn: Turn, scope: ScopeState) -> None:
     if node.is_flow:
         _follow_flow(turn, scope)
         return
+    nodes = turn.state.nodes
     while scope.ready and _is_open(scope) and (not limit or scope.busy < limit):
         child = scope.children[scope.ready[0]]
-        path = child_path(scope.path, child.id, visit=1 if child.repeat_until else None)
+        path = child_path(scope.path, child.id, visit=1) if child.repeat_until else child_path(scope.path, child.id)
+        known = nodes.get(path)
+        if isinstance(known, StepState) and known.status != "pending":
+            turn.grant(path, "forward", known.number + 1)
+            continue
         opened = open_child(turn, scope, child, path)
         if opened is not None:
             _enter(turn, opened)
@@ -78,7 +83,7 @@ def _is_open(scope: ScopeState) -> bool:
 
 
 def _start_queued(turn: Turn, scope: ScopeState, limit: int) -> None:
-    """Steps that were open before and may be attempted again: they stand before those that were never opened."""
+    """Steps that were open before and may be attempted again: they stand before clones, and before new steps."""
     while scope.ready and (not limit or scope.busy < limit):
         child = scope.children[scope.ready[0]]
         visit = scope.visits[child.id] if scope.node.is_flow else None
