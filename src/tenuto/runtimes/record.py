@@ -133,8 +133,7 @@ class Record:
     @property
     def is_idle(self) -> bool:
         """Nothing runs here, nothing is about to: it could be let go of."""
-        busy = self.jobs or self.tickets or self.zombies or self.held or self.unkept or self.errands
-        return not busy and not self.waiters
+        return not (self.jobs or self.tickets or self.zombies or self.held or self.unkept or self.errands)
 
     # For attempts
 

@@ -348,7 +348,7 @@ class Worker(Shown):
         """Attempts may begin again."""
         late, self._late = self._late, []
         for enter in late:
-            enter()
+            self._later(enter)
 
     def _enter_again(self, ticket: Ticket) -> None:
         record, ref, role = ticket
@@ -474,7 +474,10 @@ class Worker(Shown):
     def _drop(self, record: Record, ref: Ref) -> None:
         """The attempt is settled: by its own report, or without it."""
         record.tickets.pop(ref, None)
-        record.parked.pop(ref, None)
+        if record.parked:
+            record.parked.pop(ref, None)
+            if not record.parked:
+                self._parked.pop(record, None)
         if record.held and (held := record.held.get(ref.path)) is not None and held.ref == ref:
             del record.held[ref.path]
         job = record.jobs.get(ref)
@@ -533,6 +536,7 @@ class Worker(Shown):
             self._leave_beginning(ticket)
         record.tickets.clear()
         record.parked.clear()
+        self._parked.pop(record, None)
         record.held.clear()
         return local
 

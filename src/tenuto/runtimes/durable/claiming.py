@@ -29,11 +29,11 @@ from tenuto.storage.store import (
 )
 
 from . import snapshots
+from .keeping import SET_ASIDE_MS
 from .session import Session
 from .starting import IN_HAND, Starter
 
 CLAIM_AT_ONCE = 200
-SET_ASIDE_MS = 60_000
 # When to ask for claims that went astray: longer than a database takes to carry out what its client has given up.
 ASTRAY_SECONDS = (0.0, 1.0, 3.0, 8.0, 20.0, 35.0)
 
@@ -52,6 +52,7 @@ class Claimer(Starter):
         if self._astray_at and monotonic() >= self._astray_at[0]:
             await self._find_astray()
         await self._adopt_claimed()
+        await self._set_broken_aside()
         if not self._works or not self._session.may_start or self._closing:
             return
         self._held_up = self._find_held_up()
@@ -99,11 +100,8 @@ class Claimer(Starter):
         return frozenset(performer for performer, number in waiting.items() if number > self._tasks.size)
 
     async def _take(self, execution_id: str) -> None:
-        record = self._records.get(execution_id)
-        # One that was given up may still be here for a handler that has not ended: it is ours no more.
-        in_hand = record is not None and (record.owned or record.unkept)
         session = self._session
-        if not in_hand and session.may_start:
+        if self._held(execution_id) is None and session.may_start:
             with self._claiming():
                 claim = await self._store.claim_one(session.id, execution_id)
             if claim is not None and session is self._session:
@@ -114,7 +112,7 @@ class Claimer(Starter):
     def _claiming(self) -> Iterator[None]:
         try:
             yield
-        except StorageError:
+        except (StorageError, asyncio.CancelledError):
             self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
             raise
 
@@ -142,25 +140,30 @@ class Claimer(Starter):
             if claim is not None:
                 try:
                     await self._adopt(claim, loaded, session, progress.get(claim.id, []))
-                except StorageError:
+                except (StorageError, asyncio.CancelledError):
                     if session is self._session:
                         self._claimed[claim.id] = claim
                     raise
                 except Exception as error:  # whatever it is: it is this one's affair, and the others go on
-                    self._claimed[claim.id] = claim  # until it is set aside
                     await self._set_aside(claim.id, error)
-                    self._claimed.pop(claim.id, None)
 
     async def _set_aside(self, id: str, error: Exception) -> None:
         """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
         assert self._loop is not None
         message = f"Execution {id} cannot be read by this release; it is set aside."
         self._loop.call_exception_handler({"message": message, "exception": error})
-        session = self._session.id
+        self._broken[id] = self._session
         if (record := self._records.get(id)) is not None:
             self._give_up(record, "parked")
         self._fresh.pop(id, None)
-        await self._store.park(session, id, "incompatible", SET_ASIDE_MS)
+        await self._set_broken_aside()
+
+    async def _set_broken_aside(self) -> None:
+        """If the database cannot be reached now, it is done at the next poll."""
+        for id, session in list(self._broken.items()):
+            if session is self._session:
+                await self._store.park(session.id, id, "incompatible", SET_ASIDE_MS)
+            self._broken.pop(id, None)
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         performer = await self._stored_performer(claim.definition, claim.version)

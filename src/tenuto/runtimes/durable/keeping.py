@@ -45,6 +45,7 @@ from tenuto.storage.store import (
     Batch,
     MailVerdict,
 )
+from tenuto.view import Waiting
 
 from . import snapshots
 from .beats import Beats
@@ -53,8 +54,11 @@ from .crowds import Crowds, Door
 from .definitions import Librarian
 from .letters import Letters
 from .queued import has_queued
+from .session import Session
 
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
+PARKED_IN_HAND = 100  # with so many that this release cannot go on with, further ones are set aside
+SET_ASIDE_MS = 60_000
 PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
 
 
@@ -80,12 +84,14 @@ class Started(Kept, gc=False):
         start = self.start
         assert start is not None
         self.runtime._door.leave(start.tenant)
-        if start.owner is not None:
-            self.runtime.settle(self, fate)
-        elif fate == "committed":
-            self.runtime.tell_observers(self.record, self.entries)
-        if not self.fate.done():
-            self.fate.set_result(fate)
+        try:
+            if start.owner is not None:
+                self.runtime.settle(self, fate)
+            elif fate == "committed":
+                self.runtime.tell_observers(self.record, self.entries)
+        finally:  # whatever follows from it, it is started
+            if not self.fate.done():
+                self.fate.set_result(fate)
 
 
 class Released(Kept, gc=False):
@@ -93,6 +99,10 @@ class Released(Kept, gc=False):
 
     def settle(self, fate: Fate) -> None:
         self.runtime.has_left(self.execution)
+
+
+class SetAside(Released, gc=False):
+    """An execution was let go of that this release cannot go on with. It is looked at again after a while."""
 
 
 class HandedOver(Released, gc=False):
@@ -116,6 +126,7 @@ class Keeper(Librarian):
         self._letters = Letters()
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
+        self._broken: dict[str, Session] = {}  # held under that session, and to be set aside
         self._lingering: dict[str, int] = {}
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
         self._beats = Beats(self._store)
@@ -168,6 +179,9 @@ class Keeper(Librarian):
             if where.release and state.id in self._fresh:  # nobody has looked for its mail: it is due
                 del self._fresh[state.id]
                 where = msgspec.structs.replace(where, wake_at=state.at)
+            if isinstance(kept, SetAside):
+                again_at = self._now() + SET_ASIDE_MS
+                where = msgspec.structs.replace(where, parked="incompatible", wake_at=again_at)
             kept.standing = where
             record.owned = not where.release
         self._committer.add(kept)
@@ -232,15 +246,30 @@ class Keeper(Librarian):
 
     def _give_up(self, record: Record, fate: Fate) -> None:
         """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
+        self._lose(record)
+        self._fail_waiters(record, Moved())
+        for answered in self._asked.pop(record, ()):
+            if not answered.done():
+                answered.set_exception(not_kept(record.state.id, fate))
+
+    def _lose(self, record: Record) -> None:
         if self._records.get(record.state.id) is record:
             del self._records[record.state.id]
         record.wake_at = None
         self._letters.left(record.state.id)
         self._forget_work(record)
-        self._fail_waiters(record, Moved())
-        for answered in self._asked.pop(record, ()):
-            if not answered.done():
-                answered.set_exception(not_kept(record.state.id, fate))
+
+    def _break(self, record: Record, error: Exception) -> None:
+        """Nothing more is decided on what it made of the state. What is recorded is sound, and is set aside."""
+        super()._break(record, error)
+        id, session = record.state.id, self._session
+        if self._records.get(id) is record:
+            self._lose(record)
+
+            def set_aside(_: Fate) -> None:
+                self._broken[id] = session
+
+            self._committer.add(Told(execution=id, tell=set_aside, record=record))
 
     async def _is_kept(self, execution_id: str) -> bool:
         """Whether all that was decided so far was kept, once that is known: nobody is shown what may yet be lost."""
@@ -253,6 +282,11 @@ class Keeper(Librarian):
 
         self._committer.add(Told(execution=execution_id, tell=settle, record=self._records.get(execution_id)))
         return await kept
+
+    def _held(self, execution_id: str) -> Record | None:
+        """In hand, and ours. One that has ended may still be here for a handler that goes on: it is ours no more."""
+        record = self._records.get(execution_id)
+        return record if record is not None and (record.owned or record.unkept) else None
 
     # -- Letting go ----------------------------------------------------------------------------------------------------
 
@@ -269,11 +303,24 @@ class Keeper(Librarian):
         if state.finished is not None:
             self._release(record)
             return
+        if record.parked:
+            if len(self._parked) > PARKED_IN_HAND:
+                self._leave_aside(record)
+            return
         if has_queued(state) and self._lingers(state.id):
             return
         waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
-        if waits_long and not record.parked and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
+        if waits_long and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
             self._release(record)
+
+    def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        super()._park(record, ref, why)
+        if len(self._parked) > PARKED_IN_HAND:
+            self._later(partial(self._let_go_if_idle, record))
+
+    def _bury(self, record: Record, path: str) -> None:
+        super()._bury(record, path)
+        self._let_go_if_idle(record)
 
     def _lingers(self, id: str) -> bool:
         """Whether an execution whose attempts run elsewhere is kept for a while: most answers come soon."""
@@ -293,8 +340,13 @@ class Keeper(Librarian):
             return
         self._return_work(record, ())
         if not record.unkept:  # else it comes here again, when that is kept
-            self._fail_waiters(record, Moved())
             self._release(record, HandedOver)
+
+    def _leave_aside(self, record: Record) -> None:
+        """Some wait here for a handler that fits what is recorded. All there are would leave no room for others."""
+        self._return_work(record, ())
+        if not record.unkept:
+            self._release(record, SetAside)
 
     def _return_work(self, record: Record, unknown: Collection[Ref]) -> None:
         """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted.
@@ -312,8 +364,10 @@ class Keeper(Librarian):
         if self._records.get(state.id) is not record:
             return
         del self._records[state.id]
+        self._parked.pop(record, None)
         self._letters.left(state.id)
         record.wake_at = None
+        self._fail_waiters(record, Moved())
         if record.shown and state.finished is None:
             self._beats.leave(state.id)
         if record.owned:

@@ -97,9 +97,11 @@ class Postman(Reader):
         wait = 0.005
         while monotonic() < deadline:
             try:
+                row = await self._store.row(
+                    execution_id
+                )  # first: it may be set aside for what follows from the verdict
                 if (verdict := await self._store.verdict(mail_id)) is not None:
                     return decode_answer(verdict)
-                row = await self._store.row(execution_id)
                 if row is not None and row.parked:
                     raise not_kept(execution_id, "parked")
                 await self._take(execution_id)

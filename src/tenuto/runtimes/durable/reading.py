@@ -65,14 +65,14 @@ class Reader(Claimer):
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         reading = await self._read_as_decided(tenant, execution_id)
-        if execution_id not in self._records and reading.state.finished is None:
+        if self._held(execution_id) is None and reading.state.finished is None:
             reading.activity = await self._beats.show(execution_id, reading.activity)
         if reading.program.plan.has_queues and has_queued(reading.state):
             reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
         return reading
 
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
-        here = {id for id in ids if id in self._records}
+        here = {id for id in ids if self._held(id) is not None}
         readings: list[Reading] = []
         for id in here:
             with suppress(NotFound):
@@ -86,7 +86,7 @@ class Reader(Claimer):
         return readings
 
     async def _read_as_decided(self, tenant: str | None, execution_id: str) -> Reading:
-        record = self._records.get(execution_id)
+        record = self._held(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
             reading = record.reading()
             if record.unread:
@@ -133,7 +133,7 @@ class Reader(Claimer):
 
     async def _state(self, execution_id: str) -> Execution:
         """Where an execution stands, for those who do not ask how it came there."""
-        if execution_id not in self._records:
+        if self._held(execution_id) is None:
             for loaded in await self._store.load([execution_id], short=True):
                 performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
                 state = snapshots.state_of(performer.program.plan, loaded)
@@ -152,7 +152,7 @@ class Reader(Claimer):
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
         while True:
             left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
-            record = self._records.get(execution_id)
+            record = self._held(execution_id)
             if record is not None and (tenant is None or record.state.tenant == tenant):
                 with suppress(Moved):
                     reading = await self._await(record, until, left)

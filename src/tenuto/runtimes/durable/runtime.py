@@ -297,7 +297,7 @@ class DurableRuntime(Postman):
             await self._claim()
         if self._fresh or (self._records and hints & {*EVERYTHING, mail_for(self._session.id)}):
             await self._read_mail()
-        rest = await self._watched.look(self._records)
+        rest = await self._watched.look(self._held)
         if rest and self._loop is not None:
             self._loop.call_later(rest, self._nudge, NEWS)
 

@@ -1,7 +1,7 @@
 """Callers who wait for executions that other processes drive."""
 
 import asyncio
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from tenuto.errors import EngineClosed, ResultTimeout
@@ -33,7 +33,7 @@ class Watched:
         except TimeoutError:
             raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.") from None
 
-    async def look(self, here: Container[str]) -> float:
+    async def look(self, here: Callable[[str], object]) -> float:
         """Tells those whose execution has moved. If it only just has, it says after how many seconds to come again."""
         began = monotonic()
         if not self._waiting or began < self._rests_until:
@@ -45,20 +45,20 @@ class Watched:
         self._rests_until = monotonic() + min(REST * (monotonic() - began), LONGEST_REST_SECONDS)
         return 0.0
 
-    def _has_moved(self, id: str, status: str, here: Container[str]) -> bool:
+    def _has_moved(self, id: str, status: str, here: Callable[[str], object]) -> bool:
         waiting = [pair for pair in self._waiting.get(id, ()) if not pair[1].done()]
         if not waiting:
             self._waiting.pop(id, None)
             return False
         self._waiting[id] = waiting
-        return id in here or any(known != status for known, _ in waiting)
+        return here(id) is not None or any(known != status for known, _ in waiting)
 
-    async def _tell(self, ids: Sequence[str], here: Container[str]) -> None:
+    async def _tell(self, ids: Sequence[str], here: Callable[[str], object]) -> None:
         for loaded in await self._store.load(ids):
             id = loaded.row.id
             for _, moved in self._waiting.pop(id, ()):
                 if not moved.done():
-                    moved.set_result(None if id in here else loaded)
+                    moved.set_result(None if here(id) is not None else loaded)
 
     def close(self) -> None:
         for waiting in self._waiting.values():

@@ -117,7 +117,11 @@ class Job:
         self.loop = loop
         self._entered = True
         self.watch()
-        threads.run(copy_context().run, self._perform_in_thread)
+        try:
+            threads.run(copy_context().run, self._perform_in_thread)
+        except RuntimeError:  # the system has no thread left
+            ending = f.Failed(error_class="TRANSIENT", code="no_thread", summary="no thread could be started for it")
+            loop.call_soon(self._end, ending)
 
     def _perform_in_thread(self) -> None:
         attempt = self.attempt
@@ -276,9 +280,9 @@ class Threads:
             if self._idle:
                 self._idle -= 1
             elif self._started < self.size:
-                self._started += 1
-                name = f"tenuto-{self._started}"
+                name = f"tenuto-{self._started + 1}"
                 threading.Thread(target=self._work, name=name, daemon=True).start()
+                self._started += 1
         self._calls.put((function, arguments))
 
     def _work(self) -> None:
