@@ -118,7 +118,9 @@ class Storm:
                 mode: Any = chance.choice(["drain", "terminate", "compensate"])
                 await handle.cancel(mode)
             elif what < 0.38:
-                await handle.retry(reason="x", again=chance.random() < 0.5)
+                start = chance.choice([None, *self.ids])
+                again = start is not None and chance.random() < 0.5
+                await handle.retry(reason="x", from_step=start, again=again)
             elif what < 0.5:
                 for row in [row async for row in t.reviews()][:1]:
                     await t.resolve(row["id"], chance.choice(RESOLUTIONS), result="fixed")
