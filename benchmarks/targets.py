@@ -55,4 +55,6 @@ TARGETS = [
     Target("overload", POSTGRES, "kept", "≥", 90, "%"),
     Target("overload-other-process", SQLITE, "kept", "≥", 90, "%"),
     Target("overload-other-process", POSTGRES, "kept", "≥", 90, "%"),
+    Target("http-overload", SQLITE, "kept", "≥", 90, "%"),
+    Target("http-overload", POSTGRES, "kept", "≥", 90, "%"),
 ]

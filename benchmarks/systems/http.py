@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from tests.servers import postgres
 
 CLIENT = "benchmarks.programs.http_client"
 HOST = "127.0.0.1"
+IN_FLIGHT = 2_000
 TENUTO = [sys.executable, "-c", "from tenuto.cli import main; main()"]
 LIFTED = {"TENUTO_RATE_PER_SECOND": "0", "TENUTO_LOG_LEVEL": "WARNING"}
 
@@ -27,10 +28,16 @@ class HttpStage(Stage):
     """A stage whose worker is the service; `fill` puts finished executions into its database."""
 
     def __init__(self, url: str, start_service: Callable[[], Process], port: int, key: str, server: int | None) -> None:
+        self.url = url
         self.fill = partial(fill, url)
+        self.beside: dict[str, int] = {}
         self.key = key
         client = partial(Program, CLIENT, HOST, str(port), *([key] if key else []))
         super().__init__(client, start_worker=start_service, server=server)
+
+    @property
+    def roles(self) -> dict[str, int]:
+        return {**super().roles, **self.beside}
 
 
 @contextmanager
@@ -53,6 +60,16 @@ def ours(url: str, server: int | None = None) -> HttpStage:
     (port,) = free_ports(1)
     service = partial(_service, [*TENUTO, "serve", "--port", str(port)], port, TENUTO_URL=url, **LIFTED)
     return HttpStage(url, service, port, key, server)
+
+
+@contextmanager
+def worked_on(stand: Callable[..., AbstractContextManager[Stage]]) -> Iterator[Stage]:
+    """With a worker, in a process of its own, for what is created."""
+    with stand() as stage:
+        assert isinstance(stage, HttpStage)
+        with Process([*TENUTO, "worker"], piped=False, TENUTO_URL=stage.url, **LIFTED) as worker:
+            stage.beside["worker beside it"] = worker.pid
+            yield stage
 
 
 def plainly(url: str, server: int | None = None) -> HttpStage:
@@ -84,7 +101,12 @@ _OURS = ("http-create", "http-read", "http-list")
 
 SYSTEMS = [
     *(
-        System(name=name, ours=name, stages=dict.fromkeys(_OURS, stand))
+        System(
+            name=name,
+            ours=name,
+            in_flight=IN_FLIGHT,
+            stages={**dict.fromkeys(_OURS, stand), "http-overload": partial(worked_on, stand)},
+        )
         for name, stand in ((SQLITE, on_sqlite), (POSTGRES, on_postgres))
     ),
     System(name=FLOOR_SQLITE, ours=SQLITE, stages={"http-create": partial(on_sqlite, plain=True)}),

@@ -2,7 +2,7 @@
 
 from benchmarks.workload import Workload
 
-from . import fan_out, growth, http, in_memory, latency, overload, takeover, throughput
+from . import fan_out, growth, http, http_overload, in_memory, latency, overload, takeover, throughput
 
 WORKLOADS: list[Workload] = [
     *in_memory.WORKLOADS,
@@ -13,4 +13,5 @@ WORKLOADS: list[Workload] = [
     *growth.WORKLOADS,
     *http.WORKLOADS,
     *overload.WORKLOADS,
+    *http_overload.WORKLOADS,
 ]

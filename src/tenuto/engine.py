@@ -54,6 +54,7 @@ from .runtime import (
     Submitted,
 )
 from .runtimes.durable import DatabaseClock
+from .runtimes.in_flight import tenant_is_full
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
 from .signals import stopping
@@ -387,6 +388,13 @@ class Engine:
         await starting.run(items)
         return Batch(self._link, id, starting.ids, by_id=not given and not starting.all_new)
 
+    def is_crowded(self, tenant: str) -> bool:
+        """Whether so many starts of a tenant were refused here that the next one is sure to be.
+
+        It asks nobody, and costs next to nothing: whoever takes requests can refuse them before he reads them.
+        """
+        return self._runtime.is_crowded(tenant)
+
     async def _submit(
         self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
     ) -> Submitted:
@@ -396,8 +404,8 @@ class Engine:
         not_empty(key, "idempotency_key")
         not_empty(options.get("concurrency_key"), "concurrency_key")
         tenant = self._tenant(options.get("tenant"))
-        if key is None and connection is None:
-            runtime.check_crowd(tenant)
+        if key is None and connection is None and runtime.is_crowded(tenant):
+            raise tenant_is_full(tenant)
         program = await self._program(saga, version, tenant)
         given = encode_inputs(program, input)
         variables = {

@@ -394,8 +394,8 @@ class Runtime(Protocol):
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         """This version's status has just changed. Other processes find out by themselves."""
 
-    def check_crowd(self, tenant: str) -> None:
-        """Refuses a start without a key that could only be refused, before anything is prepared for it."""
+    def is_crowded(self, tenant: str) -> bool:
+        """Whether a start that is no repetition could only be refused, as far as this process knows without asking."""
 
     async def submit(self, submission: Submission) -> Submitted: ...
 

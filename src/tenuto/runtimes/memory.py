@@ -183,8 +183,8 @@ class MemoryRuntime(Worker):
 
     # -- Starting ------------------------------------------------------------------------------------------------------
 
-    def check_crowd(self, tenant: str) -> None:
-        """A refusal costs no more here than this question."""
+    def is_crowded(self, tenant: str) -> bool:
+        return False  # a refusal costs no more here than this question
 
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()

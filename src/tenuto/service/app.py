@@ -16,6 +16,7 @@ from tenuto.settings import Settings, load
 from . import executions, probes
 from .http.answers import answer
 from .http.caller import MAX_STREAMS, Service, unless_closed
+from .http.crowds import Crowds
 from .http.gate import Gate, Room, Turnstile
 from .http.guard import Guard
 from .http.headers import Headers
@@ -40,6 +41,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours tells more, and is asked for by settings
     )
     room = Room(settings.max_requests)
+    crowds = Crowds(engine)
     app.state.service = Service(
         engine=engine,
         settings=settings,
@@ -52,6 +54,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         streams=Shares(MAX_STREAMS, "streams open"),
         engines={},
         starting=set(),
+        crowds=crowds,
     )
     add_problems(app)
     app.router.routes.extend(executions.routes())
@@ -61,7 +64,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(ShortWays, shorts=executions.shorts())
     app.add_middleware(Turnstile, room=room)
     app.add_middleware(Guard, settings=settings)
-    app.add_middleware(Gate, room=room)
+    app.add_middleware(Gate, room=room, crowds=crowds)
     app.add_middleware(Headers)
     return app
 

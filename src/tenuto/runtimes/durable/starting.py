@@ -64,9 +64,8 @@ class Starter(Keeper):
     def _as_started(self, record: Record) -> Reading:
         """How an execution stood that was started here for whoever claims it."""
 
-    def check_crowd(self, tenant: str) -> None:
-        if self._crowds.is_full(tenant):
-            raise tenant_is_full(tenant)
+    def is_crowded(self, tenant: str) -> bool:
+        return self._crowds.is_full(tenant)
 
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()

@@ -137,8 +137,8 @@ class RemoteRuntime:
 
     # -- Starting and telling ------------------------------------------------------------------------------------------
 
-    def check_crowd(self, tenant: str) -> None:
-        """The service knows."""
+    def is_crowded(self, tenant: str) -> bool:
+        return False  # the service knows
 
     async def submit(self, submission: Submission) -> Submitted:
         if submission.connection is not None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tenuto.authoring.markers import ExpandEach, StepInputs
 from tenuto.engine import StartOptions
-from tenuto.errors import ResultTimeout
+from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime import Until
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
@@ -52,7 +52,11 @@ async def start_execution(
     given = body.input if body.inputs is None else by_step(body.inputs)
     key = unquoted(key)
     with alone(caller, key):
-        handle = await caller.engine.start(body.definition, given, idempotency_key=key, **options)
+        try:
+            handle = await caller.engine.start(body.definition, given, idempotency_key=key, **options)
+        except TenantLimit:
+            caller.service.crowds.note(caller.authorization, caller.principal.tenant)
+            raise
     document = await handle.first_status()
     headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}
     if handle.created:

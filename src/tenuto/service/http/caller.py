@@ -19,6 +19,7 @@ from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
+from .crowds import Crowds
 from .gate import TAKEN, Room
 from .headers import header
 from .lean import Short
@@ -47,6 +48,7 @@ class Service:
     streams: Shares
     engines: dict[Principal, Engine]
     starting: set[tuple[str, str]]
+    crowds: Crowds
 
     def engine_for(self, principal: Principal) -> Engine:
         """The engine as this caller may use it; made once for each, because they call again and again."""

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.errors import RateExceeded
 
+from .crowds import Crowds
 from .problems import told
 from .shares import Shares
 
@@ -39,13 +40,21 @@ class Room:
 class Gate:
     """The outer of two: turns away before a request was read."""
 
-    def __init__(self, app: ASGIApp, room: Room) -> None:
+    def __init__(self, app: ASGIApp, room: Room, crowds: Crowds | None = None) -> None:
         self._app = app
         self._room = room
+        self._crowds = crowds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turned_away = scope["type"] == "http" and self._room.is_full and not _is_free(scope)
-        await (_turned_away() if turned_away else self._app)(scope, receive, send)
+        await (self._refused(scope) or self._app)(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> ASGIApp | None:
+        if scope["type"] != "http":
+            return None
+        refusal = None if self._crowds is None else self._crowds.refusal(scope)
+        if refusal is not None:
+            return told(refusal)
+        return _turned_away() if self._room.is_full and not _is_free(scope) else None
 
 
 class Turnstile:

@@ -1,0 +1,51 @@
+"""Requests to start something for a tenant that has far more than it may: refused before they are read.
+
+What such a request costs is reading it and finding out who sent it; the refusal itself is nothing. So for a moment the
+service remembers the credentials whose starts were refused, by a number made from them, and asks the engine about their
+tenants first. Whoever repeats a request hears 429 as well then, and its answer when he comes again.
+"""
+
+import time
+
+from starlette.types import Scope
+
+from tenuto.engine import Engine
+from tenuto.errors import TenantLimit
+from tenuto.runtimes.in_flight import tenant_is_full
+
+START = "/v1/executions"
+REMEMBERED_S = 5.0  # after that a credential is looked at again: it may be revoked
+MOST = 10_000
+
+
+class Crowds:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._refused: dict[int, tuple[str, float]] = {}
+
+    def note(self, authorization: str | None, tenant: str) -> None:
+        """A start with this credential was refused."""
+        if authorization is None:
+            return
+        if len(self._refused) >= MOST:
+            self._refused.clear()
+        self._refused[hash(authorization.encode("latin-1"))] = (tenant, time.monotonic())
+
+    def refusal(self, scope: Scope) -> TenantLimit | None:
+        if not self._refused or scope["method"] != "POST":
+            return None
+        if scope["path"].removeprefix(scope.get("root_path", "")) != START:
+            return None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                return self._refusal_of(hash(value))
+        return None
+
+    def _refusal_of(self, credential: int) -> TenantLimit | None:
+        tenant, at = self._refused.get(credential, ("", 0.0))
+        if not tenant:
+            return None
+        if time.monotonic() > at + REMEMBERED_S:
+            del self._refused[credential]
+            return None
+        return tenant_is_full(tenant) if self._engine.is_crowded(tenant) else None
