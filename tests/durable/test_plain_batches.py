@@ -99,6 +99,17 @@ async def test_a_session_that_has_ended_writes_nothing(store: SqliteStore) -> No
     assert (loaded.row.status, len(loaded.bodies)) == ("running", 1)
 
 
+async def test_where_tenants_have_limits_no_batch_is_plain(store: SqliteStore) -> None:
+    await store.limits.set_tenant("t", 10)
+    await store.commit(started("x1"))
+    asked = await _statements(store, started("x2"))
+    assert len(asked) > 1
+    assert not [sql for sql in asked if "plain" in sql]
+    await store.limits.set_tenant("t", None)
+    await store.commit(started("x3"))
+    assert len(await _statements(store, started("x4"))) == 1
+
+
 async def test_many_are_committed_while_the_loop_has_other_work(store: SqliteStore) -> None:
     many = Batch(session="s1")
     for number in range(300):

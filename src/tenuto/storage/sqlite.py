@@ -102,6 +102,7 @@ class SqliteStore:
         self._write: apsw.Connection
         self._read: apsw.Connection
         self._watch: Watch | None = None
+        self._has_limits = False  # tenants have, as the last commit in parts saw it
 
     @property
     def registry(self) -> Registry:
@@ -232,7 +233,7 @@ class SqliteStore:
     # Writing --------------------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
-        rows = plain(batch)
+        rows = None if self._has_limits else plain(batch)
         begun = threading.Event()
         committed = asyncio.get_running_loop().run_in_executor(self._writer, self._commit, batch, rows, begun)
         if len(batch.appends) >= MANY:  # a loop with so much to tell would not give way by itself
@@ -253,7 +254,7 @@ class SqliteStore:
             now = self.now()
             if batch.session is not None and not self._is_live(batch.session):
                 return Committed(now, fenced=True)
-            limited = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get)
+            limited = self._has_limits = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get)
             refused = refused_starts(connection, batch.starts, limited=limited)
             starts = [start for start in batch.starts if start.id not in refused]
             started = {start.id for start in starts}
