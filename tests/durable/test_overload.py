@@ -205,10 +205,11 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
     _full(known)
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
     assert not known.refuse("t")
-    assert known.is_scouting("t")
-    assert not known.is_full("t")  # whoever comes waits for what he hears
+    assert not known.is_full("t")
+    assert [known.waits("t") for _ in range(crowds.MANY + 1)] == [*[True] * crowds.MANY, False]
+    assert known.refuse("t")  # enough wait for what he hears
     known.told("t", 0)
-    assert not known.is_scouting("t")
+    assert not known.waits("t")
     assert known.refuse("t")
     known.forget("t")
     assert not known.refuse("t")

@@ -4,7 +4,8 @@ Whether a tenant has room is decided by the commit that would start an execution
 and nothing else ever lets one in. But a refusal in a commit costs nearly as much as a start. So when many were refused,
 this process goes by what the last commit said: as many starts as there was room for, and as executions ended here since
 then, are let through to the database. All others are refused here. What was said is true for a moment only, because
-executions end elsewhere, too: then one is sent to see, and whoever comes meanwhile waits for what he hears.
+executions end elsewhere, too: then one is sent to see. A few that come meanwhile wait for what he hears, as many as a
+tenant that asks for no more than it may would send; the others are refused.
 
 Until the first are refused nobody knows that there are too many. So no more than so many starts of a tenant are on
 their way to the database at any time; whoever comes then waits at the door, which costs next to nothing, until one of
@@ -18,12 +19,13 @@ from typing import Final
 
 MANY: Final = 64  # refusals; fewer are each asked about
 MOMENT_S: Final = 0.1
+SCOUTING_S: Final = 1.0  # then another is sent: what became of the first may be unknown
 FORGOTTEN_S: Final = 5.0
 ON_THE_WAY: Final = 500
 
 
 class _Crowd:
-    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until")
+    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until", "waiting")
 
     def __init__(self) -> None:
         self.refusals = 0
@@ -31,6 +33,7 @@ class _Crowd:
         self.room = 0  # starts that are let through
         self.until = 0.0  # then one is, to see
         self.is_scouting = False
+        self.waiting = 0  # for what he hears
 
 
 class Crowds:
@@ -46,18 +49,21 @@ class Crowds:
         crowd = self._crowds.get(tenant)
         return crowd is not None and crowd.refusals >= MANY
 
-    def is_scouting(self, tenant: str) -> bool:
-        """Whether somebody is on the way to see how much room there is."""
+    def waits(self, tenant: str) -> bool:
+        """Whether a start waits for somebody who is on the way to see how much room there is."""
         crowd = self._crowds.get(tenant)
-        return crowd is not None and crowd.is_scouting
+        if crowd is None or not crowd.is_scouting or crowd.waiting >= MANY:
+            return False
+        crowd.waiting += 1
+        return True
 
     def is_full(self, tenant: str) -> bool:
         """Whether a start is refused that comes now. It uses up no room."""
         crowd = self._crowds.get(tenant)
-        if crowd is None or crowd.refusals < MANY or crowd.room or crowd.is_scouting:
+        if crowd is None or crowd.refusals < MANY or crowd.room:
             return False
         now = time.monotonic()
-        if now > crowd.until:
+        if now > crowd.until or (crowd.is_scouting and crowd.waiting < MANY):
             return False
         crowd.refused_at = now
         return True
@@ -69,12 +75,14 @@ class Crowds:
         crowd = self._crowds.get(tenant)
         if crowd is None or crowd.refusals < MANY:
             return False
-        if time.monotonic() > crowd.refused_at + FORGOTTEN_S:
+        now = time.monotonic()
+        if now > crowd.refused_at + FORGOTTEN_S:
             del self._crowds[tenant]
         elif crowd.room:
             crowd.room -= 1
         else:
-            crowd.is_scouting = True
+            crowd.is_scouting, crowd.waiting = True, 0
+            crowd.until = now + SCOUTING_S
         return False
 
     def refused(self, tenant: str) -> bool:
@@ -98,6 +106,7 @@ class Crowds:
             crowd.room = max(room, 0)
             crowd.until = time.monotonic() + MOMENT_S
             crowd.is_scouting = False
+            crowd.waiting = 0
 
     def ended(self, tenant: str) -> None:
         """One of its executions, here, in a later commit than the last that told."""

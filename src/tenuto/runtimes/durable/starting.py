@@ -82,7 +82,7 @@ class Starter(Keeper):
     def _must_wait(self, tenant: str) -> bool:
         if self._door.is_closed(tenant):
             return not self._crowds.is_known(tenant)
-        return self._crowds.is_scouting(tenant) and self._door.inside(tenant) > 0
+        return self._door.inside(tenant) > 0 and self._crowds.waits(tenant)
 
     async def _turned_away(self, submission: Submission) -> Submitted:
         """A known key is answered, however many there are."""
