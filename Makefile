@@ -7,7 +7,7 @@ UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-quick test check static coverage sim chaos bench docs
+.PHONY: help setup demo demo-quick test check static coverage sim chaos bench docs audit sbom
 
 help:
 	@echo "make setup        create .venv with everything locked in uv.lock"
@@ -19,6 +19,8 @@ help:
 	@echo "make chaos        kill processes at every commit, and again while others recover; then at random, under load"
 	@echo "make bench        measure, on this machine"
 	@echo "make docs         write the generated pages again"
+	@echo "make audit        ask the advisory service for known flaws of what is locked; needs the internet"
+	@echo "make sbom         write sbom.json: what a release is made of, as CycloneDX"
 
 setup: $(READY)
 
@@ -66,3 +68,10 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m docs.generate
+
+audit: setup
+	@$(UV) audit --locked --no-dev --preview-features audit-command || { \
+		code=$$?; echo "Not clean, or not audited: where the advisory service (osv.dev) cannot be reached, nothing was looked up." >&2; exit $$code; }
+
+sbom: setup
+	$(UV) export --locked --no-dev --all-extras --format cyclonedx1.5 --output-file sbom.json --quiet

@@ -21,6 +21,11 @@ PARTS = {
         "Each process has its own. Those of the database are missing on `memory://`.",
         catalogue.STANDING,
     ),
+    "What a service has answered": (
+        "Of each process that serves HTTP; a worker has none of these. `route` is the template of a path, as in the "
+        "reference of HTTP, or `other`.",
+        catalogue.SERVED,
+    ),
     "What the database holds": (
         "The same whichever process is asked, and at most ten seconds old: take the maximum. They are missing while "
         "the database does not answer.",

@@ -16,6 +16,7 @@ from tenuto.settings import Settings, load
 from . import executions, probes
 from .http.answers import answer
 from .http.caller import MAX_STREAMS, Service, unless_closed
+from .http.counted import Counted
 from .http.crowds import Crowds
 from .http.gate import Gate, Room, Turnstile
 from .http.guard import Guard
@@ -66,6 +67,8 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Guard, settings=settings)
     app.add_middleware(Gate, room=room, crowds=crowds)
     app.add_middleware(Headers)
+    if engine.telemetry is not None:
+        app.add_middleware(Counted, served=engine.telemetry.served)
     return app
 
 

@@ -11,6 +11,9 @@ import uvicorn
 from tenuto.errors import SettingsError
 
 BACKLOG = 2_048
+# Longer than clients and proxies keep a connection that nobody uses, so that they close it: a request that is sent as
+# the other side closes is lost, and nobody knows whether it was heard.
+IDLE_SECONDS = 75
 
 
 def bind(host: str, port: int, named: str = "--host and --port, or TENUTO_HOST and TENUTO_PORT") -> socket.socket:
@@ -47,6 +50,7 @@ async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
     )
     server = _Server(config)

@@ -28,6 +28,7 @@ from .exposition import MetricsApp
 from .logs import Logging
 from .logs import configure as configure_logs
 from .metered import Meter
+from .served import Served
 
 if TYPE_CHECKING:
     from .traces import Tracing
@@ -51,11 +52,12 @@ class Telemetry:
             *((traces,) if traces else ()),
         )
         self._meter = Meter(counting.counts)
+        self.served = Served(counting.counts)
         self._runtime: Runtime | None = None
         self._asked_at = -FRESH_S
         self._asking = asyncio.Lock()
         self.backlog: Sequence[BacklogRow] | None = None
-        self.registry.register(Figures(counting, self._meter, self))
+        self.registry.register(Figures(counting, self._meter, self.served, self))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

@@ -1,8 +1,8 @@
 """Every metric there is: its name, kind, labels and meaning. The reference page is made from this list.
 
-Labels have few values: statuses, classes, kinds, types of steps. Two metrics name sagas and their steps; of those a
-process tells apart at most `MAX_STEPS`, and counts the rest as `other`. Definitions that belong to one tenant are
-counted together, as `owned`, and their steps by type. Nothing is labelled by execution or tenant.
+Labels have few values: statuses, classes, kinds, types of steps, templates of paths. Two metrics name sagas and their
+steps; of those a process tells apart at most `MAX_STEPS`, and counts the rest as `other`. Definitions that belong to
+one tenant are counted together, as `owned`, and their steps by type. Nothing is labelled by execution or tenant.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -15,6 +15,7 @@ OF_A_TENANT: Final = "owned"
 STEP_BOUNDS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000, 3_600_000)
 EXECUTION_BOUNDS: Final = (10, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 1_800_000, 3_600_000, 86_400_000)
 STORE_BOUNDS: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000)
+REQUEST_BOUNDS: Final = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000)
 BATCH_BOUNDS: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000)
 
 
@@ -82,6 +83,29 @@ CLAIM_SECONDS = Metric("tenuto_claim_seconds", "histogram", "How long it took to
 CLAIMED = Metric("tenuto_executions_claimed_total", "counter", "Executions taken up from the database.")
 UNCOMMITTED = Metric("tenuto_commits_waiting", "gauge", "Decisions that wait for their commit.")
 
+# -- What a service has answered ---------------------------------------------------------------------------------------
+
+HTTP_REQUESTS = Metric(
+    "tenuto_http_requests_total",
+    "counter",
+    "Requests by the template of their path, and by the class of the answer: 2xx, 4xx, …, or gone.",
+    ("route", "method", "status"),
+)
+HTTP_SECONDS = Metric(
+    "tenuto_http_request_duration_seconds",
+    "histogram",
+    "How long answers took. Streams, and requests that wait for an execution, are not in it.",
+    ("route", "method"),
+)
+HTTP_UNDER_WAY = Metric("tenuto_http_requests_in_flight", "gauge", "Requests and streams that are under way.")
+HTTP_REFUSED = Metric(
+    "tenuto_http_requests_refused_total",
+    "counter",
+    "Requests turned away: no room here, a tenant's share of it used up, too many of a credential, or its tenant has "
+    "too many executions in flight.",
+    ("reason",),
+)
+
 # -- What the database holds: the same for all processes ---------------------------------------------------------------
 
 DATABASE_UP = Metric("tenuto_database_up", "gauge", "1 if the database answered when these figures were made.")
@@ -106,7 +130,8 @@ STANDING: Final = (
     IN_HAND, SLOTS, SLOTS_IN_USE, SLOTS_WAITING, LEASE_AGE, SESSIONS_LOST, SESSIONS_ENDED, COMMIT_SECONDS, COMMIT_BATCH,
     STORE_ERRORS, CLAIM_SECONDS, CLAIMED, UNCOMMITTED,
 )  # fmt: skip
+SERVED: Final = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_UNDER_WAY, HTTP_REFUSED)
 STORED: Final = (
     DATABASE_UP, DLQ, REVIEWS_OPEN, DUE, DUE_AGE, OWNED, MAIL, MAIL_AGE, TASKS, TASKS_AGE, OUTBOX, OUTBOX_AGE, WORKERS,
 )  # fmt: skip
-CATALOGUE: Final = (*RECORDED, *STANDING, *STORED)
+CATALOGUE: Final = (*RECORDED, *STANDING, *SERVED, *STORED)

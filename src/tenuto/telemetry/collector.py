@@ -13,6 +13,7 @@ from tenuto.runtime import BacklogRow, Vitals
 from . import catalogue as c
 from .counting import Counting
 from .metered import Meter
+from .served import Served
 from .tally import Histogram, StepTally
 
 
@@ -27,14 +28,16 @@ class Standing(Protocol):
 
 
 class Figures(Collector):
-    def __init__(self, counting: Counting, meter: Meter, standing: Standing) -> None:
+    def __init__(self, counting: Counting, meter: Meter, served: Served, standing: Standing) -> None:
         self._counting = counting
         self._meter = meter
+        self._served = served
         self._standing = standing
 
     def collect(self) -> Iterator[Family]:
         yield from self._recorded()
         yield from self._of_the_store()
+        yield from self._of_the_service()
         if (vitals := self._standing.vitals) is not None:
             yield from _of_the_process(vitals)
             yield from _of_the_database(self._standing.backlog)
@@ -56,6 +59,12 @@ class Figures(Collector):
             yield _histogram(c.COMMIT_SECONDS, {(): meter.commits})
             yield _histogram(c.COMMIT_BATCH, {(): meter.batches}, unit=1)
             yield _histogram(c.CLAIM_SECONDS, {(): meter.claims})
+
+    def _of_the_service(self) -> Iterator[Family]:
+        served = self._served
+        if served.is_serving:
+            yield _histogram(c.HTTP_SECONDS, dict(served.durations))
+            yield _gauge(c.HTTP_UNDER_WAY, {(): served.under_way})
 
 
 # -- What is recorded --------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from tenuto.access.permission import Permission
 from tenuto.access.principal import Authenticator, Principal
 from tenuto.engine import Engine
-from tenuto.errors import NotAuthenticated
+from tenuto.errors import NotAuthenticated, RateExceeded
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
 from .crowds import Crowds
-from .gate import TAKEN, Room
+from .gate import REFUSED, TAKEN, Room
 from .headers import header
 from .lean import Short
 from .rate import Buckets
@@ -115,14 +115,23 @@ async def authenticated(request: Request) -> Caller:
     try:
         principal = await service.authenticator.principal(authorization)
     except NotAuthenticated:
-        service.by_stranger.spend(request.client.host if request.client is not None else "")
+        _take(request, "rate", service.by_stranger.spend, request.client.host if request.client is not None else "")
         raise
-    service.by_credential.spend(principal.credential)
+    _take(request, "rate", service.by_credential.spend, principal.credential)
     taken: list[str] | None = request.scope.get(TAKEN)
     if taken is not None and not taken:
-        service.room.shares.take(principal.tenant)
+        _take(request, "share", service.room.shares.take, principal.tenant)
         taken.append(principal.tenant)
     return Caller(principal, service.engine_for(principal), service, authorization)
+
+
+def _take(request: Request, reason: str, take: Callable[[str], None], who: str) -> None:
+    """Of what there is so much of: where there is no more, the request is turned away, and that is counted."""
+    try:
+        take(who)
+    except RateExceeded:
+        request.scope[REFUSED] = reason
+        raise
 
 
 Called = Annotated[Caller, Depends(authenticated)]
@@ -193,4 +202,4 @@ class Face(APIRouter):
             return await answer(caller, given)
 
         method = next(iter(route.methods or ()))
-        self.shorts.append(Short(method, route.path_regex, read, authorised))
+        self.shorts.append(Short(method, route.path_regex, route.path_format, read, authorised))

@@ -17,6 +17,7 @@ from .problems import told
 from .shares import Shares
 
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 4  # by chance between the two: those turned away do not all come back together
+REFUSED = "tenuto.refused"  # in a request's scope: for which reason it was turned away
 TAKEN = "tenuto.taken"  # in a request's scope: the tenants of whose share it has taken
 
 _PROBES = ("/healthz", "/readyz", "/metrics")
@@ -53,8 +54,9 @@ class Gate:
             return None
         refusal = None if self._crowds is None else self._crowds.refusal(scope)
         if refusal is not None:
+            scope[REFUSED] = "tenant"
             return told(refusal)
-        return _turned_away() if self._room.is_full and not _is_free(scope) else None
+        return _turned_away(scope) if self._room.is_full and not _is_free(scope) else None
 
 
 class Turnstile:
@@ -70,7 +72,7 @@ class Turnstile:
             await self._app(scope, receive, send)
             return
         if room.is_full:
-            await _turned_away()(scope, receive, send)
+            await _turned_away(scope)(scope, receive, send)
             return
         room.under_way += 1
         taken: list[str] = []
@@ -85,16 +87,25 @@ class Turnstile:
 
 def _is_free(scope: Scope) -> bool:
     """Probes must be heard. Whoever listens to an execution, or waits for it, is counted as a stream."""
+    return scope["method"] == "GET" and (_path(scope) in _PROBES or is_attended(scope))
+
+
+def _path(scope: Scope) -> str:
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path
+
+
+def is_attended(scope: Scope) -> bool:
+    """Whether somebody stays on the line until something happens."""
     if scope["method"] != "GET":
         return False
-    path, query = scope["path"].removeprefix(scope.get("root_path", "")), scope["query_string"]
-    if path in _PROBES:
-        return True
+    path, query = _path(scope), scope["query_string"]
     if _EVENTS.fullmatch(path) is not None:
         return b"follow=" not in query or b"follow=true" in query
     return b"wait=" in query and _EXECUTION.fullmatch(path) is not None
 
 
-def _turned_away() -> ASGIApp:
+def _turned_away(scope: Scope) -> ASGIApp:
+    scope[REFUSED] = "room"
     wait = random.uniform(SHORTEST_WAIT_S, LONGEST_WAIT_S)  # noqa: S311  (nobody gains by guessing it)
     return told(RateExceeded("This process has as many requests under way as it takes.", retry_after=wait))

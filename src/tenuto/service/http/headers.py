@@ -2,6 +2,7 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+STATUS = "tenuto.status"  # in a request's scope, once it is answered
 _ECHOED = (b"x-correlation-id", b"traceparent")
 _LONGEST = 255
 _ALWAYS = [
@@ -33,6 +34,7 @@ class Headers:
 
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
+                scope[STATUS] = message["status"]
                 there = {name.lower() for name, _ in message["headers"]}
                 added = [pair for pair in (*echoed, *_ALWAYS) if pair[0] not in there]
                 message["headers"] = [*message["headers"], *added]

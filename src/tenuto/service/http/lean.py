@@ -22,6 +22,7 @@ from .problems import told
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
 
+ROUTE = "tenuto.route"  # in a request's scope: the template of its path, if it went a short way
 BODY = "tenuto.body"  # in a request's scope: its JSON, read and checked by the guard
 LONGEST_HEADER = 255
 
@@ -32,6 +33,7 @@ class Short(Generic[T]):
 
     method: str
     path: re.Pattern[str]
+    template: str
     read: Callable[[Request], T | None]
     answer: Callable[[Request, T], Awaitable[Response]]
 
@@ -57,9 +59,10 @@ class ShortWays:
             path = scope["path"].removeprefix(scope.get("root_path", ""))
             for short in self._shorts:
                 if scope["method"] == short.method and (found := short.path.match(path)) is not None:
-                    request = Request({**scope, "path_params": found.groupdict()}, receive)
-                    response = await short.answered(request)
+                    scope["path_params"] = found.groupdict()
+                    response = await short.answered(Request(scope, receive))
                     if response is not None:
+                        scope[ROUTE] = short.template
                         await response(scope, receive, send)
                         return
         await self._app(scope, receive, send)

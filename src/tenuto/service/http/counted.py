@@ -1,0 +1,40 @@
+"""Counts requests and how long they take: the outermost layer, so that what others refuse is counted, too."""
+
+import time
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tenuto.telemetry.served import Served
+
+from .gate import REFUSED, is_attended
+from .headers import STATUS
+from .lean import ROUTE
+
+
+class Counted:
+    def __init__(self, app: ASGIApp, served: Served) -> None:
+        self._app = app
+        self._served = served
+        served.is_serving = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        self._served.under_way += 1
+        began = time.perf_counter()
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            scope.setdefault(STATUS, 500)  # further out it becomes the answer that something went wrong
+            raise
+        finally:
+            self._served.under_way -= 1
+            self._note(scope, time.perf_counter() - began)
+
+    def _note(self, scope: Scope, seconds: float) -> None:
+        route = scope.get(ROUTE) or getattr(scope.get("route"), "path_format", None)
+        spent = None if is_attended(scope) else seconds
+        self._served.answered(route, scope["method"], scope.get(STATUS, 0), spent)
+        if (reason := scope.get(REFUSED)) is not None:
+            self._served.refused(reason)
