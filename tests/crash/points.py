@@ -104,7 +104,7 @@ class _Trapped(apsw.Connection):
 
 READS = {
     "open", "close", "load", "bodies", "holding", "tail", "mail", "verdict", "verdicts", "by_key", "by_keys", "row",
-    "definition", "definitions", "executions", "count", "reviews", "statuses", "written", "check", "backlog",
+    "definition", "definitions", "executions", "count", "reviews", "statuses", "moved", "written", "check", "backlog",
     "sessions", "notice", "serving", "held", "of", "all", "tenants", "standing", "fetch",
 }  # fmt: skip
 LOOKING = {"claim", "claim_one", "claim_in_turn", "reap", "take", "sweep", "exchange"}  # may find nothing to write

@@ -740,6 +740,15 @@ class PostgresStore:
         rows = await self.fetch(query, (list(ids), tenant))
         return {row["id"]: row["status"] for row in rows}
 
+    async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
+        query = (
+            "SELECT e.id FROM unnest($1::text[], $2::text[]) AS k (id, status) "
+            "JOIN executions e ON e.id = k.id WHERE e.status <> k.status"
+        )
+        return [
+            row["id"] for row in await self.fetch(query, ([id for id, _ in known], [status for _, status in known]))
+        ]
+
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         query = (
             "SELECT e.body FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS a (execution, seq, place) "

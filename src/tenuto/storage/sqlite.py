@@ -591,6 +591,12 @@ class SqliteStore:
         query = f"SELECT id, status FROM executions WHERE {named} AND tenant = coalesce(?, tenant)"
         return dict(await self.fetch(query, (json.dumps(list(ids)), tenant)))
 
+    async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
+        query = (
+            "SELECT e.id FROM json_each(?) k JOIN executions e ON e.id = k.value ->> 0 WHERE e.status <> k.value ->> 1"
+        )
+        return [id for (id,) in await self.fetch(query, (as_json(known),))]
+
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         query = "SELECT body FROM events WHERE execution = ? AND seq = ?"
 

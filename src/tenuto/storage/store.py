@@ -405,7 +405,10 @@ class Store(Protocol):
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
 
     async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
-        """How these executions stand, for those who wait for them; only this tenant's, if one is named."""
+        """How these executions stand; only this tenant's, if one is named."""
+
+    async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
+        """Which of these executions stand otherwise than said: pairs of an id and a status."""
 
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""

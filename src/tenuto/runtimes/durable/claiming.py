@@ -178,6 +178,7 @@ class Claimer(Starter):
         record.epoch = claim.epoch
         record.kept_status = record.state.status
         self._records[claim.id] = record
+        self._watched.came_here(claim.id)
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)
         self._fresh[claim.id] = None
         self._letters.taken(claim.id)

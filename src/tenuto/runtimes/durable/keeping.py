@@ -55,6 +55,7 @@ from .definitions import Librarian
 from .letters import Letters
 from .queued import has_queued
 from .session import Session
+from .watched import Watched
 
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 PARKED_IN_HAND = 100  # with so many that this release cannot go on with, further ones are set aside
@@ -132,6 +133,7 @@ class Keeper(Librarian):
         self._beats = Beats(self._store)
         self._crowds = Crowds()
         self._door = Door()
+        self._watched = Watched(self._store)
 
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         state = record.state

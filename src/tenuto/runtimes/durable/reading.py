@@ -45,7 +45,6 @@ from .keeping import Moved
 from .queued import has_queued, with_queued
 from .rows import reviews_wanted, summary
 from .rows import wanted as stored_filter
-from .watched import Watched
 
 LAST_SEQ = 2**31 - 1
 PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
@@ -53,9 +52,6 @@ PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
 
 class Reader(Claimer):
     """A worker that can say of any execution where it stands."""
-
-    def _prepare_reading(self) -> None:
-        self._watched = Watched(self._store)
 
     async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
         row = await self._store.seen_by(tenant).row(execution_id)
@@ -162,6 +158,8 @@ class Reader(Claimer):
                 continue
             reading = await self.read(tenant, execution_id)
             while not has_come(reading.state, until):
+                if self._held(execution_id) is not None:
+                    break
                 self._check_open()
                 left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
                 moved = await self._watched.until_moved(execution_id, reading.state.status, left)

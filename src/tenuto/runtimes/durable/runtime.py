@@ -107,7 +107,6 @@ class DurableRuntime(Postman):
         self._prepare_keeping(announced, relay)
         self._prepare_starting()
         self._prepare_claiming()
-        self._prepare_reading()
 
     def _make_limits(self) -> Permits:
         self._permits = Permits(self.environment.clock, self._exchange, self._wanted, self._pump)
@@ -297,7 +296,7 @@ class DurableRuntime(Postman):
             await self._claim()
         if self._fresh or (self._records and hints & {*EVERYTHING, mail_for(self._session.id)}):
             await self._read_mail()
-        rest = await self._watched.look(self._held)
+        rest = await self._watched.look()
         if rest and self._loop is not None:
             self._loop.call_later(rest, self._nudge, NEWS)
 

@@ -1,23 +1,27 @@
-"""Callers who wait for executions that other processes drive."""
+"""Callers who wait for executions that are not in this process's hands: others have them, or nobody for now."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 
 from tenuto.errors import EngineClosed, ResultTimeout
 from tenuto.storage.store import Loaded, Store
 
 REST = 4  # so many times as long as a look took, there is no other
-LONGEST_REST_SECONDS = 0.1  # a look may have taken long because the process was busy with what it found
+# A look may have taken long because the process was busy with what it found, and not because there was much to ask.
+LONGEST_REST_SECONDS = 0.1
+LONGER_SECONDS = 0.000_02  # for each execution that is waited for
 LOADED_AT_ONCE = 200
+
+Moved = asyncio.Future[Loaded | None]
 
 
 class Watched:
-    """All who wait are looked up in one query: a caller costs nothing while nothing happens."""
+    """All that is waited for is asked about in one query, which answers with what has moved: the rest costs little."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[str, list[tuple[str, asyncio.Future[Loaded | None]]]] = {}
+        self._waiting: dict[str, dict[str, list[Moved]]] = {}  # by id, and by the status that they know
         self._rests_until = 0.0
 
     def __bool__(self) -> bool:
@@ -25,43 +29,55 @@ class Watched:
 
     async def until_moved(self, execution_id: str, status: str, left_ms: int | None) -> Loaded | None:
         """The execution, once it stands otherwise than now; None when it came to be driven here."""
-        moved: asyncio.Future[Loaded | None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(execution_id, []).append((status, moved))
+        moved: Moved = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(execution_id, {}).setdefault(status, []).append(moved)
         try:
             async with asyncio.timeout(None if left_ms is None else left_ms / 1_000):
                 return await moved
         except TimeoutError:
             raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.") from None
+        finally:
+            self._forget(execution_id, status, moved)
 
-    async def look(self, here: Callable[[str], object]) -> float:
+    def _forget(self, id: str, status: str, moved: Moved) -> None:
+        by_status = self._waiting.get(id, {})
+        if moved in (waiting := by_status.get(status, [])):
+            waiting.remove(moved)
+            if not waiting:
+                del by_status[status]
+            if not by_status:
+                del self._waiting[id]
+
+    async def look(self) -> float:
         """Tells those whose execution has moved. If it only just has, it says after how many seconds to come again."""
         began = monotonic()
         if not self._waiting or began < self._rests_until:
             return max(0.0, self._rests_until - began) if self._waiting else 0.0
-        found = await self._store.statuses(list(self._waiting))
-        moved = [id for id, status in found.items() if self._has_moved(id, status, here)]
+        known = [(id, status) for id, by_status in self._waiting.items() for status in by_status]
+        moved = list(dict.fromkeys(await self._store.moved(known)))
         for first in range(0, len(moved), LOADED_AT_ONCE):
-            await self._tell(moved[first : first + LOADED_AT_ONCE], here)
-        self._rests_until = monotonic() + min(REST * (monotonic() - began), LONGEST_REST_SECONDS)
+            await self._load(moved[first : first + LOADED_AT_ONCE])
+        longest = LONGEST_REST_SECONDS + LONGER_SECONDS * len(self._waiting)
+        self._rests_until = monotonic() + min(REST * (monotonic() - began), longest)
         return 0.0
 
-    def _has_moved(self, id: str, status: str, here: Callable[[str], object]) -> bool:
-        waiting = [pair for pair in self._waiting.get(id, ()) if not pair[1].done()]
-        if not waiting:
-            self._waiting.pop(id, None)
-            return False
-        self._waiting[id] = waiting
-        return here(id) is not None or any(known != status for known, _ in waiting)
-
-    async def _tell(self, ids: Sequence[str], here: Callable[[str], object]) -> None:
+    async def _load(self, ids: Sequence[str]) -> None:
         for loaded in await self._store.load(ids):
-            id = loaded.row.id
-            for _, moved in self._waiting.pop(id, ()):
+            self._tell(loaded.row.id, loaded)
+
+    def came_here(self, execution_id: str) -> None:
+        """It is driven by this process from now on."""
+        self._tell(execution_id, None)
+
+    def _tell(self, id: str, loaded: Loaded | None) -> None:
+        for waiting in self._waiting.pop(id, {}).values():
+            for moved in waiting:
                 if not moved.done():
-                    moved.set_result(None if here(id) is not None else loaded)
+                    moved.set_result(loaded)
 
     def close(self) -> None:
-        for waiting in self._waiting.values():
-            for _, moved in waiting:
-                if not moved.done():
-                    moved.set_exception(EngineClosed("The engine was closed while the execution was under way."))
+        for by_status in self._waiting.values():
+            for waiting in by_status.values():
+                for moved in waiting:
+                    if not moved.done():
+                        moved.set_exception(EngineClosed("The engine was closed while the execution was under way."))
