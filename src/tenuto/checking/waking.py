@@ -31,9 +31,9 @@ def _time_out(books: Books, event: e.Event) -> tuple[str, int | None] | None:
         case e.StepExpired(failure=e.Failure(code="approval_timeout")):
             review = books.asked_last.get(event.path)
             return f"the approval of {event.path} was given up", review.due_at if review is not None else None
-        case e.ScopeClosing(path="", failure=e.Failure(code="pending_timeout")):
+        case e.ScopeClosing(path="", failure=e.Failure(code="pending_timeout", path="")):
             return "the execution was given up", books.pending_until
-        case e.ScopeClosing(path="", failure=e.Failure(code="deadline")):
+        case e.ScopeClosing(path="", failure=e.Failure(code="deadline", path="")):
             return "the execution was given up", books.deadline
     return None
 
