@@ -162,9 +162,11 @@ def _announce_dev(settings: "Settings", names: list[str], listener: "socket.sock
     address = address_of(listener)
     screen = Screen()
     screen.cells(("Tenuto is running. ", "bold"), "Ctrl-C stops it.")
+    # A page that needs a key cannot be opened by a link: browsers send none for it.
+    link = sign_in_link(address, token) if settings.open_routes else f"{address} (TENUTO_OPEN_ROUTES closes /docs)"
     screen.grid(
         [
-            [("open", "dim"), (sign_in_link(address, token), "cyan")],
+            [("open", "dim"), (link, "cyan")],
             [("data", "dim"), redact_url(settings.url)],
             [("sagas", "dim"), _told(names)],
         ]
