@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from tenuto.runtimes.durable import committer
+from tenuto.errors import StorageError
+from tenuto.runtimes.durable import apart, committer
 from tenuto.runtimes.durable.committer import Committer, Fate, Told
 from tenuto.storage import Store
 from tenuto.storage.store import Append, Batch, Committed, MailVerdict
@@ -18,6 +19,7 @@ from tests.durable.rows import append, standing, start, started
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(committer, "RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr(apart, "PAUSES_SECONDS", (0.0,))
 
 
 class Fates:
@@ -159,6 +161,48 @@ async def test_what_is_not_known_when_the_engine_closes_is_said(live: Store) -> 
     to.add(_next("x1", fates))
     await to.stop(patience_s=0.05)
     assert fates.told == [("x1", "unknown")]
+
+
+class _Held(FaultyStore):
+    """Somebody's transaction holds what one execution needs. `says`: and the database can tell which."""
+
+    def __init__(self, store: Store, execution: str, *, says: bool) -> None:
+        super().__init__(store)
+        self.held: set[str] = {execution}
+        self._says = says
+
+    async def commit(self, batch: Batch) -> Committed:
+        if any(append.execution in self.held for append in batch.appends):
+            raise StorageError("somebody's", code="locked")
+        return await super().commit(batch)
+
+    async def blocked(self, batch: Batch) -> set[str]:
+        return self.held & {append.execution for append in batch.appends} if self._says else set()
+
+
+@pytest.mark.parametrize("says", [True, False])
+async def test_what_waits_for_somebody_elses_transaction_waits_apart_and_in_order(live: Store, says: bool) -> None:
+    fates = Fates()
+    for id in ("x2", "x3", "x4"):
+        await live.commit(started(id))
+    store = _Held(live, "x3", says=says)
+    to = Committer(cast(Store, store), "s1", lambda now: None)
+    to.start()
+    rounds = 3
+    for seq in range(2, 2 + rounds):
+        for id in ("x1", "x2", "x3", "x4"):
+            to.add(_next(id, fates, seq))
+        async with asyncio.timeout(60):
+            while len(fates.told) < 3 * (seq - 1):
+                await live.row("x1")
+    assert {id for id, _ in fates.told} == {"x1", "x2", "x4"}
+    store.held.clear()
+    await to.stop(patience_s=60)
+    assert [told for told in fates.told if told[0] == "x3"] == [("x3", "committed")] * rounds
+    assert len(await live.bodies("x3", 2, 1 + rounds)) == rounds
+    row = await live.row("x3")
+    assert row is not None
+    assert row.parked == ""
 
 
 class _Confused(FaultyStore):

@@ -66,7 +66,7 @@ def actor() -> str:
 
 
 def sqlite_file(url: str) -> Path | None:
-    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite:///") else None
+    return Path(url.removeprefix("sqlite:///").partition("?")[0]) if url.startswith("sqlite:///") else None
 
 
 def check_there(url: str, *, creates: bool) -> None:

@@ -1,20 +1,25 @@
 """The only place that knows a SQL driver. `make_store(url)` gives the store that a URL names, not opened yet."""
 
+from urllib.parse import parse_qs
+
 from tenuto.errors import NotSupported
 
 from .records import Reader
 from .store import Store
 
-__all__ = ["Reader", "Store", "make_reader", "make_store"]
+__all__ = ["Reader", "Store", "make_reader", "make_store", "sqlite_file"]
+
+_SYNCHRONOUS = ("FULL", "NORMAL")
 
 
 def make_store(url: str) -> Store:
     """The store of this URL, not opened yet. Drivers are imported when they are asked for."""
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from .sqlite import SqliteStore
 
-        return SqliteStore(rest.removeprefix("/"))
+        path, synchronous = sqlite_file(url)
+        return SqliteStore(path, synchronous=synchronous)
     if scheme in ("postgresql", "postgres"):
         try:
             from .postgres import PostgresStore
@@ -26,11 +31,11 @@ def make_store(url: str) -> Store:
 
 def make_reader(url: str) -> Reader:
     """Reads the database of this URL and can do nothing else to it."""
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from .sqlite_reader import SqliteReader
 
-        return SqliteReader(rest.removeprefix("/"))
+        return SqliteReader(sqlite_file(url)[0])
     if scheme in ("postgresql", "postgres"):
         try:
             from .postgres_reader import PostgresReader
@@ -38,6 +43,18 @@ def make_reader(url: str) -> Reader:
             raise _no_driver() from error
         return PostgresReader(url)
     raise _unknown(scheme)
+
+
+def sqlite_file(url: str) -> tuple[str, str]:
+    """The file of `sqlite:///file.db?synchronous=normal`, and how its commits reach the disk: FULL unless said here."""
+    path, _, query = url.partition("://")[2].removeprefix("/").partition("?")
+    options = parse_qs(query, keep_blank_values=True)
+    synchronous = options.pop("synchronous", ["FULL"])[-1].upper()
+    if options or synchronous not in _SYNCHRONOUS:
+        raise NotSupported(
+            f"{url!r} has an option that SQLite's URL does not know.", hint="synchronous=full or synchronous=normal"
+        )
+    return path, synchronous
 
 
 def _unknown(scheme: str) -> NotSupported:

@@ -27,6 +27,11 @@ class Known(Struct):
     room: dict[str, int] = {}
 
 
+def lock_name(*parts: str) -> str:
+    """What is locked by name on PostgreSQL: the line of a concurrency key, or an idempotency key of a tenant."""
+    return "\n".join(parts)
+
+
 def line_of(start: NewExecution) -> Line | None:
     return None if start.concurrency_key is None else (start.tenant, start.definition, start.concurrency_key)
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tenuto.projection import AuditRow, OutboxRow, ReviewRow, TaskRow
 
-from .admissions import admission, line_of
+from .admissions import admission, line_of, lock_name
 from .callers import Caller, savepoint
 from .rows import EXECUTION_COLUMNS, execution_values, insert, values_of
 from .store import Append, Batch, DefinitionRow, NewExecution, Refusal
@@ -71,9 +71,7 @@ async def _check(caller: Caller, start: NewExecution, *, ends: bool) -> None:
     if start.key is not None and await find_existing(caller, start.tenant, start.key) is not None:
         raise _Refused("duplicate_key")
     if (line := line_of(start)) is not None:
-        if caller.dialect == "postgres":
-            lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))::text"
-            await caller.fetch(lock, "\n".join(line))
+        await _lock(caller, *line)
         query = "SELECT 1 FROM admissions WHERE tenant = $1 AND definition = $2 AND key = $3 LIMIT 1"
         if start.reject_conflict and await caller.fetch(query, *line):
             raise _Refused("conflict")
@@ -82,6 +80,14 @@ async def _check(caller: Caller, start: NewExecution, *, ends: bool) -> None:
     number = 0 if ends else 1  # what begins and ends in one is never in flight
     if not await caller.change(query, start.tenant, number) and await caller.fetch(limited, start.tenant):
         raise _Refused("tenant_limit")
+    if start.key is not None:
+        # The unique index would do to keep two apart. By its name a worker sees the key in use, and does not wait.
+        await _lock(caller, start.tenant, start.key)
+
+
+async def _lock(caller: Caller, *name: str) -> None:
+    if caller.dialect == "postgres":
+        await caller.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))::text", lock_name(*name))
 
 
 async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -26,6 +26,7 @@ from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
 from .postgres_admissions import admit, refused_starts
+from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
@@ -62,6 +63,7 @@ MIGRATION_LOCK = 7_311_004_225
 CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
+LOCK_MS = 300  # so long a commit waits for what somebody else's transaction holds
 SESSIONS_KEPT_MS = 24 * 3_600_000
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
@@ -200,6 +202,14 @@ _BEHIND_WALL = (
 )
 
 
+async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
+    """What is answered is on disk, also where the server or the role says `off`. Only the URL may say so."""
+    query = "SELECT setting, source FROM pg_settings WHERE name = 'synchronous_commit'"
+    row = await connection.fetchrow(query)
+    is_weak = row is not None and row["setting"] == "off" and row["source"] != "client"
+    return {"synchronous_commit": "on"} if is_weak else {}
+
+
 async def _leave_as_it_is(connection: object) -> None:
     """Nothing here changes a connection beyond a transaction, which the pool ends: asking for it would cost a turn."""
 
@@ -243,6 +253,7 @@ class PostgresStore:
         self._pool: asyncpg.Pool
         self._committer: asyncpg.Connection
         self._notifier: Notifier | None = None
+        self._settings: dict[str, str] = {}
         self._has_wall = False
 
     @property
@@ -283,6 +294,7 @@ class PostgresStore:
             connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS)
             try:
                 await self._migrate(connection, apply=migrate)
+                self._settings = await _durably(connection)
             finally:
                 await connection.close()
             self._committer = await self._connect_committer()
@@ -305,7 +317,7 @@ class PostgresStore:
             max_size=8,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
-            server_settings=_BY_INDEX,
+            server_settings={**_BY_INDEX, **self._settings},
             reset=_leave_as_it_is,
         )
 
@@ -318,13 +330,16 @@ class PostgresStore:
 
     async def _connect_committer(self) -> asyncpg.Connection:
         connection = await self._connect()
-        for setting, value in {**_BY_INDEX, "plan_cache_mode": "force_generic_plan"}.items():
+        settings = {**_BY_INDEX, "plan_cache_mode": "force_generic_plan", "lock_timeout": LOCK_MS}
+        for setting, value in settings.items():
             await connection.execute(f"SET {setting} = {value}")
         return connection
 
     async def _connect(self) -> asyncpg.Connection:
         """A connection that gives up on a server which no longer answers: TCP alone would wait for hours."""
-        return await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS)
+        return await asyncpg.connect(
+            self.dsn, timeout=CONNECT_SECONDS, command_timeout=ANSWER_SECONDS, server_settings=self._settings
+        )
 
     @asynccontextmanager
     async def _lend(self) -> AsyncIterator[Any]:
@@ -757,6 +772,11 @@ class PostgresStore:
         rows = await self.fetch(query, ([a.execution for a in appends], [a.seq for a in appends]))
         return [row["body"] == append.body for row, append in zip(rows, appends, strict=True)]
 
+    async def blocked(self, batch: Batch) -> Set[str]:
+        async with self._lend() as connection:
+            return await blocked(connection, batch)
+        raise AssertionError("translated() does not swallow")
+
     async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
         query = (
             f"UPDATE executions SET parked = $3, owner = NULL, wake_at = {NOW} + $4 "
@@ -861,6 +881,8 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError("PostgreSQL ended a transaction that stood in the way of another", code="busy") from error
     except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
         raise StorageError("the database gave one of two transactions up", code="busy") from error
+    except asyncpg.LockNotAvailableError as error:
+        raise StorageError("somebody else's transaction holds what a batch needs", code="locked") from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
     except asyncpg.DiskFullError as error:

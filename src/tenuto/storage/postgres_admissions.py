@@ -7,7 +7,7 @@ from typing import Any
 
 from tenuto.projection import Line, Standing
 
-from .admissions import Known, admission, line_of, refusals
+from .admissions import Known, admission, line_of, lock_name, refusals
 from .store import Batch, NewExecution, Refusal
 
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -51,7 +51,7 @@ async def refused_starts(db: Any, batch: Batch) -> tuple[dict[str, Refusal], dic
 
 async def _lock_lines(db: Any, lines: list[Line]) -> None:
     if lines:
-        await db.execute(_LOCK, ["\n".join(line) for line in lines])
+        await db.execute(_LOCK, [lock_name(*line) for line in lines])
 
 
 async def _room(db: Any, starts: list[NewExecution]) -> dict[str, int]:

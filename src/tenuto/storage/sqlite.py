@@ -8,7 +8,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -606,6 +606,10 @@ class SqliteStore:
                 return [body == append.body for body, append in zip(found, appends, strict=True)]
 
         return await self._in_reader(work)
+
+    async def blocked(self, batch: Batch) -> Set[str]:
+        """None: here one writer waits for another as a whole, and for as long as it takes."""
+        return frozenset()
 
     async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
         query = (

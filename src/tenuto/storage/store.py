@@ -24,7 +24,7 @@ What can go wrong, and what happens then:
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct
@@ -412,6 +412,9 @@ class Store(Protocol):
 
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""
+
+    async def blocked(self, batch: Batch) -> Set[str]:
+        """Which executions of a batch that was `locked` wait for a transaction of somebody else. It does not wait."""
 
     async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
         """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it.

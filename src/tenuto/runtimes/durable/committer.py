@@ -8,7 +8,8 @@ enough goes to the disk. It is begun when all of the one before is known to be t
 
 A commit that fails leaves one question: was it applied? The worker reads the batch back, and never assumes; nor does it
 when it sends the rest again, because the first one may have been under way still when it looked. A batch that the
-database refuses for its data is halved until the culprit is alone; that execution is parked.
+database refuses for its data is halved until the culprit is alone; that execution is parked. One that waits for a
+transaction of somebody else's is set apart for a while (`apart.py`), and the others are committed.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ from msgspec import Struct
 from tenuto.errors import StorageError
 from tenuto.projection import Standing
 from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
+
+from .apart import Apart
 
 T = TypeVar("T")
 logger = logging.getLogger("tenuto.durable")
@@ -90,6 +93,8 @@ class Committer:
         self._on_room = on_room
         self._waiting: list[Write] = []
         self._in_hand: list[Write] = []
+        self._apart: Apart[Write] = Apart()
+        self._again: asyncio.TimerHandle | None = None  # when those are tried again
         self._committed: deque[Write] = deque()  # and not told yet
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -121,8 +126,10 @@ class Committer:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        if self._again is not None:
+            self._again.cancel()
         self._tell(len(self._committed))
-        left, self._waiting, self._in_hand = self._in_hand + self._waiting, [], []
+        left, self._waiting, self._in_hand = self._in_hand + self._apart.take() + self._waiting, [], []
         for write in left:
             self._settle(write, "unknown")
 
@@ -131,7 +138,8 @@ class Committer:
             await self._wake.wait()
             if not self._waiting:
                 self._wake.clear()
-                self._idle.set()
+                if not self._apart:
+                    self._idle.set()
                 continue
             await self._commit_some()
             while self._committed:
@@ -157,7 +165,7 @@ class Committer:
     async def _commit_some(self) -> None:
         self._in_hand, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
         self._began = time.monotonic()
-        await self._commit(self._in_hand)
+        await self._commit(await self._free(self._in_hand) if self._apart.is_wary else self._in_hand)
         self._began = self._trouble = None
         self._in_hand = []
 
@@ -168,7 +176,7 @@ class Committer:
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._apart)
 
     @property
     def committing_ms(self) -> int:
@@ -190,8 +198,11 @@ class Committer:
             logger.warning("A commit failed, and is tried again: %s", error.message, extra=extra)
         self._trouble = error
 
-    async def _commit(self, writes: list[Write]) -> None:
-        """Commits, however long the database takes to come back."""
+    async def _commit(self, writes: list[Write], riddles: int = 0) -> None:
+        """Commits, however long the database takes to come back.
+
+        `riddles`: how often it was not known what a batch waited for.
+        """
         attempts = 0
         while writes:
             batch = _batch(self._session, writes)
@@ -200,14 +211,22 @@ class Committer:
             except Exception as error:  # whatever it is: what became of the batch is not known
                 self._tell(len(self._committed))
                 self._note(error)
-                is_bad = isinstance(error, StorageError) and error.code == "bad_data"
+                code = error.code if isinstance(error, StorageError) else ""
+                is_bad = code == "bad_data"
                 if attempts or not is_bad:
                     await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
                     attempts += 1
                     writes = await self._not_written(writes)
                 if is_bad:
-                    await self._halve(writes)
+                    await self._halve(writes, self._park_alone)
                     return
+                if code == "locked":
+                    free = await self._without_blocked(writes)
+                    riddles += len(free) == len(writes)  # nothing is in the way; but something was
+                    if riddles > 1:
+                        await self._halve(free, self._set_apart, 1)
+                        return
+                    writes = free
             else:
                 self._settle_all(writes, await self._read_back(batch, committed) if attempts else committed)
                 return
@@ -282,17 +301,51 @@ class Committer:
     async def _park(self, execution: str) -> None:
         await _in_the_end(lambda: self._store.park(self._session, execution, "incompatible", None))
 
-    async def _halve(self, writes: list[Write]) -> None:
+    async def _park_alone(self, writes: list[Write]) -> None:
+        execution = writes[0].execution
+        await self._park(execution)
+        for write in writes:
+            self._settle(write, "parked")
+        self._drop(writes, {execution: "parked"})
+
+    # -- What somebody else's transaction is in the way of -------------------------------------------------------------
+
+    async def _free(self, writes: list[Write]) -> list[Write]:
+        """Without those that would wait, and those behind them."""
+        behind = [write for write in writes if write.execution in self._apart]
+        self._apart.add(behind)
+        writes = [write for write in writes if write.execution not in self._apart]
+        if not self._apart.is_earnest:
+            writes = await self._without_blocked(writes)
+        self._apart.settle()
+        return writes
+
+    async def _without_blocked(self, writes: list[Write]) -> list[Write]:
+        batch = _batch(self._session, writes)
+        blocked = await _in_the_end(lambda: self._store.blocked(batch)) if writes else frozenset[str]()
+        await self._set_apart([write for write in writes if write.execution in blocked])
+        return [write for write in writes if write.execution not in blocked]
+
+    async def _set_apart(self, writes: list[Write]) -> None:
+        self._apart.add(writes)
+        if writes and self._again is None:
+            self._again = asyncio.get_running_loop().call_later(self._apart.pause_s, self._try_again)
+
+    def _try_again(self) -> None:
+        self._again = None
+        self._waiting = self._apart.take() + self._waiting
+        self._wake.set()
+
+    async def _halve(
+        self, writes: list[Write], alone: Callable[[list[Write]], Awaitable[None]], riddles: int = 0
+    ) -> None:
         executions = list(dict.fromkeys(write.execution for write in writes))
         if len(executions) == 1:
-            await self._park(executions[0])
-            for write in writes:
-                self._settle(write, "parked")
-            self._drop(writes, dict.fromkeys(executions, "parked"))
+            await alone(writes)
             return
         first = dict.fromkeys(executions[: len(executions) // 2])
-        await self._commit([write for write in writes if write.execution in first])
-        await self._commit([write for write in writes if write.execution not in first])
+        await self._commit([write for write in writes if write.execution in first], riddles)
+        await self._commit([write for write in writes if write.execution not in first], riddles)
 
 
 def _report(message: str, error: Exception) -> None:

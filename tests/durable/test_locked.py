@@ -1,0 +1,89 @@
+"""Somebody's open transaction on PostgreSQL holds what a commit needs: those concerned wait for it, and nobody else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tenuto import Engine, SagaBuilder
+from tests.checking.soundness import assert_sound
+
+PATIENCE_SECONDS = 60  # for what goes on at once; with one commit behind the other it never would
+INNOCENTS = 20
+
+
+async def one() -> int:
+    return 1
+
+
+@pytest.fixture
+async def engine(postgres_url: str) -> AsyncIterator[Engine]:
+    async with Engine(postgres_url) as opened:
+        opened.register(SagaBuilder("quick", output="a").step("a", one))
+        await opened.tenant_limit("acme", max_in_flight=1_000)
+        yield opened
+    await assert_sound(postgres_url)
+
+
+@pytest.fixture
+async def caller(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+HELD: dict[str, dict[str, Any]] = {
+    "the row of a tenant with a limit": {"tenant": "acme"},
+    "a concurrency key": {"concurrency_key": "k"},
+    "an idempotency key": {"idempotency_key": "k"},
+}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("what", HELD)
+async def test_others_go_on_while_a_transaction_is_open(
+    engine: Engine, caller: asyncpg.Connection, what: str, commits: bool
+) -> None:
+    options = HELD[what]
+    transaction = caller.transaction()
+    await transaction.start()
+    held = await engine.start("quick", None, connection=caller, **options)
+    behind = [asyncio.create_task(engine.start("quick", None, **options)) for _ in range(3)]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for _ in range(3):
+            innocent = [engine.execute("quick") for _ in range(INNOCENTS)]
+            assert {result.status for result in await asyncio.gather(*innocent)} == {"succeeded"}
+    assert not any(task.done() for task in behind)
+    await (transaction.commit() if commits else transaction.rollback())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        handles = await asyncio.gather(*behind)
+        assert {(await handle.result()).status for handle in handles} == {"succeeded"}
+    if what == "an idempotency key":
+        assert {handle.id for handle in handles} == {held.id if commits else handles[0].id}
+    else:
+        assert len({handle.id for handle in handles} | {held.id}) == 4
+
+
+async def test_what_ends_meanwhile_waits_and_is_counted_once(engine: Engine, caller: asyncpg.Connection) -> None:
+    opened = asyncio.Event()
+
+    async def wait() -> None:
+        await opened.wait()
+
+    engine.register(SagaBuilder("gated", output="b").step("a", wait).step("b", one, depends_on=["a"]))
+    handles = [await engine.start("gated", None, tenant="acme") for _ in range(5)]
+    transaction = caller.transaction()
+    await transaction.start()
+    await engine.start("quick", None, connection=caller, tenant="acme")
+    opened.set()
+    results = [asyncio.create_task(handle.result()) for handle in handles]
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await engine.execute("quick")
+    assert not any(result.done() for result in results)
+    await transaction.rollback()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert {(await result).status for result in results} == {"succeeded"}
+    (row,) = await engine.tenant_limits()
+    assert row["in_flight"] == 0
