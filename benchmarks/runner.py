@@ -1,6 +1,7 @@
 """What runs inside a measured process: a `Runner` drives one system, and `serve` obeys the commands of `program.py`.
 
-The standard library alone, because peers run this in environments of their own. Commands and answers are lines of JSON.
+The standard library and uvloop alone, because peers run this in environments of their own. Commands and answers are
+lines of JSON.
 """
 
 import asyncio
@@ -12,6 +13,8 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TextIO, TypeAlias, TypeVar
+
+import uvloop
 
 STEPS = 5  # of a chain, and of a slow one
 TURN_S = 0.002
@@ -228,7 +231,7 @@ def serve(opening: AbstractAsyncContextManager[Runner]) -> None:
 
 def obey(opening: AbstractAsyncContextManager[T], make: Callable[[T], object]) -> None:
     """The same with commands of one's own: each is a method of what `make` makes of what was opened."""
-    asyncio.run(_serve(opening, make, _own_output()))
+    uvloop.run(_serve(opening, make, _own_output()))
 
 
 async def _serve(opening: AbstractAsyncContextManager[T], make: Callable[[T], object], answers: TextIO) -> None:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias
 import apsw
 import asyncpg
 import msgspec
+import uvloop
 from fastapi import FastAPI, Header
 from pydantic import BaseModel
 from starlette.responses import Response
@@ -107,4 +108,4 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("port", type=int)
     options = parser.parse_args()
-    sys.exit(asyncio.run(main(options.url, options.port)))
+    sys.exit(uvloop.run(main(options.url, options.port)))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import loop
 from .command import AsJson, command, place
 from .exits import Exit
 from .screen import Cell, Screen
@@ -98,10 +99,8 @@ def add_to(app: typer.Typer) -> None:
         limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 50,
         as_json: AsJson = False,
     ) -> None:
-        import asyncio
-
         if context.invoked_subcommand is None:
-            asyncio.run(ls(context, action, actor, of, limit, as_json=as_json))
+            loop.run(ls(context, action, actor, of, limit, as_json=as_json))
 
     app.add_typer(audit, name="audit", rich_help_panel=SECTION)
     command(audit, "verify")(verify)

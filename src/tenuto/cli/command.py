@@ -9,6 +9,7 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
+from . import loop
 from .place import Place
 
 P = ParamSpec("P")
@@ -26,9 +27,7 @@ def command(
     def add(function: Callable[P, Coroutine[Any, Any, int | None]]) -> None:
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> int | None:
-            import asyncio
-
-            return asyncio.run(function(*args, **kwargs))
+            return loop.run(function(*args, **kwargs))
 
         app.command(name, rich_help_panel=section)(run)
 
@@ -49,10 +48,8 @@ def group(
 
         @made.callback(invoke_without_command=True, help=help)
         def run(context: typer.Context, as_json: AsJson = False) -> None:
-            import asyncio
-
             if context.invoked_subcommand is None:
-                asyncio.run(alone(context, as_json))
+                loop.run(alone(context, as_json))
 
     app.add_typer(made, name=name, rich_help_panel=section)
     return made
