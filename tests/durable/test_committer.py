@@ -138,11 +138,13 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
     verdict = Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')])
 
     class Held(FaultyStore):
-        async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+        async def park(
+            self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
+        ) -> None:
             to.add(Told(execution="x1", append=append("x1", 3), tell=fates.of("next"), record=record))
             to.add(Told(execution="x1", extra=verdict, tell=fates.of("letter"), record=record))
             to.add(Told(execution="x2", append=append("x2", 1), tell=fates.of("other"), record=other))
-            await live.park(session, execution, why, again_ms)
+            await live.park(session, execution, why, again_ms, epoch)
 
     to = Committer(cast(Store, Held(live)), "s1", lambda now: None)
     to.start()

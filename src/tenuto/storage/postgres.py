@@ -777,13 +777,15 @@ class PostgresStore:
             return await blocked(connection, batch)
         raise AssertionError("translated() does not swallow")
 
-    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+    async def park(
+        self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
+    ) -> None:
         query = (
             f"UPDATE executions SET parked = $3, owner = NULL, wake_at = {NOW} + $4 "
-            "WHERE id = $2 AND (owner IS NULL OR owner = $1)"
+            "WHERE id = $2 AND (owner IS NULL OR owner = $1) AND epoch = coalesce($5, epoch)"
         )
         async with translated():
-            await self._pool.execute(query, session, execution, why, again_ms)
+            await self._pool.execute(query, session, execution, why, again_ms, epoch)
 
     # How it stands --------------------------------------------------------------------------------------------------
 

@@ -611,15 +611,18 @@ class SqliteStore:
         """None: here one writer waits for another as a whole, and for as long as it takes."""
         return frozenset()
 
-    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+    async def park(
+        self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
+    ) -> None:
         query = (
-            "UPDATE executions SET parked = ?, owner = NULL, wake_at = ? WHERE id = ? AND (owner IS NULL OR owner = ?)"
+            "UPDATE executions SET parked = ?, owner = NULL, wake_at = ? "
+            "WHERE id = ? AND (owner IS NULL OR owner = ?) AND epoch = coalesce(?, epoch)"
         )
 
         def work() -> None:
             with translated():
                 again_at = None if again_ms is None else self.now() + again_ms
-                self._write.execute(query, (why, again_at, execution, session))
+                self._write.execute(query, (why, again_at, execution, session, epoch))
 
         await self._in_writer(work)
 

@@ -416,10 +416,12 @@ class Store(Protocol):
     async def blocked(self, batch: Batch) -> Set[str]:
         """Which executions of a batch that was `locked` wait for a transaction of somebody else. It does not wait."""
 
-    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+    async def park(
+        self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
+    ) -> None:
         """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it.
 
-        Unless another session has it by now.
+        Unless another session has it by now; or this one again, if an epoch is named.
         """
 
     async def check(self) -> None:

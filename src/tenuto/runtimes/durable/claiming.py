@@ -122,10 +122,10 @@ class Claimer(Starter):
         What it just lets go of is not that. Nor is it over with one look: the claim may be under way still.
         """
         session, looks = self._session, self._astray_at
-        known = {*self._records, *self._letting_go}
+        known = {*self._records, *self._letting_go, *self._broken}
         for claim in await self._store.owned(session.id):
             held = claim.id in known or claim.id in self._records or claim.id in self._claimed
-            if not held and session is self._session:
+            if not held and claim.id not in self._broken and session is self._session:
                 self._claimed[claim.id] = claim
         del looks[0]
 
@@ -145,14 +145,14 @@ class Claimer(Starter):
                         self._claimed[claim.id] = claim
                     raise
                 except Exception as error:  # whatever it is: it is this one's affair, and the others go on
-                    await self._set_aside(claim.id, error)
+                    await self._set_aside(claim.id, claim.epoch, error)
 
-    async def _set_aside(self, id: str, error: Exception) -> None:
+    async def _set_aside(self, id: str, epoch: int, error: Exception) -> None:
         """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
         assert self._loop is not None
         message = f"Execution {id} cannot be read by this release; it is set aside."
         self._loop.call_exception_handler({"message": message, "exception": error})
-        self._broken[id] = self._session
+        self._broken[id] = self._session, epoch
         if (record := self._records.get(id)) is not None:
             self._give_up(record, "parked")
         self._fresh.pop(id, None)
@@ -160,9 +160,9 @@ class Claimer(Starter):
 
     async def _set_broken_aside(self) -> None:
         """If the database cannot be reached now, it is done at the next poll."""
-        for id, session in list(self._broken.items()):
+        for id, (session, epoch) in list(self._broken.items()):
             if session is self._session:
-                await self._store.park(session.id, id, "incompatible", SET_ASIDE_MS)
+                await self._store.park(session.id, id, "incompatible", SET_ASIDE_MS, epoch)
             self._broken.pop(id, None)
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:

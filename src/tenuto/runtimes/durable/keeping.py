@@ -19,7 +19,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import encode_answer, encode_entries
 from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
-from tenuto.kernel.events import Entry, ReviewOpened, ReviewResolved
+from tenuto.kernel.events import AttemptsGranted, AttemptsReturned, Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.state import Execution
 from tenuto.messages import Announced
 from tenuto.projection import (
@@ -60,6 +60,8 @@ from .watched import Watched
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 PARKED_IN_HAND = 100  # with so many that this release cannot go on with, further ones are set aside
 SET_ASIDE_MS = 60_000
+LONGEST_ASIDE_MS = 3_600_000
+STANDING_STILL = (AttemptsGranted, AttemptsReturned)  # all that is recorded each time it is looked at
 PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
 
 
@@ -127,7 +129,7 @@ class Keeper(Librarian):
         self._letters = Letters()
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
-        self._broken: dict[str, Session] = {}  # held under that session, and to be set aside
+        self._broken: dict[str, tuple[Session, int]] = {}  # to be set aside, held since this epoch of it
         self._lingering: dict[str, int] = {}
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
         self._beats = Beats(self._store)
@@ -182,8 +184,7 @@ class Keeper(Librarian):
                 del self._fresh[state.id]
                 where = msgspec.structs.replace(where, wake_at=state.at)
             if isinstance(kept, SetAside):
-                again_at = self._now() + SET_ASIDE_MS
-                where = msgspec.structs.replace(where, parked="incompatible", wake_at=again_at)
+                where = msgspec.structs.replace(where, parked="incompatible", wake_at=self._look_again_at(record))
             kept.standing = where
             record.owned = not where.release
         self._committer.add(kept)
@@ -267,9 +268,11 @@ class Keeper(Librarian):
         id, session = record.state.id, self._session
         if self._records.get(id) is record:
             self._lose(record)
+            self._letting_go[id] += 1
 
             def set_aside(_: Fate) -> None:
-                self._broken[id] = session
+                self.has_left(id)
+                self._broken[id] = session, record.epoch
 
             self._committer.add(Told(execution=id, tell=set_aside, record=record))
 
@@ -349,6 +352,14 @@ class Keeper(Librarian):
         self._return_work(record, ())
         if not record.unkept:
             self._release(record, SetAside)
+
+    def _look_again_at(self, record: Record) -> int:
+        """After as long as it has stood still, at least a minute and at most an hour; or when it is due anyway."""
+        now = self._now()
+        stood = (entry.at for entry in reversed(record.history) if not isinstance(entry.event, STANDING_STILL))
+        pause = min(max(now - next(stood, now), SET_ASIDE_MS), LONGEST_ASIDE_MS)
+        due = record.state.wake_at
+        return now + pause if due is None or due <= now else min(now + pause, due)
 
     def _return_work(self, record: Record, unknown: Collection[Ref]) -> None:
         """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted.

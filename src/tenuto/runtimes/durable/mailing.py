@@ -128,7 +128,8 @@ class Postman(Reader):
                         self._read(record, mail)
                     except Exception as error:  # of another release, perhaps: the others are read all the same
                         self._mail_in_hand = None
-                        await self._set_aside(mail.execution, error)
+                        if self._records.get(mail.execution) is record:  # else that is on its way already
+                            await self._set_aside(mail.execution, record.epoch, error)
         finally:
             self._letters.end(query)
         if len(found) == MAIL_AT_ONCE:  # there may be more: nothing is let go of before its mail was seen

@@ -21,7 +21,7 @@ class Watched:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[str, dict[str, list[Moved]]] = {}  # by id, and by the status that they know
+        self._waiting: dict[str, dict[str, dict[Moved, None]]] = {}  # by id, and by the status that they know
         self._rests_until = 0.0
 
     def __bool__(self) -> bool:
@@ -30,7 +30,7 @@ class Watched:
     async def until_moved(self, execution_id: str, status: str, left_ms: int | None) -> Loaded | None:
         """The execution, once it stands otherwise than now; None when it came to be driven here."""
         moved: Moved = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(execution_id, {}).setdefault(status, []).append(moved)
+        self._waiting.setdefault(execution_id, {}).setdefault(status, {})[moved] = None
         try:
             async with asyncio.timeout(None if left_ms is None else left_ms / 1_000):
                 return await moved
@@ -41,8 +41,8 @@ class Watched:
 
     def _forget(self, id: str, status: str, moved: Moved) -> None:
         by_status = self._waiting.get(id, {})
-        if moved in (waiting := by_status.get(status, [])):
-            waiting.remove(moved)
+        if moved in (waiting := by_status.get(status, {})):
+            del waiting[moved]
             if not waiting:
                 del by_status[status]
             if not by_status:
