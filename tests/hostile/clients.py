@@ -6,7 +6,7 @@ from tenuto import Engine, Handle
 from tenuto.errors import EngineClosed, InvalidTransition, NotFound, ResultTimeout, StorageError
 
 from .loop import Process, pause
-from .sagas import SAGAS, Ask, Bounded, Spread
+from .sagas import Ask, Bounded, Mailed, Spread
 
 if TYPE_CHECKING:
     from .world import World
@@ -29,7 +29,7 @@ class Client:
         for number in range(world.executions):
             await pause(world.between(0, world.hostile_seconds * 1_500 / world.executions) / 1_000)
             key = f"key-{self.number}-{number}"
-            saga = world.rng.choice(SAGAS)
+            saga = world.rng.choice(world.sagas)
             if world.is_bounded and saga is Spread:
                 saga = Bounded
             handle = await self._start(engine, saga, key)
@@ -72,7 +72,7 @@ class Client:
     async def _command(self, handle: Handle[Any]) -> None:
         world = self.world
         kind = world.rng.choice(("signal", "signal", "signal", "pause", "cancel", "resume", "read"))
-        if kind == "signal" and self.sagas[handle.id] is not Ask:
+        if kind == "signal" and self.sagas[handle.id] not in (Ask, Mailed):
             kind = "read"
         try:
             match kind:

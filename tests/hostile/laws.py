@@ -17,7 +17,7 @@ Broken = tuple[str, str]
 async def check_end(world: "World", operator: "Operator") -> None:
     from .world import Violation
 
-    for law, detail in (*_callers(world), *_effects(world), *_messages(world)):
+    for law, detail in (*_callers(world), *_letters(world), *_effects(world), *_messages(world)):
         raise Violation(law, detail)
     findings = await check_database(f"sqlite:///{world.path}")
     if findings:
@@ -66,6 +66,18 @@ def _callers(world: "World") -> Iterator[Broken]:
     for id, (_, parked) in rows.items():
         if parked:
             yield "nothing is set aside that can be read", f"{id}: {parked}"
+
+
+def _letters(world: "World") -> Iterator[Broken]:
+    """What a letter causes is decided when it is read: it stands in one row of the history, in one piece."""
+    assert world._reader is not None
+    letters = {id for (id,) in world._reader.execute("SELECT id FROM mailbox")}
+    for id in _rows(world):
+        causes = [entry.cause for entry in world.entries_of(id)]
+        pieces = Counter(cause for cause, before in zip(causes, [None, *causes], strict=False) if cause != before)
+        for cause, times in pieces.items():
+            if cause in letters and times > 1:
+                yield "a letter acts once", f"{cause} in {id}: {times} times"
 
 
 def _effects(world: "World") -> Iterator[Broken]:

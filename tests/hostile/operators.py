@@ -11,6 +11,7 @@ from tenuto.errors import TenutoError
 from tenuto.kernel.events import Resolution
 
 from .loop import Process, pause
+from .overdue import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from .world import World
@@ -46,12 +47,13 @@ class Operator:
         return [Row(*row) for row in self._reader.execute(query)]
 
     def is_over(self) -> bool:
-        """Whether every execution has ended or waits for a person; and every message has left."""
+        """Whether every execution has ended or waits for a person; every letter is read, and every message has left."""
         over = all(
             row.ended_at is not None or (row.status == "waiting_approval" and row.reviews) for row in self.rows()
         )
         waiting = self._reader.execute("SELECT count(*) FROM outbox WHERE published_at IS NULL").get
-        return over and not waiting
+        unread = self._reader.execute("SELECT count(*) FROM mailbox WHERE verdict IS NULL").get
+        return over and not waiting and not unread
 
     def what_is_left(self, driving: list["asyncio.Task[None]"]) -> str:
         left = [row for row in self.rows() if row.ended_at is None]
@@ -63,6 +65,8 @@ class Operator:
         world = self.world
         self.engine = world.engine(worker=False)
         await self.engine.__aenter__()
+        if world.passers:  # whoever looks after everything at once hides what nobody else looks after
+            await pause(PATIENCE_SECONDS + 15)
         while not self.leaves:
             await pause(1)
             for row in self.rows():
@@ -77,6 +81,8 @@ class Operator:
             await handle.resume()
         if row.definition.endswith("ask") and world.rng.random() < 0.5:
             await handle.signal("word", "from the operator", id=f"{row.id}-operator")
+        if row.definition.endswith("mailed"):
+            await handle.signal("word", "from the operator", id=f"{row.id}-operator-{world.rng.randrange(4)}")
         if row.reviews and world.rng.random() < 0.5:
             async for review in engine.reviews():
                 if review["execution_id"] == row.id:

@@ -59,6 +59,7 @@ class Outside:
         self.effects: list[Effect] = []
         self.applied: Counter[str] = Counter()
         self.begun: Counter[str] = Counter()
+        self.attempts: set[tuple[str, str, Phase, int]] = set()  # that began
         self.not_done: Counter[str] = Counter()
         self.under_way: Counter[Process | None] = Counter()
         self.may_repeat: Counter[str] = Counter()  # executions, and how often a person said so
@@ -111,6 +112,10 @@ class Outside:
         entries = world.entries_of(ctx.execution_id)
         if not any(_grants(entry, ctx.path, phase, ctx.attempt) for entry in entries):
             world.fail("granted before started", f"{ctx.execution_id} {ctx.path} {phase} {ctx.attempt}")
+        attempt = (ctx.execution_id, ctx.path, phase, ctx.attempt)
+        if attempt in self.attempts:
+            world.fail("an attempt begins once: what is handed back had not begun", f"{attempt}")
+        self.attempts.add(attempt)
         if unsafe:
             self._begin_unsafe(ctx, entries)
 

@@ -8,6 +8,7 @@ from tests.simulation.planted import changed
 
 from .mutants import MUTANTS, Change
 from .run import PROCESSES, run_seed
+from .world import NEWER
 
 MAX_SEEDS = 150
 
@@ -15,9 +16,9 @@ MAX_SEEDS = 150
 def hunt(index: int) -> tuple[str, int]:
     """How many seeds it took to find this one; 0 when it was not found."""
     with changed([_at_home(change) for change in MUTANTS[index].changes()]):
-        for seed in range(MAX_SEEDS):
-            if run_seed(seed).law:
-                return MUTANTS[index].name, seed + 1
+        for number in range(MAX_SEEDS):
+            if run_seed(NEWER + number).law:
+                return MUTANTS[index].name, number + 1
     return MUTANTS[index].name, 0
 
 
@@ -28,6 +29,8 @@ def _at_home(change: Change) -> Change:
     return next((line for line in lines if name in vars(line)), where), name, value
 
 
-def hunt_all(processes: int = PROCESSES) -> Iterator[tuple[str, int]]:
+def hunt_all(part: str = "", processes: int = PROCESSES) -> Iterator[tuple[str, int]]:
+    """Those whose names have this part."""
+    wanted = [index for index, mutant in enumerate(MUTANTS) if part in mutant.name]
     with get_context("fork").Pool(processes) as pool:
-        yield from pool.imap_unordered(hunt, range(len(MUTANTS)), chunksize=1)
+        yield from pool.imap_unordered(hunt, wanted, chunksize=1)

@@ -131,4 +131,21 @@ class Bounded(_Acting):
         return await self.out.act(ctx)
 
 
+@saga("mailed", output="after")
+class Mailed(_Acting):
+    """Waits for a letter longer than anybody may be late."""
+
+    @step(compensate=_Acting.undo, retry=SOON, timeout="3s")
+    async def before(self, ctx: SagaContext) -> str:
+        return await self.out.act(ctx)
+
+    word = signal("word", deadline="180s", depends_on=[before])
+    more = signal("word", deadline="180s", depends_on=[word])
+
+    @step(depends_on=[more], retry=SOON, timeout="3s")
+    async def after(self, ctx: SagaContext) -> str:
+        return await self.out.act(ctx)
+
+
 SAGAS: tuple[type[_Acting], ...] = (Pay, Manual, Spread, Ask, Queued, Alone)
+MAILED: tuple[type[_Acting], ...] = (Mailed, Mailed, Mailed)  # where many letters are written

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import EVERYTHING, Hints, Renewal
 
+from .loop import PROCESS, pause
 from .store import HostileStore
 
 if TYPE_CHECKING:
@@ -32,6 +33,18 @@ class SimulatedStore(HostileStore):
         now = await self.call("open_session", lambda: self.inner.open_session(id, worker, build, lease_ms, queues))
         asyncio.get_running_loop().call_later(lease_ms / 3_000, self._renew, id, lease_ms)
         return now
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        posted = await super().post(id, execution, body)
+        process = PROCESS.get()
+        left = self.world.letters_left
+        if process in left:
+            left[process] -= 1
+            if not left[process]:
+                self.world.sometimes("caller killed, and its letters are there")
+                process.killed = True
+                await pause(0)  # from which it does not return
+        return posted
 
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         """The thread only leaves word whom to tell: renewals happen in the loop, at their time."""

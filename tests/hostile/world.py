@@ -29,13 +29,16 @@ from .laws import check_end
 from .loop import PROCESS, Process, VirtualLoop, pause
 from .operators import Operator
 from .outside import Outside
+from .overdue import Overdue
+from .passers import Passer
 from .patching import in_world
-from .sagas import FEW, SAGAS, Bounded
+from .sagas import FEW, MAILED, SAGAS, Bounded, Mailed
 from .simulated import SimulatedStore
 from .situations import Situations
 from .store import whatever_comes
 
 SETTLE_SECONDS = 900
+NEWER = 200  # seeds from here on have what was added to the world later; those before stay the runs that they were
 SHM = Path("/dev/shm")  # noqa: S108  (a file that lives as long as a seed)
 
 
@@ -89,6 +92,11 @@ class World:
         self.smallest_tail = self.rng.choice((100, 1_000, 100_000))
         self.hostile_seconds = self.rng.choice((5, 15, 30))
         self.executions = self.rng.choice((2, 4, 8))
+        newer = random.Random(f"newer {seed}")
+        self.passers = newer.choice((0, 3, 10)) if seed >= NEWER else 0
+        self.grace = newer.choice(("0s", "300ms", "2s")) if seed >= NEWER else "2s"
+        self.sagas = (*SAGAS, *MAILED) if self.passers else SAGAS
+        self.letters_left: dict[Process, int] = {}  # of those who die when they have posted so many
         self.listeners: list[Callable[[], None]] = []
         self.outside = Outside(self)
         self.workers: dict[Process, Engine] = {}
@@ -171,10 +179,13 @@ class World:
     def _is_well(self, process: Process | None) -> bool:
         return process is not None and not process.killed and not self.frozen[process] and not self.hostile
 
-    def entries_of(self, execution: str) -> list[e.Entry]:
+    def reader(self) -> apsw.Connection:
         if self._reader is None:
             self._reader = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
-        rows = self._reader.execute("SELECT body FROM events WHERE execution = ? ORDER BY seq", (execution,))
+        return self._reader
+
+    def entries_of(self, execution: str) -> list[e.Entry]:
+        rows = self.reader().execute("SELECT body FROM events WHERE execution = ? ORDER BY seq", (execution,))
         return [entry for (body,) in rows for entry in decode_entries(body)]
 
     async def publish(self, message: Message) -> None:
@@ -197,12 +208,12 @@ class World:
             lease=f"{self.lease_ms}ms",
             messages=["*"],
             publish=self.publish if worker else None,
-            shutdown_grace="2s",
+            shutdown_grace=self.grace,
         )
         runtime: Any = engine._runtime
         runtime._poll_ms = self.poll_ms
         runtime._smallest_tail = self.smallest_tail
-        for saga in (*SAGAS, Bounded):
+        for saga in (*SAGAS, Bounded, *((Mailed,) if self.passers else ())):
             engine.register(saga(self.outside))
         return engine
 
@@ -238,10 +249,20 @@ class World:
 
     async def close_worker(self, process: Process) -> None:
         engine = self.workers.pop(process, None)
-        if engine is not None:
-            with suppress(TenutoError):
-                await engine.close()
-            self.sometimes("worker closed in good order")
+        if engine is None:
+            return
+        is_quiet = not self.hostile
+        self.sometimes("worker closed with an effect under way", self.outside.under_way[process])
+        with suppress(TenutoError):
+            await engine.close()
+        self.sometimes("worker closed in good order")
+        runtime: Any = engine._runtime
+        if is_quiet and self._is_open(runtime._session.id):
+            self.fail("whoever closes in quiet times ends its session", f"{process} {runtime._session.id}")
+
+    def _is_open(self, session: str) -> bool:
+        query = "SELECT count(*) FROM sessions WHERE id = ? AND ended_at IS NULL"
+        return bool(self.reader().execute(query, (session,)).get)
 
     # -- The run -------------------------------------------------------------------------------------------------------
 
@@ -271,6 +292,8 @@ class World:
             self.start_worker()
         self.clients = [Client(self, number) for number in range(self.rng.choice((1, 2)))]
         driving = [self.loop.spawn(client.process, client.run()) for client in self.clients]
+        passing = [Passer(self, number) for number in range(self.passers)]
+        self.late.update(self.loop.spawn(passer.process, passer.run()) for passer in passing)
         await self._rage()
         await self._calm(driving)
 
@@ -323,9 +346,12 @@ class World:
         operator = Operator(self)
         looking_after = self.loop.spawn(operator.process, operator.run())
         until = self.loop.time() + SETTLE_SECONDS
+        overdue = Overdue(self, self.reader())
         while not (all(task.done() for task in driving) and operator.is_over()):
             await pause(1)
             self._check_now()
+            if late := overdue.look():
+                raise Violation("what can be done is done within seconds", late)
             if self.loop.time() > until:
                 raise Violation("everything ends, or is put before a person", operator.what_is_left(driving))
         for task in driving:

@@ -1,0 +1,32 @@
+"""When all is quiet, nothing waits for long that could be done at once: not even what would end well by and by."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import apsw
+
+    from .world import World
+
+# Longer than it takes to find a dead process, and a claim that went astray; shorter than anything a saga waits for.
+PATIENCE_SECONDS = 30
+
+_WAITING = """
+SELECT 'mail ' || id || ' for ' || execution FROM mailbox WHERE verdict IS NULL
+UNION ALL SELECT 'due: ' || id FROM executions WHERE owner IS NULL AND wake_at <= ?1 AND parked = ''
+UNION ALL SELECT 'owned by nobody: ' || id FROM executions
+    WHERE owner NOT IN (SELECT id FROM sessions WHERE ended_at IS NULL AND expires_at > ?1)"""
+
+
+class Overdue:
+    def __init__(self, world: "World", reader: "apsw.Connection") -> None:
+        self._world = world
+        self._reader = reader
+        self._since: dict[str, float] = {}
+
+    def look(self) -> str:
+        """What has waited for too long; nothing if all is well."""
+        now = self._world.time()
+        found = [what for (what,) in self._reader.execute(_WAITING, (self._world.database_now(),))]
+        self._since = {what: self._since.get(what, now) for what in found}
+        late = [what for what, since in self._since.items() if now - since > PATIENCE_SECONDS]
+        return "; ".join(late)
