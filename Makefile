@@ -61,6 +61,7 @@ sim: setup
 chaos: setup
 	$(BIN)/python -m tests.crash
 	$(BIN)/python -m tests.chaos
+	$(BIN)/python -m tests.power
 
 bench: setup
 	$(UV) sync --locked --all-extras --group bench

@@ -193,6 +193,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(url: str, monkeypatc
         assert lost == [handle.id]
 
 
+@pytest.mark.unchecked("a row that no engine wrote is planted")
 async def test_an_execution_whose_record_the_database_refuses_is_set_aside_and_says_so(url: str) -> None:
     async with Engine(url) as engine:
         engine.register(SagaBuilder("waits").signal("paid", "paid"))

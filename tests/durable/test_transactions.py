@@ -180,6 +180,7 @@ async def test_a_connection_without_a_transaction_is_refused(driver: str, url: s
         assert await engine.count() == {}
 
 
+@pytest.mark.unchecked("the other database is not of Tenuto")
 async def test_a_connection_to_another_database_is_refused(driver: str, url: str, tmp_path: Path) -> None:
     elsewhere = f"sqlite:///{tmp_path}/other.db" if driver == "apsw" else url.rpartition("/")[0] + "/postgres"
     async with Engine(url) as engine:

@@ -30,6 +30,7 @@ def _waits() -> list[SagaBuilder]:
 
 
 @pytest.mark.slow
+@pytest.mark.unchecked("thousands of executions, which take their time")
 async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_due(url: str) -> None:
     async with Engine(url) as engine:
         engine.register(*_waits())
