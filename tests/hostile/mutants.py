@@ -17,7 +17,7 @@ from tenuto.runtimes.durable.runtime import DurableRuntime
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.worker import Worker
-from tenuto.storage import rows, sqlite, sqlite_admissions
+from tenuto.storage import rows, sqlite, sqlite_admissions, sqlite_plain
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.sqlite_tasks import SqliteTasks
 from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
@@ -164,7 +164,17 @@ def _() -> list[Change]:
         return values(msgspec.structs.replace(start, key=None), standing)
 
     values = rows.execution_values
-    return [(sqlite, "refused_starts", refused), (sqlite, "execution_values", keyless)]
+    known = everywhere("execution_values", values)
+    return [(sqlite, "refused_starts", refused), *((module, name, keyless) for module, name in known)]
+
+
+def _moves(*edits: tuple[str, str]) -> list[Change]:
+    """How executions move on, in both places where that is written: alone, and in the usual batch."""
+    alone, usual = sqlite._MOVES, sqlite_plain._TRIGGER
+    for old, new in edits:
+        alone, usual = alone.replace(old, new), usual.replace(old, new)
+    assert alone != sqlite._MOVES and usual != sqlite_plain._TRIGGER
+    return [(sqlite, "_MOVES", alone), (sqlite_plain, "_TRIGGER", usual)]
 
 
 # -- Sessions, fences and claims ---------------------------------------------------------------------------------------
@@ -188,9 +198,7 @@ def _() -> list[Change]:
 
 @mutant("what an owner said before it let go counts when it has it again")
 def _() -> list[Change]:
-    whenever = sqlite._MOVES.replace(" AND epoch = m.value ->> 10", "")
-    assert whenever != sqlite._MOVES
-    return [(sqlite, "_MOVES", whenever)]
+    return _moves((" AND epoch = m.value ->> 10", ""), (" AND e.epoch = m.value ->> 10", ""))
 
 
 @mutant("a fenced worker goes on with what it has in memory")
@@ -301,11 +309,9 @@ def _() -> list[Change]:
 
 @mutant("mail that meets a release does not make the execution due")
 def _() -> list[Change]:
-    later = sqlite._MOVES.replace(
-        "WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at", "WHEN m.value ->> 5 THEN m.value ->> 4"
+    return _moves(
+        ("WHEN NOT m.value ->> 5 OR m.value ->> 4 IS NULL THEN wake_at", "WHEN m.value ->> 5 THEN m.value ->> 4")
     )
-    assert later != sqlite._MOVES
-    return [(sqlite, "_MOVES", later)]
 
 
 @mutant("a worker that leaves takes its executions with it")
