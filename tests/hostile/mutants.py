@@ -173,7 +173,8 @@ def _moves(*edits: tuple[str, str]) -> list[Change]:
     alone, usual = sqlite._MOVES, sqlite_plain._TRIGGER
     for old, new in edits:
         alone, usual = alone.replace(old, new), usual.replace(old, new)
-    assert alone != sqlite._MOVES and usual != sqlite_plain._TRIGGER
+    assert alone != sqlite._MOVES
+    assert usual != sqlite_plain._TRIGGER
     return [(sqlite, "_MOVES", alone), (sqlite_plain, "_TRIGGER", usual)]
 
 
