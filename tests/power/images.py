@@ -22,7 +22,7 @@ LEASE = "2s"
 PATIENCE_S = 300.0
 LONG_AGO_MS = 24 * 3_600_000  # nobody was there since the cut: it is not late for that
 # How likely a cut is right before. What happens seldom is cut more often.
-CHANCES: dict[What, float] = {"write": 0.004, "sync": 0.04, "shorten": 0.5, "make": 0.5, "delete": 0.5}
+CHANCES: dict[What, float] = {"write": 0.02, "sync": 0.2, "shorten": 0.5, "make": 0.5, "delete": 0.5}
 
 
 class Image(NamedTuple):
