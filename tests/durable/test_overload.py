@@ -205,11 +205,11 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
     _full(known)
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
     assert not known.refuse("t")
+    assert known.is_scouting("t")
     assert not known.is_full("t")
-    assert [known.waits("t") for _ in range(crowds.MANY + 1)] == [*[True] * crowds.MANY, False]
-    assert known.refuse("t")  # enough wait for what he hears
+    assert known.refuse("t", waiting=crowds.MANY)  # enough wait for what he hears
     known.told("t", 0)
-    assert not known.waits("t")
+    assert not known.is_scouting("t")
     assert known.refuse("t")
     known.forget("t")
     assert not known.refuse("t")
@@ -268,7 +268,12 @@ async def test_when_the_last_one_leaves_nobody_is_left_outside(monkeypatch: pyte
     monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
     door = Door()
     door.enter("t")
-    waiting = [asyncio.create_task(door.wait("t")) for _ in range(3)]
+
+    async def is_refused() -> None:
+        await door.wait("t")
+        door.pass_on("t")
+
+    waiting = [asyncio.create_task(is_refused()) for _ in range(3)]
     await _settled()
     door.leave("t")
     await asyncio.wait(waiting)
@@ -286,3 +291,32 @@ async def test_all_may_be_called_to_hear_that_there_is_no_sense_in_waiting(monke
     assert door.is_closed("t")
     door.leave("t")
     assert not door.is_closed("t")
+
+
+async def test_whoever_was_called_is_before_those_who_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
+    door, came = Door(), list[int]()
+    await _guest(door, came, 0)
+    guests = [asyncio.create_task(_guest(door, came, 1))]
+    await _settled()
+    guests.insert(0, asyncio.create_task(_guest(door, came, 2)))  # is ready before the one who is called now
+    door.leave("t")
+    await _settled()
+    assert came == [0, 1]
+    door.leave("t")
+    await asyncio.wait(guests)
+    assert came == [0, 1, 2]
+
+
+async def test_nothing_is_left_of_a_door_when_all_have_gone() -> None:
+    door = Door()
+    door.enter("t")
+    waits, gives_up = (asyncio.create_task(door.wait("t")) for _ in range(2))
+    await _settled()
+    assert door.outside("t") == 2
+    gives_up.cancel()
+    await _settled()
+    assert door.outside("t") == 1
+    door.leave("t")
+    await waits
+    assert not door._queues

@@ -15,6 +15,7 @@ them was answered. Otherwise what is only asked for would keep the process from 
 import asyncio
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 MANY: Final = 64  # refusals; fewer are each asked about
@@ -25,7 +26,7 @@ ON_THE_WAY: Final = 500
 
 
 class _Crowd:
-    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until", "waiting")
+    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until")
 
     def __init__(self) -> None:
         self.refusals = 0
@@ -33,7 +34,6 @@ class _Crowd:
         self.room = 0  # starts that are let through
         self.until = 0.0  # then one is, to see
         self.is_scouting = False
-        self.waiting = 0  # for what he hears
 
 
 class Crowds:
@@ -49,28 +49,25 @@ class Crowds:
         crowd = self._crowds.get(tenant)
         return crowd is not None and crowd.refusals >= MANY
 
-    def waits(self, tenant: str) -> bool:
-        """Whether a start waits for somebody who is on the way to see how much room there is."""
+    def is_scouting(self, tenant: str) -> bool:
+        """Whether somebody is on the way to see how much room there is."""
         crowd = self._crowds.get(tenant)
-        if crowd is None or not crowd.is_scouting or crowd.waiting >= MANY:
-            return False
-        crowd.waiting += 1
-        return True
+        return crowd is not None and crowd.is_scouting
 
-    def is_full(self, tenant: str) -> bool:
-        """Whether a start is refused that comes now. It uses up no room."""
+    def is_full(self, tenant: str, waiting: int = 0) -> bool:
+        """Whether a start is refused that comes when so many wait. It uses up no room."""
         crowd = self._crowds.get(tenant)
         if crowd is None or crowd.refusals < MANY or crowd.room:
             return False
         now = time.monotonic()
-        if now > crowd.until or (crowd.is_scouting and crowd.waiting < MANY):
+        if now > crowd.until or (crowd.is_scouting and waiting < MANY):
             return False
         crowd.refused_at = now
         return True
 
-    def refuse(self, tenant: str) -> bool:
+    def refuse(self, tenant: str, waiting: int = 0) -> bool:
         """Whether a start is refused without asking the database. Otherwise it is on its way."""
-        if self.is_full(tenant):
+        if self.is_full(tenant, waiting):
             return True
         crowd = self._crowds.get(tenant)
         if crowd is None or crowd.refusals < MANY:
@@ -81,7 +78,7 @@ class Crowds:
         elif crowd.room:
             crowd.room -= 1
         else:
-            crowd.is_scouting, crowd.waiting = True, 0
+            crowd.is_scouting = True
             crowd.until = now + SCOUTING_S
         return False
 
@@ -106,7 +103,6 @@ class Crowds:
             crowd.room = max(room, 0)
             crowd.until = time.monotonic() + MOMENT_S
             crowd.is_scouting = False
-            crowd.waiting = 0
 
     def ended(self, tenant: str) -> None:
         """One of its executions, here, in a later commit than the last that told."""
@@ -140,8 +136,14 @@ class Door:
         queue = self._queues.get(tenant)
         return 0 if queue is None else queue.inside
 
+    def outside(self, tenant: str) -> int:
+        queue = self._queues.get(tenant)
+        return 0 if queue is None else len(queue.outside)
+
     def is_closed(self, tenant: str) -> bool:
-        return self.inside(tenant) >= ON_THE_WAY
+        """For whoever comes: those who were called are before him."""
+        queue = self._queues.get(tenant)
+        return queue is not None and queue.inside + queue.called >= ON_THE_WAY
 
     async def wait(self, tenant: str) -> None:
         """Until there is a place, or something to hear: look again. Somebody must be inside."""
@@ -151,8 +153,12 @@ class Door:
         try:
             await called
         finally:
-            if called.done() and not called.cancelled():
+            if called.cancelled():
+                with suppress(ValueError):
+                    queue.outside.remove(called)
+            else:
                 queue.called -= 1
+            self._clear(tenant, queue)
 
     def enter(self, tenant: str) -> None:
         queue = self._queues.get(tenant)
@@ -163,10 +169,17 @@ class Door:
     def leave(self, tenant: str) -> None:
         queue = self._queues[tenant]
         queue.inside -= 1
-        if queue.outside:
-            # With the last one all are called: whoever of them does not come in leaves nobody behind.
-            self._call(queue, ON_THE_WAY - queue.inside - queue.called if queue.inside else len(queue.outside))
-        elif not queue.inside and not queue.called:
+        self._call(queue, ON_THE_WAY - queue.inside - queue.called)
+        self._clear(tenant, queue)
+
+    def pass_on(self, tenant: str) -> None:
+        """Whoever was called has come in, or has gone. If nobody is inside who would call the next ones, he does."""
+        queue = self._queues.get(tenant)
+        if queue is not None and not queue.inside and not queue.called:
+            self._call(queue, len(queue.outside))
+
+    def _clear(self, tenant: str, queue: _Queue) -> None:
+        if not queue.inside and not queue.called and not queue.outside and self._queues.get(tenant) is queue:
             del self._queues[tenant]
 
     def call_all(self, tenant: str) -> None:

@@ -38,6 +38,7 @@ from tenuto.storage.store import (
 )
 
 from .committer import Fate
+from .crowds import MANY
 from .keeping import Keeper, Started, not_kept
 from .seen import SeenKeys
 
@@ -65,24 +66,33 @@ class Starter(Keeper):
         """How an execution stood that was started here for whoever claims it."""
 
     def is_crowded(self, tenant: str) -> bool:
-        return self._crowds.is_full(tenant)
+        return self._crowds.is_full(tenant, self._door.outside(tenant))
 
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()
         if submission.connection is not None:
             return await self._submit_within(caller_of(submission.connection), submission)
         tenant = submission.tenant
-        while self._must_wait(tenant):
-            await self._door.wait(tenant)
-            self._check_open()
-        if self._crowds.refuse(tenant):
+        if not self._must_wait(tenant):
+            return await self._submit_at_once(submission)
+        try:
+            while self._must_wait(tenant):
+                await self._door.wait(tenant)
+                self._check_open()
+            return await self._submit_at_once(submission)
+        finally:
+            self._door.pass_on(tenant)
+
+    async def _submit_at_once(self, submission: Submission) -> Submitted:
+        if self._crowds.refuse(submission.tenant, self._door.outside(submission.tenant)):
             return await self._turned_away(submission)
         return await self._start_submitted(submission)
 
     def _must_wait(self, tenant: str) -> bool:
         if self._door.is_closed(tenant):
             return not self._crowds.is_known(tenant)
-        return self._door.inside(tenant) > 0 and self._crowds.waits(tenant)
+        is_scouting = self._door.inside(tenant) > 0 and self._crowds.is_scouting(tenant)
+        return is_scouting and self._door.outside(tenant) < MANY
 
     async def _turned_away(self, submission: Submission) -> Submitted:
         """A known key is answered, however many there are."""
