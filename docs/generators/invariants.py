@@ -26,8 +26,8 @@ It reads in short transactions that may not write, holds one execution in memory
 
 *At rest* means: where nothing is under way, or not for longer than `--slack` (60 seconds).
 
-`--stuck` asks a few questions of rows alone and can run every minute. Alarm on anything it tells: nothing that Tenuto
-does by itself explains it, except that no worker was running.
+`--stuck` asks a few questions of rows alone, nearly all of them of indexes, and can run every minute. Alarm on anything
+it tells: nothing that Tenuto does by itself explains it, except that no worker was running.
 
 | what is told | what to do |
 |---|---|

@@ -9,6 +9,7 @@ import pytest
 
 from tenuto import Engine
 from tenuto.handlers.settings import LOOPBACK, HandlerSettings
+from tests.checking.soundness import assert_sound
 from tests.servers import smtp, web
 
 from .documents import RUNTIMES
@@ -24,14 +25,19 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def make_engine(url: str) -> AsyncIterator[MakeEngine]:
+async def make_engine(request: pytest.FixtureRequest, url: str) -> AsyncIterator[MakeEngine]:
+    """What a test leaves behind is sound, unless it says why it is not."""
+    engines: list[Engine] = []
     async with AsyncExitStack() as stack:
 
         async def make(**settings: Any) -> Engine:
             outside = HandlerSettings(**{"egress_allow": LOOPBACK, **settings})
-            return await stack.enter_async_context(Engine(url, outside=outside, shutdown_grace="1s"))
+            engines.append(await stack.enter_async_context(Engine(url, outside=outside, shutdown_grace="1s")))
+            return engines[-1]
 
         yield make
+    if engines and url != "memory://" and request.node.get_closest_marker("unchecked") is None:
+        await assert_sound(url)
 
 
 @pytest.fixture

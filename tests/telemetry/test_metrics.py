@@ -1,5 +1,7 @@
 """What is counted, and that it is said in the form that Prometheus reads."""
 
+import asyncio
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tenuto import Engine, Retry, SagaBuilder, SagaContext, approval, saga
 from tenuto.errors import NonRetryableError, RateLimitedError, StorageError, TransientError
 from tenuto.telemetry import Telemetry, catalogue
+from tests.servers import sqlite
 from tests.servers.promtool import promtool
 
 from .conftest import MakeEngine
@@ -201,6 +204,21 @@ async def test_clones_are_counted_as_their_step(make_engine: MakeEngine) -> None
     engine = await make_engine(SagaBuilder("s").step("greet", greet, foreach="input").build(), telemetry=telemetry)
     await engine.execute("s", ["a", "b", "c"])
     assert (await scrape(telemetry))["saga_step_duration_seconds_count", "s", "greet"] == 3
+
+
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+async def test_what_is_set_aside_is_counted(make_engine: MakeEngine, url: str) -> None:
+    telemetry = Telemetry()
+    saga = SagaBuilder("s").step("work", fine).build()
+    client = await make_engine(saga, telemetry=None, worker=False)
+    await client.start("s")
+    with closing(sqlite.connect(url)) as database:
+        database.execute("DROP TRIGGER events_are_append_only_update")
+        database.execute("UPDATE events SET body = X'5b'")
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # it is told, and this is not about it
+    await make_engine(saga, telemetry=telemetry)
+    while (await scrape(telemetry))["tenuto_executions_set_aside_total"] < 1:
+        await asyncio.to_thread(lambda: None)
 
 
 async def test_every_metric_is_in_the_catalogue_and_promtool_agrees(make_engine: MakeEngine) -> None:

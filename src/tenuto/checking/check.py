@@ -137,7 +137,7 @@ class Checker:
 
     def _held(self, row: HolderRecord) -> list[Finding]:
         ended_at = row.session_ended_at
-        if ended_at is None or ended_at >= self._now - self._slack_ms:
+        if ended_at is None or (ended_at and ended_at >= self._now - self._slack_ms):
             return []
         return [finding(L8, None, "a limit is held by a session that has ended", show(row))]
 

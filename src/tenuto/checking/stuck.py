@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
-from tenuto.storage.records import AuditRecord, ExecutionRecord, MailRow, MessageRow, Reader, TaskRecord, select
+from tenuto.storage.records import AuditRecord, ExecutionRecord, MessageRow, Reader, TaskRecord, UnreadMail, select
 
 from .audit import A1
 from .findings import Finding, finding, show
@@ -24,7 +24,7 @@ V5 = family("V5", "What is due is taken up by somebody.", "at rest")
 V6 = family("V6", "Mail is read by somebody.", "at rest")
 
 
-class _Question(Struct, frozen=True):
+class Question(Struct, frozen=True):
     """`$1` is the time before which it should have been done."""
 
     invariant: Invariant
@@ -32,37 +32,41 @@ class _Question(Struct, frozen=True):
     where: str
     detail: str
 
+    @property
+    def query(self) -> str:
+        return select(self.kind, self.where, limit=MOST, ordered=False)
+
 
 _LIVE = "t.ended_at IS NULL"
 _SERVED = (
     "EXISTS (SELECT 1 FROM sessions q WHERE q.ended_at IS NULL AND q.expires_at >= $1 "
     "AND q.queues LIKE '%\"' || t.queue || '\"%')"
 )
-_QUESTIONS = (
-    _Question(V5, ExecutionRecord, f"t.owner IS NULL AND t.wake_at < $1 AND {_LIVE}", "due, and nobody took it"),
-    _Question(L8, ExecutionRecord, f"s.ended_at < $1 AND {_LIVE}", "its owner is gone, and nobody took over"),
-    _Question(
+QUESTIONS = (
+    Question(V5, ExecutionRecord, f"t.owner IS NULL AND t.wake_at < $1 AND {_LIVE}", "due, and nobody took it"),
+    Question(L8, ExecutionRecord, f"s.ended_at < $1 AND {_LIVE}", "its owner is gone, and nobody took over"),
+    Question(
         L8,
         ExecutionRecord,
         f"s.ended_at IS NULL AND s.expires_at < $1 AND {_LIVE}",
         "its owner's lease is over, and nobody ended the session",
     ),
-    _Question(H1, ExecutionRecord, f"t.parked <> '' AND t.created_at < $1 AND {_LIVE}", "set aside: see its status"),
-    _Question(V6, MailRow, "t.verdict IS NULL AND t.received_at < $1", "unread mail"),
-    _Question(
+    Question(H1, ExecutionRecord, f"t.parked <> '' AND t.created_at < $1 AND {_LIVE}", "set aside: see its status"),
+    Question(V6, UnreadMail, "t.verdict IS NULL AND t.received_at < $1", "unread mail"),
+    Question(
         L8,
         TaskRecord,
         "t.session IS NOT NULL AND (s.id IS NULL OR s.expires_at < $1 OR s.ended_at < $1)",
         "the worker that took it is gone, and nobody has it",
     ),
-    _Question(
+    Question(
         V5,
         TaskRecord,
         f"t.session IS NULL AND t.created_at < $1 AND NOT {_SERVED}",
         "it waits for a queue that nobody serves",
     ),
-    _Question(B2, MessageRow, "t.published_at IS NULL AND t.created_at < $1", "not published"),
-    _Question(A1, AuditRecord, "t.n IS NULL AND t.at < $1", "a row of the audit that nobody has chained"),
+    Question(B2, MessageRow, "t.published_at IS NULL AND t.created_at < $1", "not published"),
+    Question(A1, AuditRecord, "t.n IS NULL AND t.at < $1", "a row of the audit that nobody has chained"),
 )
 
 
@@ -70,9 +74,8 @@ async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncIterator[
     """At most a thousand of each kind. The reader is open."""
     before = await reader.now() - slack_ms
     async with reader.page():
-        for question in _QUESTIONS:
-            query = select(question.kind, question.where, limit=MOST)
-            async for row in reader.rows(question.kind, query, before):
+        for question in QUESTIONS:
+            async for row in reader.rows(question.kind, question.query, before):
                 yield finding(question.invariant, _execution_of(row), question.detail, show(row))
 
 

@@ -42,6 +42,10 @@ class MailRow(Struct, frozen=True, kw_only=True):
     verdict: bytes | None
 
 
+class UnreadMail(MailRow, frozen=True, kw_only=True):
+    """For those who ask for nothing else: of what was read there is much."""
+
+
 class ReviewRecord(Struct, frozen=True, kw_only=True):
     id: str
     execution: str
@@ -241,6 +245,7 @@ _TABLES: dict[type[Struct], tuple[str, str]] = {  # the table as `t`, and what o
     EventsRow: ("events t", "execution, seq"),
     SnapshotRow: ("snapshots t", "execution"),
     MailRow: (f"({_MAIL}) t", "execution, received_at, id"),
+    UnreadMail: ("mailbox t", "execution, received_at, id"),
     ReviewRecord: ("reviews t", "execution, id"),
     TaskRecord: ("tasks t LEFT JOIN sessions s ON s.id = t.session", "execution, path, phase, number"),
     AdmissionRow: ("admissions t", "execution"),
@@ -271,13 +276,17 @@ _COMPUTED = {
 }
 
 
-def select(kind: type[Struct], where: str = "", *, limit: int | None = None) -> str:
-    """The query for records of a kind. Parameters are written `$1`, `$2`; the table is `t`."""
+def select(kind: type[Struct], where: str = "", *, limit: int | None = None, ordered: bool = True) -> str:
+    """The query for records of a kind. Parameters are written `$1`, `$2`; the table is `t`.
+
+    Where the order does not matter a database is free to use the index of the condition.
+    """
     table, order = _TABLES[kind]
     columns = ", ".join(_COMPUTED.get((kind, name), f"t.{name}") for name in kind.__struct_fields__)
     condition = f" WHERE {where}" if where else ""
+    sequence = f" ORDER BY {order}" if ordered else ""
     bound = f" LIMIT {limit}" if limit is not None else ""
-    return f"SELECT {columns} FROM {table}{condition} ORDER BY {order}{bound}"
+    return f"SELECT {columns} FROM {table}{condition}{sequence}{bound}"
 
 
 NOBODYS = (

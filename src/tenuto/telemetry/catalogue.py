@@ -76,6 +76,9 @@ SLOTS_WAITING = Metric("tenuto_slots_waiting", "gauge", "Attempts that wait for 
 LEASE_AGE = Metric("tenuto_session_renewal_age_seconds", "gauge", "Since this process last renewed its lease.")
 SESSIONS_LOST = Metric("tenuto_sessions_lost_total", "counter", "Times that this process was taken for dead.")
 SESSIONS_ENDED = Metric("tenuto_sessions_ended_total", "counter", "Silent processes whose work this one set free.")
+SET_ASIDE = Metric(
+    "tenuto_executions_set_aside_total", "counter", "Times that an execution could not be read or recorded: it waits."
+)
 COMMIT_SECONDS = Metric("tenuto_commit_seconds", "histogram", "How long the database took to commit a batch.")
 COMMIT_BATCH = Metric("tenuto_commit_batch_size", "histogram", "Decisions that were committed together.")
 STORE_ERRORS = Metric("tenuto_storage_errors_total", "counter", "Calls of the database that failed.", ("code",))
@@ -127,8 +130,8 @@ RECORDED: Final = (
     COMPENSATIONS, CIRCUITS, REVIEWS, RESOLVED, SAGA_SECONDS, SAGA_MOVES, ORDER_SECONDS,
 )  # fmt: skip
 STANDING: Final = (
-    IN_HAND, SLOTS, SLOTS_IN_USE, SLOTS_WAITING, LEASE_AGE, SESSIONS_LOST, SESSIONS_ENDED, COMMIT_SECONDS, COMMIT_BATCH,
-    STORE_ERRORS, CLAIM_SECONDS, CLAIMED, UNCOMMITTED,
+    IN_HAND, SLOTS, SLOTS_IN_USE, SLOTS_WAITING, LEASE_AGE, SESSIONS_LOST, SESSIONS_ENDED, SET_ASIDE, COMMIT_SECONDS,
+    COMMIT_BATCH, STORE_ERRORS, CLAIM_SECONDS, CLAIMED, UNCOMMITTED,
 )  # fmt: skip
 SERVED: Final = (HTTP_REQUESTS, HTTP_SECONDS, HTTP_UNDER_WAY, HTTP_REFUSED)
 STORED: Final = (

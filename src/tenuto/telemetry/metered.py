@@ -67,6 +67,10 @@ class _Metered:
         self._meter.counts[c.SESSIONS_ENDED][()] += ended
         return ended
 
+    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
+        await self._store.park(session, execution, why, again_ms)
+        self._meter.counts[c.SET_ASIDE][()] += 1
+
     async def open_session(self, *given: Any, **named: Any) -> int:
         """A process opens a session when it begins, and another each time it lost the one before."""
         now = await self._store.open_session(*given, **named)

@@ -200,6 +200,7 @@ class DurableRuntime(Postman):
             async with asyncio.timeout(LAST_WORDS_SECONDS):
                 await self._session.close()
                 await self._store.tasks.sweep(self._lease_ms)
+                await self._sealing.close()
         self._store.ring(WORK)
         await self._store.close()
 

@@ -34,6 +34,10 @@ class Sealing:
             await self._tell()
             await self._registry.forget(now - ANSWERS_KEPT_MS)
 
+    async def close(self) -> None:
+        """What was done last is chained as well: perhaps nobody comes after this process for long."""
+        await seal(self._registry)
+
     async def _tell(self) -> None:
         """Whoever can rewrite the database cannot rewrite a log that is kept elsewhere: there a head is an anchor."""
         heads = await self._registry.heads()
