@@ -1,13 +1,14 @@
 """Settings: the environment goes before the file, the file before the defaults, and everybody knows which it was."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tenuto.errors import SettingsError
-from tenuto.settings import LATER, Issuer, Settings, load, variable_of
+from tenuto.settings import BOUNDS, LATER, Issuer, Settings, load, variable_of
 
 NOWHERE = Path("/nowhere/tenuto.toml")
 ISSUER = {"issuer": "https://id.example", "audience": "tenuto", "jwks_url": "https://id.example/keys"}
@@ -55,7 +56,21 @@ WRONG = {
     "traces_sample": ["2", "x"],
     "rate_per_second": ["-1"],
     "max_requests": ["-1"],
+    "body_seconds": ["-1", "0", "inf", "nan"],
+    "verdict_seconds": ["inf"],
+    "key_days": ["-1", "1e3"],
+    "log_level": ["loud", "info"],
+    "log_format": ["xml"],
+    "max_body_bytes": ["0", "1MB"],
+    "max_json_depth": ["0", "1001"],
+    "max_json_nodes": ["0"],
 }
+
+
+def test_every_number_has_its_bounds() -> None:
+    """A new one without them would take `inf` and -1."""
+    numbers = {each.name for each in fields(Settings) if type(each.default) in (int, float)}
+    assert numbers == set(BOUNDS)
 
 
 def test_what_cannot_be_meant_is_refused() -> None:

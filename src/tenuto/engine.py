@@ -27,7 +27,7 @@ from .catalog import DEFAULT_TENANT, Definitions
 from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
 from .errors import InvalidInput, NotFound, NotPermitted
-from .handle import Handle, Link, check_again, check_one_of, check_word
+from .handle import Handle, Link, check_again, check_one_of, check_reason, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
@@ -561,8 +561,13 @@ class Engine:
     async def resolve(
         self, review_id: str, resolution: Resolution, *, reason: str = "", result: object = None, again: bool = False
     ) -> None:
-        """A person's word on a review. `retry` on a dead letter opens the next run of its execution."""
+        """A person's word on a review. `retry` on a dead letter opens the next run of its execution.
+
+        All but `approved` and `rejected`, which answer a question that was asked, take a reason.
+        """
         check_one_of(resolution, Resolution, "/resolution")
+        if resolution not in ("approved", "rejected"):
+            check_reason(reason)
         execution_id = review_id.rpartition(".")[0]
         if not execution_id:
             raise NotFound(f"There is no review {review_id!r}.")

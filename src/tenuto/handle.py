@@ -121,6 +121,12 @@ def check_again(*, again: bool, start: str | None) -> None:
         raise InvalidInput.at("/again", "without_step", text)
 
 
+def check_reason(reason: str) -> None:
+    """Of what cannot be taken back: whoever reads the audit later is told why."""
+    if not reason.strip():
+        raise InvalidInput.at("/reason", "no_reason", "it cannot be taken back, so it takes a reason")
+
+
 def _document(reading: Reading) -> ExecutionDocument:
     key = reading.idempotency_key
     return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
@@ -209,6 +215,7 @@ class Handle(Generic[O_co]):
         """
         link = self._link
         link.scope.require("executions:write")
+        check_reason(reason)
         start = None if from_step is None else step_text(from_step)
         check_again(again=again, start=start)
         if link.scope.is_bounded:

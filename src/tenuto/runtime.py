@@ -370,6 +370,9 @@ class Runtime(Protocol):
     def provide(self, program: Program) -> None:
         """From now on this process can run executions of this definition. No I/O: it is stored with the next start."""
 
+    def provided(self, name: str, version: int) -> Program | None:
+        """The program of that definition, with those handlers that this process has; None if it knows of none."""
+
     def provide_handler(self, handler: Handler) -> None:
         """A handler that JSON definitions call by name."""
 

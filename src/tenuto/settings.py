@@ -38,6 +38,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "key_days": (0, 36_500),
     "traces_sample": (0, 1),
     "max_body_bytes": (1, 2**31),
+    "body_seconds": (0.1, 3_600),
     "max_json_depth": (1, 1_000),
     "max_json_nodes": (1, 10_000_000),
     "max_requests": (0, 1_000_000),

@@ -143,7 +143,7 @@ class People:
 
     async def _answer(self) -> None:
         async for review in self._engine.reviews():
-            await self._tell(self._engine.resolve(review["id"], self._word(review)))
+            await self._tell(self._engine.resolve(review["id"], self._word(review), reason="looked at"))
         async for letter in self._engine.dlq():
             word: Any = "retry" if self._random.random() < 0.3 else "dismiss"
             await self._tell(self._engine.resolve(letter["id"], word, reason="looked at"))

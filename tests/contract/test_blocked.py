@@ -39,7 +39,7 @@ async def send(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
 
 
 async def dismiss(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
-    await engine.resolve(blocked["review_id"], "dismiss")
+    await engine.resolve(blocked["review_id"], "dismiss", reason="seen")
 
 
 async def cancel(engine: Engine, handle: Handle[Any], blocked: Any) -> None:

@@ -674,7 +674,8 @@ async def test_b21_what_is_over_says_when_and_why(engine: Engine) -> None:
     done = await (await engine.start(BookTrip, Trip("Oslo"))).result()
     failed = await engine.execute(BookTrip, Trip("nowhere"))
     canceled = await engine.start("s")
-    assert (await canceled.status())["completed_at"] is None
+    under_way = await canceled.status()
+    assert (under_way["completed_at"], under_way["cancelled_at"], under_way["duration_ms"]) == (None, None, None)
     await canceled.cancel()
     await canceled.result()
 
@@ -683,6 +684,9 @@ async def test_b21_what_is_over_says_when_and_why(engine: Engine) -> None:
         assert (document["status"], document["phase"]) == (status, "finished")
         assert document["completed_at"] is not None
         assert document["started_at"] <= document["completed_at"]
+        assert document["cancelled_at"] == (document["completed_at"] if status == "canceled" else None)
+        took = datetime.fromisoformat(document["completed_at"]) - datetime.fromisoformat(document["started_at"])
+        assert document["duration_ms"] == took / timedelta(milliseconds=1)
     assert failed.error == {
         "error_class": "NON_RETRYABLE",
         "code": "no_such_place",

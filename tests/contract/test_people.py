@@ -193,10 +193,10 @@ async def test_a_review_is_resolved_once_and_only_by_words_that_fit(engine: Engi
     with pytest.raises(InvalidTransition) as refused:
         await engine.resolve(review, "approved")
     assert refused.value.code == "bad_resolution"
-    await engine.resolve(review, "compensate")
+    await engine.resolve(review, "compensate", reason="asked")
     assert (await engine.get(result.execution_id).result()).status == "failed"
     with pytest.raises((InvalidTransition, NotFound)):
-        await engine.resolve(review, "compensate")
+        await engine.resolve(review, "compensate", reason="asked")
 
 
 async def test_reviews_are_listed_together_and_filtered(engine: Engine) -> None:
@@ -275,7 +275,7 @@ async def test_i3_compensation_required_is_a_review_and_then_a_dead_letter(engin
     assert [row async for row in engine.dlq()] == []
     (review,) = [row async for row in engine.reviews()]
     assert (review["kind"], review["step_id"]) == ("compensation", "broken")
-    await engine.resolve(review["id"], "not_completed")
+    await engine.resolve(review["id"], "not_completed", reason="not in the books")
     assert (await engine.get(result.execution_id).result()).status == "failed"
     assert [row["error_class"] async for row in engine.dlq()] == ["COMPENSATION_REQUIRED"]
 

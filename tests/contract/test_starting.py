@@ -476,9 +476,9 @@ async def test_an_execution_that_is_not_there_is_not_found(engine: Engine) -> No
         with pytest.raises(NotFound):
             await question()
     with pytest.raises(NotFound):
-        await engine.resolve("nobody.3", "dismiss")
+        await engine.resolve("nobody.3", "dismiss", reason="seen")
     with pytest.raises(NotFound):
-        await engine.resolve("nobody", "dismiss")
+        await engine.resolve("nobody", "dismiss", reason="seen")
 
 
 # -- Waiting for results -----------------------------------------------------------------------------------------------

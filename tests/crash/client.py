@@ -51,7 +51,7 @@ class Client:
     async def decide(self, review: Any) -> None:
         word = self._word(review)
         with suppress(InvalidTransition, NotFound):  # decided before, by the one who was killed
-            await self.engine.resolve(review["id"], word)
+            await self.engine.resolve(review["id"], word, reason="asked")
 
     def _word(self, review: Any) -> Any:
         match review["kind"]:

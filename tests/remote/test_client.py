@@ -393,7 +393,7 @@ async def test_errors_are_those_that_the_engine_raises(make_place: MakePlace) ->
         (NotFound, lambda engine: engine.get("0" * 22).status()),
         (NotFound, lambda engine: engine.get("no/such").status()),
         (NotFound, lambda engine: engine.start("nothing")),
-        (NotFound, lambda engine: engine.resolve("nothing", "retry")),
+        (NotFound, lambda engine: engine.resolve("nothing", "retry", reason="x")),
         (InvalidTransition, lambda engine: engine.get(waits).approve("nobody")),
         (InvalidTransition, lambda engine: engine.get(done).pause()),
         (InvalidTransition, lambda engine: engine.get(done).retry(reason="x")),

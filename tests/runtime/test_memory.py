@@ -643,7 +643,7 @@ async def test_commands_that_are_not_allowed_say_so() -> None:
         with pytest.raises(NotFound):
             await engine.get("nothing").status()
         with pytest.raises(NotFound):
-            await engine.resolve("nothing", "dismiss")
+            await engine.resolve("nothing", "dismiss", reason="seen")
 
 
 # -- Once --------------------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ class Storm:
                 await handle.retry(reason="x", from_step=start, again=again)
             elif what < 0.5:
                 for row in [row async for row in t.reviews()][:1]:
-                    await t.resolve(row["id"], chance.choice(RESOLUTIONS), result="fixed")
+                    await t.resolve(row["id"], chance.choice(RESOLUTIONS), result="fixed", reason="asked")
             else:
                 await t.advance(chance.choice(["1ms", "1s", "10s", "1m"]))
         except InvalidTransition:
@@ -140,7 +140,7 @@ class Storm:
             for handle in going:
                 await handle.resume()
             for row in [row async for row in t.reviews()]:
-                await t.resolve(row["id"], self.chance.choice(["completed", "dismiss"]), result="fixed")
+                await t.resolve(row["id"], self.chance.choice(["completed", "dismiss"]), result="fixed", reason="asked")
             await t.advance("10m")
         raise AssertionError([await handle.status() for handle in handles])
 

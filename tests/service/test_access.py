@@ -205,6 +205,24 @@ async def test_what_works_for_all_is_shown_to_the_deployment_alone(make_site: Ma
         assert (await acme.get(path)).json()["items"] == [], path
 
 
+async def test_limits_are_listed_page_by_page(make_site: MakeSite) -> None:
+    client = await (await make_site()).client("default")
+    names = ["a", "b", "c"]
+    for name in names:
+        await client.put(f"/v1/limits/{name}", json={"concurrency": 1})
+        await client.put(f"/v1/tenant-limits/{name}", json={"max_in_flight": 1})
+    for path, by in (("/v1/limits", "name"), ("/v1/tenant-limits", "tenant")):
+        first = (await client.get(path, params={"limit": 2})).json()
+        last = (await client.get(path, params={"limit": 2, "cursor": first["next_cursor"]})).json()
+        assert [row[by] for row in first["items"] + last["items"]] == names
+        assert last["next_cursor"] is None
+        exactly = (await client.get(path, params={"limit": 3})).json()
+        assert exactly["next_cursor"] is None
+    workers = (await client.get("/v1/workers", params={"limit": 1})).json()
+    assert (len(workers["items"]), workers["next_cursor"]) == (1, None)
+    assert (await client.get("/v1/workers", params={"cursor": "x"})).status_code == 422
+
+
 async def test_dead_letters_are_for_operators_also_by_way_of_reviews(make_site: MakeSite) -> None:
     site = await make_site(*SAGAS)
     approver, admin = await site.client("acme", "approver"), await site.client("acme", "admin")

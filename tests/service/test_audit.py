@@ -116,6 +116,28 @@ def _row(object_id: str, tenant: str = "acme") -> AuditRow:
     return AuditRow(tenant=tenant, at=1, actor="a", action="test", object_type="thing", object_id=object_id)
 
 
+async def test_the_whole_chain_is_had_page_by_page(site: Site) -> None:
+    """As every other list: a client that follows `next_cursor` has all of it in the end, and nothing twice."""
+    admin = await site.client()
+    for _ in range(4):
+        await admin.post("/v1/executions", json={"definition": "asks"})
+    rows: list[dict[str, Any]] = []
+    cursor: str | None = None
+    while True:
+        params = {"limit": 2} | ({} if cursor is None else {"cursor": cursor})
+        found = (await admin.get("/v1/audit:export", params=params)).json()
+        rows += found["items"]
+        cursor = found["next_cursor"]
+        if cursor is None:
+            break
+    assert [row["n"] for row in rows] == list(range(1, (await admin.get("/v1/audit:verify")).json()["rows"] + 1))
+    assert len(rows) >= 4
+    late = (await admin.get("/v1/audit:export", params={"after": rows[-2]["n"]})).json()
+    assert late == {"items": rows[-1:], "next_cursor": None}
+    wrong = await admin.get("/v1/audit:export", params={"cursor": "x"})
+    assert wrong.json()["errors"][0]["code"] == "bad_cursor"
+
+
 async def test_many_who_chain_at_once_make_one_chain(site: Site) -> None:
     registry = site.engine.registry
     for number in range(250):

@@ -48,6 +48,19 @@ async def test_a_draft_is_kept_changed_checked_and_published(site: Site) -> None
     assert [step["step_id"] for step in found["steps"]] == ["ok", "pay"]
 
 
+async def test_code_has_its_handlers_where_it_is_registered(make_site: MakeSite) -> None:
+    """A document of its own names handlers that are nowhere; what came with code brings them."""
+
+    async def book() -> int:
+        return 1
+
+    site = await make_site(SagaBuilder("coded").step("book", book, compensate=book))
+    client = await site.client("acme", "author")
+    assert (await client.post("/v1/definitions/coded/1:validate")).json()["missing_handlers"] == []
+    await client.post("/v1/definitions", json=simple("other", handler="nowhere.at.all"))
+    assert (await client.post("/v1/definitions/other/1:validate")).json()["missing_handlers"] == ["nowhere.at.all"]
+
+
 async def test_what_is_published_never_changes(site: Site) -> None:
     client = await site.client()
     at = await publish(client, flow())

@@ -137,7 +137,7 @@ async def test_a_dead_letter_is_reprocessed(site: Site, bank: Bank) -> None:
     assert (done.status_code, done.json()["state"]) == (200, "resolved"), done.text
     found = await stands(client, id, "succeeded")
     assert (found["output"], found["attempt_count"]) == (7, 2)
-    again = await client.post(f"/v1/dlq/{letter['id']}:reprocess")
+    again = await client.post(f"/v1/dlq/{letter['id']}:reprocess", json={"reason": "once more"})
     assert again.status_code == 409
 
 
@@ -203,7 +203,13 @@ async def test_what_is_not_safe_to_retry_is_retried_by_an_admin_alone(site: Site
         ("/v1/executions/x:retry", {}, ["/reason"]),
         ("/v1/executions/x/steps/pay:retry", {"again": True}, ["/reason"]),
         ("/v1/reviews/x.1:resolve", {"resolution": "dismiss"}, ["/reason"]),
+        ("/v1/reviews/x.1:resolve", {"resolution": "retry", "reason": ""}, ["/reason"]),
         ("/v1/dlq:reprocess", {"definition": "pays"}, ["/limit", "/reason"]),
+        ("/v1/dlq:reprocess", {"limit": 1, "reason": " "}, ["/reason"]),
+        ("/v1/dlq/x.1:reprocess", {}, ["/reason"]),
+        ("/v1/dlq/x.1:discard", {"reason": ""}, ["/reason"]),
+        ("/v1/executions/x:retry", {"reason": "\n"}, ["/reason"]),
+        ("/v1/executions/x/steps/pay:retry", {"from": "nonsense", "reason": "y"}, ["/from"]),
     ],
 )
 async def test_what_cannot_be_taken_back_wants_a_reason(
@@ -212,3 +218,13 @@ async def test_what_cannot_be_taken_back_wants_a_reason(
     refused = await (await site.client()).post(path, json=body)
     assert (refused.status_code, refused.json()["code"]) == (422, "request_invalid")
     assert [each["pointer"] for each in refused.json()["errors"]] == missing
+
+
+async def test_an_approval_is_resolved_without_a_reason(site: Site) -> None:
+    """It answers a question that was asked, as `:approve` does."""
+    client = await site.client()
+    id = await start(client, "asks")
+    await stands(client, id, "waiting_approval")
+    (review,) = (await client.get("/v1/reviews")).json()["items"]
+    done = await client.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "approved"})
+    assert (done.status_code, done.json()["state"]) == (200, "resolved"), done.text

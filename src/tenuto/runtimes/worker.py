@@ -159,6 +159,10 @@ class Worker(Shown):
         known.replace(program)
         self._unpark()
 
+    def provided(self, name: str, version: int) -> Program | None:
+        performer = self._performers.get((name, version))
+        return None if performer is None else performer.program
+
     def provide_handler(self, handler: Handler) -> None:
         self._handlers[handler.name] = handler
         for performer in self._performers.values():

@@ -13,7 +13,7 @@ from tenuto.kernel.state import Execution
 
 from .blocking import blocked
 from .finding import result_of, result_seqs
-from .shapes import NOTHING_UNDER_WAY, Activity, ExecutionDocument, decoded, error_document, rfc3339
+from .shapes import NOTHING_UNDER_WAY, Activity, ExecutionDocument, decoded, error_document, rfc3339, time_text
 from .steps import step_documents
 
 
@@ -28,6 +28,7 @@ def execution_document(
     started = history[0].event
     assert isinstance(started, e.ExecutionStarted)
     finished = _finished(state, history)
+    ended_at = finished.at if finished is not None else None
     target = started.target or (None, None)
     return {
         "execution_id": state.id,
@@ -43,7 +44,9 @@ def execution_document(
         "outcome": state.outcome,
         "error": error_document(state.failure),
         "started_at": rfc3339(history[0].at),
-        "completed_at": rfc3339(finished.at) if finished is not None else None,
+        "completed_at": time_text(ended_at),
+        "cancelled_at": time_text(ended_at) if state.status == "canceled" else None,
+        "duration_ms": None if ended_at is None else ended_at - history[0].at,
         "correlation_id": state.correlation_id,
         "idempotency_key": idempotency_key,
         "attempt_count": state.run,

@@ -131,6 +131,8 @@ class ExecutionDocument(TypedDict):
     error: ErrorDocument | None
     started_at: str
     completed_at: str | None
+    cancelled_at: str | None
+    duration_ms: int | None
     correlation_id: str
     idempotency_key: str | None
     attempt_count: int

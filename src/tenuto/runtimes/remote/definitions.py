@@ -101,6 +101,9 @@ class Programs:
     def provide(self, program: Program) -> None:
         self._own[program.name, program.version] = program
 
+    def own(self, name: str, version: int) -> Program | None:
+        return self._own.get((name, version))
+
     def knows(self, name: str) -> bool:
         return any(own == name for own, _ in self._own)
 

@@ -110,6 +110,9 @@ class RemoteRuntime:
     def provide(self, program: Program) -> None:
         self._programs.provide(program)
 
+    def provided(self, name: str, version: int) -> Program | None:
+        return self._programs.own(name, version)
+
     def provide_handler(self, handler: Handler) -> None:
         """Handlers run in workers; here they only come along with what is registered."""
 

@@ -69,7 +69,9 @@ async def verify_audit(
 async def export_audit(
     caller: Called,
     after: Annotated[int, Query(ge=0, le=2**53, description="the number of the last row that you have")] = 0,
+    cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
-    """The page after the last is empty: `next_cursor` is null, and the next `after` is the last `n`."""
-    return page(list(await caller.engine.audit.chain(after, limit)), None)
+    """Page by page with `next_cursor`; or with `after`, to fetch what came since the last row that was kept."""
+    rows = await caller.engine.audit.chain(max(after, numbered(cursor) or 0), limit)
+    return page(list(rows), str(rows[-1]["n"]) if len(rows) == limit else None)

@@ -58,7 +58,7 @@ async def get_dead_letter(id: str, caller: Called) -> Response:
     return answer(await caller.engine.listing.dead_letter(id))
 
 
-_DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409)
+_DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409, 422)
 
 
 @face.operation(
@@ -68,20 +68,18 @@ _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409)
     summary="Open the next run of what failed",
     responses=_DECIDED,
 )
-async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody | None = None) -> Response:
-    given = body or ReprocessBody()
+async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody) -> Response:
     await caller.engine.listing.dead_letter(id)
-    heard = await caller.heard(caller.engine.resolve(id, "retry", reason=given.reason))
+    heard = await caller.heard(caller.engine.resolve(id, "retry", reason=body.reason))
     return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
 
 
 @face.operation(
     "POST", "/v1/dlq/{id:plain}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
 )
-async def discard_dead_letter(id: str, caller: Called, body: DiscardBody | None = None) -> Response:
+async def discard_dead_letter(id: str, caller: Called, body: DiscardBody) -> Response:
     await caller.engine.listing.dead_letter(id)
-    reason = "" if body is None else body.reason
-    heard = await caller.heard(caller.engine.resolve(id, "dismiss", reason=reason))
+    heard = await caller.heard(caller.engine.resolve(id, "dismiss", reason=body.reason))
     return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from tenuto.service.http.answers import page
+from tenuto.service.http.answers import Cursor, Limit, part
 from tenuto.service.http.bodies import LimitBody, TenantLimitBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
@@ -20,10 +20,10 @@ Name = Annotated[str, Path(max_length=256)]
     "/v1/workers",
     "executions:read",
     summary="The processes that run steps",
-    responses=documented({200: "[WorkerRow]"}),
+    responses=documented({200: "[WorkerRow]"}, 422),
 )
-async def list_workers(caller: Called) -> Response:
-    return page(list(await caller.engine.workers()), None)
+async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
+    return part(await caller.engine.workers(), "id", cursor, limit)
 
 
 @face.operation(
@@ -31,10 +31,10 @@ async def list_workers(caller: Called) -> Response:
     "/v1/limits",
     "limits:write",
     summary="The limits that steps name, and how much of each is used",
-    responses=documented({200: "[LimitRow]"}),
+    responses=documented({200: "[LimitRow]"}, 422),
 )
-async def list_limits(caller: Called) -> Response:
-    return page(list(await caller.engine.limits()), None)
+async def list_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
+    return part(await caller.engine.limits(), "name", cursor, limit)
 
 
 @face.operation(
@@ -69,11 +69,11 @@ async def lift_limit(name: Name, caller: Called) -> Response:
     "/v1/tenant-limits",
     "limits:write",
     summary="How many executions tenants may have under way, and have",
-    responses=documented({200: "[TenantLimitRow]"}),
+    responses=documented({200: "[TenantLimitRow]"}, 422),
 )
-async def list_tenant_limits(caller: Called) -> Response:
+async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """For an admin of the tenant `default` those of all tenants, for others their own."""
-    return page(list(await caller.engine.tenant_limits()), None)
+    return part(await caller.engine.tenant_limits(), "tenant", cursor, limit)
 
 
 @face.operation(

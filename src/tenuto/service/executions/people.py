@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from tenuto.kernel.events import ReviewKind
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
-from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryBody, SignalBody
+from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryStepBody, SignalBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import IdempotencyKey, once, unquoted
@@ -55,7 +55,7 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
     summary="Try a step again, in the next run of a failed execution",
     responses=_COMMANDED,
 )
-async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryBody) -> Response:
+async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryStepBody) -> Response:
     command = caller.engine.get(id).retry(from_step=step_id, again=body.again, reason=body.reason)
     return await commanded(caller, id, command)
 

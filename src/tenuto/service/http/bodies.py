@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from tenuto.kernel.definition import ErrorClass
 
@@ -10,6 +10,8 @@ from .moment import Moment
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(max_length=2_000)]
+# Where something cannot be taken back. A reason of blanks is none.
+Why = Annotated[str, Field(min_length=1, max_length=2_000, pattern=r"\S")]
 
 
 class Body(BaseModel):
@@ -76,12 +78,17 @@ class CancelBody(Body):
     reason: Reason = ""
 
 
+class RetryStepBody(Body):
+    again: bool = Field(default=False, description="make completed effects from that step on once more, under new keys")
+    reason: Why = Field(examples=["the bank is back"])
+
+
 class RetryBody(Body):
     from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["pay"])
     again: bool = Field(
         default=False, description="make completed effects from that step on once more, under new keys: needs `from`"
     )
-    reason: Reason = Field(examples=["the bank is back"])
+    reason: Why = Field(examples=["the bank is back"])
 
 
 class DecisionBody(Body):
@@ -98,15 +105,27 @@ class ResolveBody(Body):
     resolution: Literal["completed", "not_completed", "retry", "compensate", "dismiss", "approved", "rejected"]
     result: Any = None
     again: bool = False
-    reason: Reason = Field(examples=["the bank says so"])
+    reason: Reason = Field(
+        default="",
+        validate_default=True,
+        description="wanted with all but `approved` and `rejected`",
+        examples=["the bank says so"],
+    )
+
+    @field_validator("reason")
+    @classmethod
+    def _says_why(cls, reason: str, info: ValidationInfo) -> str:
+        if info.data.get("resolution") not in ("approved", "rejected") and not reason.strip():
+            raise ValueError("it cannot be taken back, so it takes a reason")
+        return reason
 
 
 class ReprocessBody(Body):
-    reason: Reason = ""
+    reason: Why = Field(examples=["the bank is back"])
 
 
 class DiscardBody(Body):
-    reason: Reason = ""
+    reason: Why = Field(examples=["the order was made anew"])
 
 
 class ReprocessManyBody(Body):
@@ -114,7 +133,7 @@ class ReprocessManyBody(Body):
     error_class: ErrorClass | None = Field(default=None, examples=["TRANSIENT"])
     before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
-    reason: Reason = Field(examples=["the bank is back"])
+    reason: Why = Field(examples=["the bank is back"])
 
 
 class LimitBody(Body):

@@ -73,6 +73,8 @@ SHAPES: dict[str, Any] = {
         "output": None,
         "outcome": "",
         "error": None,
+        "cancelled_at": None,
+        "duration_ms": None,
         "idempotency_key": "invoice-42",
         "attempt_count": 1,
         "cancel_requested": False,
