@@ -12,10 +12,11 @@ import psycopg
 from tenuto import Engine
 from tests.servers import sqlite
 from tests.servers.postgres import Server
+from tests.upgrade.later import documents
 from tests.upgrade.make import FIXTURES
-from tests.upgrade.states import documents
 
 ANN, BEN = "user:ann", "user:ben"
+SCHEMA = 1
 
 # What only handlers and consumers leave behind.
 LEFT = (
@@ -46,7 +47,7 @@ def run(url: str, *statements: str) -> None:
 async def _migrate(url: str) -> None:
     """And something that was done in names: one that was started and canceled, and one that was paused."""
     async with Engine(url, worker=False) as engine:
-        for document in documents():
+        for document in documents(SCHEMA):
             await engine.apply(document)
         ann, ben = (engine.scoped(tenant="default", actor=actor) for actor in (ANN, BEN))
         canceled = await ann.start("signal", target=("order", "1"), correlation_id="c1")
@@ -59,12 +60,12 @@ async def _migrate(url: str) -> None:
 def migrated(folder: Path, server: Server | None) -> Iterator[str]:
     """The kept database of an earlier schema, brought up to date."""
     if server is None:
-        shutil.copyfile(FIXTURES / "schema-1.db", folder / "filled.db")
+        shutil.copyfile(FIXTURES / f"schema-{SCHEMA}.db", folder / "filled.db")
         url = f"sqlite:///{folder}/filled.db"
     else:
         url = server.dsn(_create(server))
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute((FIXTURES / "schema-1.sql").read_bytes())
+            connection.execute((FIXTURES / f"schema-{SCHEMA}.sql").read_bytes())
     asyncio.run(_migrate(url))
     run(url, *LEFT)
     yield url

@@ -10,6 +10,7 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.kernel.events import ReviewKind
 from tenuto.storage import queries
+from tenuto.storage.registry import AuditEntry, AuditWanted, wanted_rows
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, page_query
 from tenuto.storage.store import ExecutionRow, Wanted
 from tests.servers import sqlite
@@ -114,6 +115,14 @@ REVIEWS = {
 }
 
 
+AUDIT = {
+    "all": AuditWanted(),
+    "action": AuditWanted(action="a1"),
+    "actor": AuditWanted(actor="a1"),
+    "object": AuditWanted(object_id="o1"),
+}
+
+
 @pytest.fixture
 async def schema(url: str) -> str:
     async with Engine(url, worker=False):
@@ -135,6 +144,16 @@ async def test_a_page_of_reviews_is_read_from_an_index(schema: str, what: str, a
     read_from_indexes(schema, "reviews", query.replace("$", "?") if schema.startswith("sqlite") else query, values)
 
 
+@pytest.mark.parametrize("what", AUDIT)
+@pytest.mark.parametrize("before", [None, 5])
+async def test_a_page_of_the_audit_is_read_from_an_index(schema: str, what: str, before: int | None) -> None:
+    query, values = wanted_rows("t1", AUDIT[what], before, 50)
+    read_from_indexes(schema, "audit", query.replace("$", "?") if schema.startswith("sqlite") else query, values)
+    # `tenant` alone would be an index, too, and walk all of a tenant's rows.
+    index = {"all": "audit_chain", "object": "audit_object"}.get(what, f"audit_{what}")
+    assert index in plan_of(schema, query, values)
+
+
 def read_from_indexes(url: str, table: str, query: str, values: list[object]) -> None:
     """No table is read from end to end, and nothing is put in order but the few rows that a page was read from."""
     if url.startswith("sqlite"):
@@ -146,17 +165,26 @@ def read_from_indexes(url: str, table: str, query: str, values: list[object]) ->
         sorted_in = [parent for _, parent, _, text in rows if text == "USE TEMP B-TREE FOR ORDER BY"]
         assert kept.isdisjoint(sorted_in), rows
         return
-    kind = ExecutionRow if table == "executions" else StoredReview
-    names = kind.__struct_fields__
+    names = [name for name in _ROWS[table].__struct_fields__ if name != "position"]  # which is given out
     columns = ", ".join(_POSTGRES[table].get(name, f"'{name[0]}' || n % 50") for name in names)
     with psycopg.connect(url, autocommit=True) as postgres:
         insert = f"INSERT INTO {table} ({', '.join(names)}) SELECT {columns} FROM generate_series(1, 20000) n"  # noqa: S608  (above)
         postgres.execute(insert.encode())
         postgres.execute(f"ANALYZE {table}".encode())
-        for place in range(len(values), 0, -1):
-            query = query.replace(f"${place}", "'%s'" % values[place - 1])  # noqa: UP031  (values of this test)
-        plan = [row[0] for row in postgres.execute(f"EXPLAIN {query}".encode())]
-    assert [step for step in plan if "Seq Scan" in step] == [], "\n".join(plan)
+    plan = plan_of(url, query, values)
+    assert "Seq Scan" not in plan, plan
+
+
+def plan_of(url: str, query: str, values: list[Any]) -> str:
+    if url.startswith("sqlite"):
+        connection = sqlite.connect(url)
+        rows = list(connection.execute(f"EXPLAIN QUERY PLAN {query.replace('$', '?')}", tuple(values)))
+        connection.close()
+        return "\n".join(text for *_, text in rows)
+    for place in range(len(values), 0, -1):
+        query = query.replace(f"${place}", "'%s'" % values[place - 1])  # noqa: UP031  (values of this test)
+    with psycopg.connect(url, autocommit=True) as postgres:
+        return "\n".join(row[0] for row in postgres.execute(f"EXPLAIN {query}".encode()))
 
 
 # What the columns hold that are neither texts nor to be found by.
@@ -190,4 +218,6 @@ _REVIEWS = {
     "resolved_by": "NULL",
     "resolved_at": "NULL",
 }
-_POSTGRES = {"executions": _EXECUTIONS, "reviews": _REVIEWS}
+_AUDIT = {"tenant": "'t' || n % 10", "at": "n", "n": "n"}
+_POSTGRES = {"executions": _EXECUTIONS, "reviews": _REVIEWS, "audit": _AUDIT}
+_ROWS: dict[str, Any] = {"executions": ExecutionRow, "reviews": StoredReview, "audit": AuditEntry}

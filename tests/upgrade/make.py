@@ -22,39 +22,51 @@ import apsw
 import psycopg
 
 from tenuto import Engine, Handle
+from tenuto.storage import make_store
 from tenuto.storage.migrations import migrations
 from tests.servers import postgres
 
-from .states import LIMIT, STATES, Handlers, documents
+from .later import LATER_SINCE, documents
+from .states import LIMIT, Handlers
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 LEASE = "1h"  # nobody takes over while the fixture is made
 CLIENT_S = 1.0
 QUIET_S = 0.3
+SET_ASIDE_MS = 60_000
 EXPIRE = "UPDATE sessions SET expires_at = started_at + 15000"  # and afterwards it is as if it had been the usual one
 
 
 # -- The executions ----------------------------------------------------------------------------------------------------
 
 
-def work(url: str) -> None:
+BY_THE_CLIENT = ("mail", "not-taken", "set-aside")
+
+
+def work(url: str, schema: int) -> None:
     vars(socket)["gethostname"] = lambda: "earlier"
-    asyncio.run(_work(url))
+    asyncio.run(_work(url, schema))
 
 
-async def _work(url: str) -> None:
+async def _work(url: str, schema: int) -> None:
     async with Engine(url, lease=LEASE, messages=["execution.*"]) as engine:
         Handlers(mended=False).provide(engine)
-        for document in documents():
+        names = [document["name"] for document in documents(schema)]
+        for document in documents(schema):
             await engine.apply(document)
         await engine.limit(LIMIT, concurrency=1)
         await engine.tenant_limit("default", max_in_flight=1_000)
-        handles = {name: await _start(engine, name) for name in STATES if name not in ("mail", "not-taken")}
+        if schema >= LATER_SINCE:  # whoever has a name is in the audit
+            await engine.keys.create(tenant="default", roles=["viewer"], name="kept", actor="cli:ann")
+            engine = engine.scoped(tenant="default", actor="user:ann")
+        handles = {name: await _start(engine, name) for name in names if name not in BY_THE_CLIENT}
         handles["second in line"] = await engine.start("key", idempotency_key="second in line", concurrency_key="one")
         handles["mail"] = await _start(engine, "mail")
         await _bring_about(engine, handles)
         for name, handle in handles.items():
             await _until(engine, handle, name)
+        if schema >= LATER_SINCE:
+            assert (await engine.audit.verify()).rows  # which numbers what is there
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -70,11 +82,18 @@ async def _bring_about(engine: Engine, handles: dict[str, Handle[Any]]) -> None:
     await handles["draining"].cancel("drain")
     await handles["second-run"].result()
     await handles["second-run"].retry(reason="once more")
+    if "loop" in handles:
+        await _until(engine, handles["loop"], "loop")
+        await handles["loop"].approve("ok")
+        await _until(engine, handles["canceled-in-rollback"], "canceled-in-rollback")
+        await handles["canceled-in-rollback"].cancel("drain")
 
 
 STANDING = {
     "succeeded": "succeeded", "failed": "failed", "canceled": "canceled", "paused": "paused",
     "approval": "waiting_approval", "unknown": "waiting_approval", "long": "waiting_approval",
+    "asks-to-undo": "waiting_approval", "undo-failed": "waiting_approval", "escalated": "paused",
+    "timed-out": "waiting_approval", "skipped": "waiting_approval", "loop": "waiting_approval",
 }  # fmt: skip
 
 
@@ -91,40 +110,51 @@ async def _until(engine: Engine, handle: Handle[Any], name: str) -> None:
         await asyncio.to_thread(threading.Event().wait, QUIET_S)
 
 
-async def _visit(url: str) -> None:
-    """A client: one start that nobody has taken up, and a signal that nobody has read."""
+async def _visit(url: str, schema: int) -> None:
+    """A client: one start that nobody has taken up, a signal that nobody has read, and what is set aside."""
     async with Engine(url, worker=False, lease=LEASE) as engine:
-        for document in documents():
+        for document in documents(schema):
             await engine.apply(document)
         waiting = await engine.start("mail", idempotency_key="mail")
         await engine.start("not-taken", idempotency_key="not-taken")
         with suppress(TimeoutError):
             await asyncio.wait_for(waiting.signal("go", id="only"), CLIENT_S)
+        if schema >= LATER_SINCE:
+            await _set_aside(url, await engine.start("set-aside", idempotency_key="set-aside"))
 
 
-def fill(url: str) -> None:
-    process = get_context("spawn").Process(target=work, args=(url,))
+async def _set_aside(url: str, handle: Handle[Any]) -> None:
+    """As a worker does that cannot read a record."""
+    store = make_store(url)
+    await store.open(migrate=False)
+    await store.park(None, handle.id, "incompatible", SET_ASIDE_MS)
+    await store.close()
+
+
+def fill(url: str, schema: int) -> None:
+    process = get_context("spawn").Process(target=work, args=(url, schema))
     process.start()
     process.join()
     if process.exitcode != -signal.SIGKILL:
         raise SystemExit(f"the worker ended with {process.exitcode}")
     vars(socket)["gethostname"] = lambda: "earlier"
-    asyncio.run(_visit(url))
+    asyncio.run(_visit(url, schema))
 
 
 # -- The schema --------------------------------------------------------------------------------------------------------
 
 
 def make_sqlite(schema: int, to: Path) -> None:
-    """The file as it is, without the tables of later migrations."""
+    """The file as it is, without the tables and indexes of later migrations."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "x.db"
-        fill(f"sqlite:///{file}")
+        fill(f"sqlite:///{file}", schema)
         connection = apsw.Connection(str(file))
-        known = _tables_of(schema)
-        for name, kind in connection.execute("SELECT name, type FROM sqlite_master").fetchall():
-            if kind == "table" and name not in known and not str(name).startswith("sqlite_"):
-                connection.execute(f'DROP TABLE "{name}"')
+        known = _names_of(schema)
+        for kind in ("table", "index"):  # what a table has goes with it
+            there = connection.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,)).fetchall()
+            for name in {str(name) for (name,) in there if not str(name).startswith("sqlite_")} - known:
+                connection.execute(f'DROP {kind} "{name}"')
         connection.execute("DELETE FROM tenuto_migrations WHERE number > ?", (schema,))
         connection.execute(EXPIRE)
         connection.execute("PRAGMA journal_mode = DELETE")
@@ -133,11 +163,11 @@ def make_sqlite(schema: int, to: Path) -> None:
         shutil.copyfile(file, to)
 
 
-def _tables_of(schema: int) -> set[str]:
+def _names_of(schema: int) -> set[str]:
     connection = apsw.Connection(":memory:")
     for migration in migrations("sqlite")[:schema]:
         connection.execute(migration.sql)
-    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    names = connection.execute("SELECT name FROM sqlite_master").fetchall()
     return {"tenuto_migrations", *(str(name) for (name,) in names)}
 
 
@@ -147,7 +177,7 @@ def make_postgres(schema: int, to: Path) -> None:
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE present")
             connection.execute("CREATE DATABASE earlier")
-        fill(server.dsn("present"))
+        fill(server.dsn("present"), schema)
         with psycopg.connect(server.dsn("earlier"), autocommit=True) as connection:
             for migration in migrations("postgres")[:schema]:
                 connection.execute(migration.sql.encode())

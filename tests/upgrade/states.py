@@ -75,14 +75,7 @@ STATES: dict[str, tuple[list[Document], str]] = {
     "mail": ([task("a"), SIGNAL, task("b")], "succeeded"),
     "not-taken": ([task("a"), task("b")], "succeeded"),
 }
-"""By name: the steps, and how it ends."""
-
-
-def documents() -> list[Document]:
-    policies = {"pause_limit_ms": None}  # for they stay paused for long
-    return [
-        {"name": name, "mode": "sequence", "policies": policies, "steps": steps} for name, (steps, _) in STATES.items()
-    ]
+"""By name: the steps, and how it ends. These are in every fixture; `later.py` has what came afterwards."""
 
 
 class Handlers:
@@ -93,7 +86,7 @@ class Handlers:
         self.calls: Counter[tuple[str, str]] = Counter()
 
     def provide(self, engine: Engine) -> None:
-        for name in ("act", "undo", "find"):
+        for name in ("act", "undo", "find", "guard"):
             engine.handler(name, getattr(self, name))
 
     async def act(self, given: Any, ctx: SagaContext) -> Any:
@@ -101,6 +94,8 @@ class Handlers:
         does = "ok" if self._mended else given["does"]
         if does == "refuses once":
             does = "refuses" if self.calls[ctx.saga, ctx.path] == 1 else "hangs"
+        if does == "stumbles, then hangs":
+            does = "stumbles" if self.calls[ctx.saga, ctx.path] == 1 else "hangs"
         if does == "hangs" or (does == "hangs at 2" and ctx.path.endswith("#2")):
             await ctx.heartbeat({"hangs": True})
             await asyncio.Event().wait()
@@ -114,8 +109,17 @@ class Handlers:
 
     async def undo(self, given: Any, ctx: SagaContext) -> None:
         self.calls[ctx.saga, f"undo {ctx.path}"] += 1
-        if given["does"] == "hangs" and not self._mended:
+        does = "ok" if self._mended else given["does"]
+        if does == "hangs":
             await asyncio.Event().wait()
+        if does == "refuses":
+            raise NonRetryableError("refused")
+
+    async def guard(self, ctx: SagaContext) -> Outcome[Any]:
+        self.calls[ctx.saga, f"guard {ctx.path}"] += 1
+        if not self._mended:
+            await asyncio.Event().wait()
+        return NotDone()
 
     async def find(self, ctx: SagaContext) -> Outcome[Any]:
         self.calls[ctx.saga, f"find {ctx.path}"] += 1

@@ -134,6 +134,29 @@ _AUDIT = ", ".join(AuditEntry.__struct_fields__)
 NOTE = f"INSERT INTO audit ({', '.join(AuditRow.__struct_fields__)}) VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 
+def wanted_rows(tenant: str, wanted: AuditWanted, before: int | None, limit: int) -> tuple[str, list[Any]]:
+    """The query of a page of the audit, newest first."""
+    # A bound says that there is a number. Said twice, SQLite takes it for two bounds, and the chain for the best index.
+    conditions = ["tenant = $1", *(["n IS NOT NULL"] if before is None else [])]
+    values: list[Any] = [tenant]
+    for name in AuditWanted.__struct_fields__:
+        if (value := getattr(wanted, name)) is not None:
+            values.append(value)
+            conditions.append(f"{name} = ${len(values)}")
+    return _rows(conditions, values, before, "n < ${}", limit, "n DESC")
+
+
+def _rows(
+    conditions: list[str], values: list[Any], bound: int | None, bounded: str, limit: int, order: str
+) -> tuple[str, list[Any]]:
+    if bound is not None:
+        values.append(bound)
+        conditions.append(bounded.format(len(values)))
+    values.append(limit)
+    where = " AND ".join(conditions)
+    return f"SELECT {_AUDIT} FROM audit WHERE {where} ORDER BY {order} LIMIT ${len(values)}", values
+
+
 class SqlRegistry:
     """Implements `Registry` on a store's database."""
 
@@ -170,16 +193,10 @@ class SqlRegistry:
         await self._sql.run(NOTE, structs.astuple(row))
 
     async def audit(self, tenant: str, wanted: AuditWanted, before: int | None, limit: int) -> list[AuditEntry]:
-        conditions = ["tenant = $1", "n IS NOT NULL"]
-        values: list[Any] = [tenant]
-        for name in AuditWanted.__struct_fields__:
-            if (value := getattr(wanted, name)) is not None:
-                values.append(value)
-                conditions.append(f"{name} = ${len(values)}")
-        return await self._audit(conditions, values, before, "n < ${}", limit, "n DESC")
+        return await self._audit(*wanted_rows(tenant, wanted, before, limit))
 
     async def chained(self, tenant: str, after: int, limit: int) -> list[AuditEntry]:
-        return await self._audit(["tenant = $1", "n IS NOT NULL"], [tenant], after, "n > ${}", limit, "n")
+        return await self._audit(*_rows(["tenant = $1", "n IS NOT NULL"], [tenant], after, "n > ${}", limit, "n"))
 
     async def unchained_tenants(self, among: int) -> list[str]:
         first = "SELECT tenant FROM audit WHERE n IS NULL ORDER BY position LIMIT $1"
@@ -187,17 +204,9 @@ class SqlRegistry:
         return [tenant for (tenant,) in rows]
 
     async def unchained(self, tenant: str, limit: int) -> list[AuditEntry]:
-        return await self._audit(["n IS NULL", "tenant = $1"], [tenant], None, "", limit, "position")
+        return await self._audit(*_rows(["n IS NULL", "tenant = $1"], [tenant], None, "", limit, "position"))
 
-    async def _audit(
-        self, conditions: list[str], values: list[Any], bound: int | None, bounded: str, limit: int, order: str
-    ) -> list[AuditEntry]:
-        if bound is not None:
-            values.append(bound)
-            conditions.append(bounded.format(len(values)))
-        values.append(limit)
-        where = " AND ".join(conditions)
-        query = f"SELECT {_AUDIT} FROM audit WHERE {where} ORDER BY {order} LIMIT ${len(values)}"
+    async def _audit(self, query: str, values: list[Any]) -> list[AuditEntry]:
         return [AuditEntry(*row) for row in await self._sql.fetch(query, values)]
 
     async def head(self, tenant: str) -> Head:
