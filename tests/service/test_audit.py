@@ -45,7 +45,7 @@ async def actions(site: Site, **filters: str) -> list[tuple[str, str]]:
     return [(row["action"], ":".join(row["actor"].split(":")[:2])) for row in reversed(rows)]
 
 
-async def test_what_people_do_to_an_execution_is_in_it(site: Site) -> None:
+async def test_i6_what_people_do_to_an_execution_is_in_it(site: Site) -> None:
     admin = await site.client()
     operator = await site.client("acme", "operator")
     id = (await operator.post("/v1/executions", json={"definition": "asks"})).json()["execution_id"]

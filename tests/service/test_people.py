@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from tenuto import Retry, SagaBuilder
-from tenuto.errors import NonRetryableError
+from tenuto.errors import IndeterminateError, NonRetryableError
 from tests.service.conftest import MakeSite, Site, until
 
 
@@ -24,6 +24,18 @@ class Bank:
         return amount
 
 
+async def fine() -> None:
+    pass
+
+
+async def refuse() -> None:
+    raise NonRetryableError("no")
+
+
+async def silent() -> None:
+    raise IndeterminateError("no answer")
+
+
 @pytest.fixture
 def bank() -> Bank:
     return Bank()
@@ -38,6 +50,10 @@ async def site(make_site: MakeSite, bank: Bank) -> Site:
             "pay", bank.pay, safety="not_safe_to_retry", compensation_policy="manual", retry=Retry(max_attempts=1)
         ),
         SagaBuilder("waits", output="paid").signal("paid", "paid"),
+        SagaBuilder("lost").step("pay", silent, safety="not_safe_to_retry", compensation_policy="manual"),
+        SagaBuilder("booked")
+        .step("book", fine, compensate=fine, compensation_policy="manual")
+        .step("pay", refuse, depends_on=["book"]),
     )
 
 
@@ -103,7 +119,20 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
     ).status_code == 404
 
 
-async def test_a_signal_is_sent_once_under_its_key(site: Site) -> None:
+async def test_i5_all_that_waits_for_a_person_is_in_one_place(site: Site) -> None:
+    """Approvals, outcomes that nobody knows, undos that want consent, and what failed for good."""
+    admin = await site.client()
+    await stands(admin, await start(admin, "asks"), "waiting_approval")
+    await stands(admin, await start(admin, "pays", 7), "failed")
+    await stands(admin, await start(admin, "lost"), "waiting_approval")
+    await stands(admin, await start(admin, "booked"), "waiting_approval")
+    found = (await admin.get("/v1/reviews")).json()["items"]
+    assert [each["kind"] for each in found] == ["approval", "dead_letter", "indeterminate", "compensation"]
+    letters = (await admin.get("/v1/reviews", params={"kind": "dead_letter"})).json()["items"]
+    assert [each["id"] for each in letters] == [found[1]["id"]]
+
+
+async def test_d4_a_signal_is_sent_once_under_its_key(site: Site) -> None:
     client = await site.client("acme", "operator")
     id = await start(client, "waits")
     at = f"/v1/executions/{id}/signals/paid"
@@ -151,7 +180,7 @@ async def test_a_dead_letter_is_discarded(site: Site) -> None:
     assert (await client.get("/v1/dlq")).json()["items"] == []
 
 
-async def test_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank) -> None:
+async def test_i4_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank) -> None:
     client = await site.client("acme", "operator")
     ids = [await start(client, "pays", number) for number in range(3)]
     for id in ids:

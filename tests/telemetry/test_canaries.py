@@ -1,4 +1,4 @@
-"""Secrets that are put wherever somebody might put one come out nowhere: no log, metric, span, summary or problem."""
+"""Secrets that are put wherever somebody might put one come out nowhere: no log, metric, span, summary, audit."""
 
 import json
 import logging
@@ -39,6 +39,8 @@ class Told:
             said.append(json.dumps(row))
         async for review in engine.reviews():
             said.append(json.dumps(review))
+        async for record in engine.audit.export():
+            said.append(json.dumps(record))
         return "\n".join(said)
 
 
@@ -97,8 +99,8 @@ def places(server: web.Web, mail: smtp.Mail) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("place", ["exception", "input", "url", "unreachable", "webhook", "signed", "bad", "email"])
-async def test_a3_no_secret_escapes(told: Told, server: web.Web, place: str) -> None:
-    server.answers += [(400, {"x-echo": CANARY}, CANARY.encode())] * 2
+async def test_i10_no_secret_escapes(told: Told, server: web.Web, place: str) -> None:
+    server.answers += [(400, {"x-echo": CANARY}, CANARY.encode())] * 4
     async with smtp.running() as mail:
         mail.answers[f"RCPT {CANARY}@example.org"] = f"550 no {CANARY}"
         outside = HandlerSettings(
@@ -107,19 +109,23 @@ async def test_a3_no_secret_escapes(told: Told, server: web.Web, place: str) -> 
             smtp_url=f"smtp://127.0.0.1:{mail.port}",
             mail_from="us@example.org",
         )
-        async with Engine("memory://", telemetry=told.telemetry, outside=outside) as engine:
-            engine.handler("leaks", leaks)
-            engine.handler("quotes", quotes)
-            await engine.apply({"name": "s", "version": 1, "steps": [places(server, mail)[place]]})
+        async with Engine("memory://", telemetry=told.telemetry, outside=outside) as whole:
+            whole.handler("leaks", leaks)
+            whole.handler("quotes", quotes)
+            await whole.apply({"name": "s", "version": 1, "steps": [places(server, mail)[place]]})
+            engine = whole.scoped(tenant="default", actor="user:ann")
             handle = await engine.start(
                 "s", {"key": CANARY}, headers={"Authorization": f"Bearer {CANARY}", "X-Api-Key": CANARY}
             )
             result = await handle.result()
             assert result.status == "failed"
+            await handle.retry(reason="once more")
+            await handle.result()
             told.more += [str(result.report()), json.dumps(await handle.history(), default=str)]
             said = await told.everything(engine)
     assert "execution_finished" in said
     assert "saga.step" in said
+    assert "execution.retried" in said
     assert CANARY not in said
 
 
@@ -171,8 +177,9 @@ async def test_a3_no_secret_of_an_exception_is_told_or_stored(told: Told, tmp_pa
         raise ERRORS[what]()
 
     url = f"sqlite:///{tmp_path}/x.db"
-    async with Engine(url, telemetry=told.telemetry) as engine:
-        engine.register(SagaBuilder("s").step("a", beside if in_thread else in_loop, retry=0))
+    async with Engine(url, telemetry=told.telemetry) as whole:
+        whole.register(SagaBuilder("s").step("a", beside if in_thread else in_loop, retry=0))
+        engine = whole.scoped(tenant="default", actor="user:ann")
         for what in ERRORS:
             result = await engine.execute("s", what)
             assert result.status == "failed"
@@ -180,5 +187,6 @@ async def test_a3_no_secret_of_an_exception_is_told_or_stored(told: Told, tmp_pa
         said = await told.everything(engine)
     stored = b"".join([line async for line in export_lines(url, "")])
     assert b"PermissionError" in stored
+    assert "execution.failed" in said  # which is in the audit
     assert CANARY not in said
     assert CANARY.encode() not in stored
