@@ -61,7 +61,9 @@ def work(job: Job) -> None:
 async def _run(job: Job) -> None:
     scenario = SCENARIOS[job.scenario]
     world = World(job.folder / "log")
-    async with Engine(job.url, lease=LEASE, shutdown_grace="1s", **scenario.options) as engine:
+    options = scenario.options | ({"publish": world.publish} if "messages" in scenario.options else {})
+    async with Engine(job.url, lease=LEASE, shutdown_grace="1s", **options) as engine:
         world.provide(engine)
         await engine.apply(scenario.document)
-        await scenario.script(Client(engine, world, scenario.document["name"]))
+        caller = engine.scoped(tenant="default", actor=scenario.actor) if scenario.actor else engine
+        await scenario.script(Client(caller, world, scenario.document["name"]))

@@ -1,5 +1,6 @@
 """Who uses the engine in a scenario. It can be run again from its beginning: what it did before, it finds done."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -61,12 +62,18 @@ class Client:
                 return "completed" if self._was_made(review) else "not_completed"
             case "compensation" | "compensation_failed":
                 return "compensate"
+            case "escalation":
+                return "retry"
             case _:
                 return "dismiss"
 
     def _was_made(self, review: Any) -> bool:
         made = [line for line in self.world.lines("made") if line["x"] == review["execution_id"]]
         return any(line["path"] == review["step_id"] for line in made)
+
+    async def pause(self) -> None:
+        """Lets others have a turn."""
+        await asyncio.to_thread(lambda: None)
 
     async def command(self, call: Any) -> None:
         """What may have been done already is not done again: the engine says so, and that is as good."""

@@ -16,7 +16,8 @@ SAFE, GUARDED, UNSAFE = "SAFE_TO_RETRY", "SAFE_TO_RETRY_WITH_GUARD", "NOT_SAFE_T
 class Scenario:
     """`statuses`: how its executions may end, whatever crashed. `repeats`: times that a person had an effect made anew.
 
-    `lost`: an effect may be left that the record does not know, because a person gave it up (`terminate`).
+    `lost`: an effect may be left that the record does not know, because a person gave it up (`terminate`). `actor`: in
+    whose name it is all done. `pruned`: what is not recorded any more is not asked for.
     """
 
     name: str
@@ -26,6 +27,8 @@ class Scenario:
     options: dict[str, Any] = field(default_factory=dict)
     repeats: int = 0
     lost: bool = False
+    actor: str = ""
+    pruned: bool = False
 
 
 SCENARIOS: dict[str, Scenario] = {}
@@ -43,13 +46,15 @@ def scenario(
     script: Script = run_one,
     repeats: int = 0,
     lost: bool = False,
+    actor: str = "",
+    pruned: bool = False,
     options: dict[str, Any] | None = None,
     mode: str = "sequence",
     scheduling: str | None = None,
     **policies: Any,
 ) -> None:
     document = {
-        "name": name.replace(",", "").replace(" ", "-"),
+        "name": "".join(letter for letter in name.replace(" ", "-") if letter not in ",'"),
         "mode": mode,
         "steps": list(steps),
         "policies": policies,
@@ -57,7 +62,9 @@ def scenario(
     if scheduling is not None:
         document["scheduling"] = scheduling
     assert name not in SCENARIOS, name
-    SCENARIOS[name] = Scenario(name, script, document, frozenset(ends.split()), options or {}, repeats, lost)
+    SCENARIOS[name] = Scenario(
+        name, script, document, frozenset(ends.split()), options or {}, repeats, lost, actor, pruned
+    )
 
 
 def task(

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from tenuto import Engine
 from tenuto.checking import SLACK_MS, check_database, export_lines
 from tenuto.checking.derived import AttemptRow, RunRow, StepRow
 from tenuto.checking.ndjson import record_of
@@ -56,8 +57,14 @@ async def judge(scenario: Scenario, url: str, world: Log) -> list[str]:
     """Everything that is wrong, in words. Nothing is expected."""
     findings = await findings_at(url)
     record = await record_at(url)
+    if scenario.pruned:
+        world = _Kept(world, record)
     return [
         *findings,
+        *(line["why"] for line in world.lines("wrong")),
+        *(published(record, world) if "messages" in scenario.options else []),
+        *(await audited(url, record) if scenario.actor else []),
+        *one_at_a_time(world, {step["step_id"] for step in scenario.document["steps"] if "limits" in step}),
         *_ends(scenario, record),
         *acknowledged(record, world),
         *explained(record, world),
@@ -70,6 +77,60 @@ async def judge(scenario: Scenario, url: str, world: Log) -> list[str]:
 def _ends(scenario: Scenario, record: Record) -> list[str]:
     bad = {x: row.status for x, row in record.executions.items() if row.status not in scenario.statuses}
     return [f"execution {x} ended {status}" for x, status in bad.items()]
+
+
+class _Kept:
+    """What the outside remembers of executions that are still recorded."""
+
+    def __init__(self, world: Log, record: Record) -> None:
+        self._world = world
+        self._record = record
+
+    def lines(self, *what: str) -> list[Line]:
+        return [line for line in self._world.lines(*what) if line.get("x") in self._record.executions]
+
+
+def published(record: Record, world: Log) -> list[str]:
+    """B1, B4: of every execution the first and the last word left, and none before an earlier one."""
+    wrong = []
+    for x, row in record.executions.items():
+        lines = [line for line in world.lines("published") if line["x"] == x]
+        firsts = list(dict.fromkeys(line["seq"] for line in lines))
+        if firsts != sorted(firsts):
+            wrong.append(f"messages of {x} left in the order {firsts}")
+        kinds = Counter({line["seq"]: line["kind"] for line in lines}.values())
+        if kinds["execution.started"] != 1 or not kinds["execution.finished"]:
+            wrong.append(f"of {x}, which is {row.status}, was told {dict(kinds)}")
+        if len({line["id"] for line in lines}) != len(firsts):
+            wrong.append(f"a message of {x} left under two ids, or two under one")
+    return wrong
+
+
+async def audited(url: str, record: Record) -> list[str]:
+    """A1, H4: the audit is whole, and says of every execution once that it was started, and how it ended."""
+    async with Engine(url, worker=False) as engine:
+        audit = engine.scoped(tenant="default", actor="verdict").audit
+        chain = await audit.verify()
+        actions = Counter([(row["object_id"], row["action"]) async for row in audit.export()])
+    wrong = [] if chain.broken_at is None else [f"the audit does not hold at row {chain.broken_at}"]
+    for x, row in record.executions.items():
+        for action in ("execution.started", f"execution.{row.status}"):
+            if actions[x, action] != 1:
+                wrong.append(f"{action} of {x} is in the audit {actions[x, action]} times")
+    return wrong
+
+
+def one_at_a_time(world: Log, limited: set[str]) -> list[str]:
+    """Of steps under a limit of one: none begins while one that this process began is under way."""
+    under_way: dict[int, str] = {}
+    wrong = []
+    for line in world.lines("began", "made"):
+        if line["path"] in limited:
+            if line["what"] == "made":
+                under_way.pop(line["pid"], None)
+            elif under_way.setdefault(line["pid"], line["x"]) != line["x"]:
+                wrong.append(f"{line['path']} of {line['x']} ran beside that of {under_way[line['pid']]}")
+    return wrong
 
 
 def acknowledged(record: Record, world: Log) -> list[str]:

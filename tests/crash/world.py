@@ -18,6 +18,8 @@ from tenuto.errors import (
     StepError,
     TransientError,
 )
+from tenuto.handlers.sent import send_once
+from tenuto.messages import Message
 
 ERRORS: dict[str, type[StepError]] = {
     "transient": TransientError,
@@ -25,6 +27,8 @@ ERRORS: dict[str, type[StepError]] = {
     "review": CompensationRequiredError,
     "unknown": IndeterminateError,
 }
+
+TURNS = 20
 
 
 class World:
@@ -55,8 +59,9 @@ class World:
     # -- Handlers ------------------------------------------------------------------------------------------------------
 
     def provide(self, engine: Engine) -> None:
-        for name in ("act", "undo", "guard", "find", "send", "plan"):
+        for name in ("act", "undo", "guard", "find", "send", "plan", "notify"):
             engine.handler(name, getattr(self, name))
+        self._notices = engine._runtime.notices
 
     def _call(self, ctx: SagaContext, what: str, script: Any) -> str:
         nth = self.count(what, ctx.idempotency_key)
@@ -69,6 +74,10 @@ class World:
         script = given.get("script") if isinstance(given, dict) else None
         word = self._call(ctx, "began", script)
         before, _, error = word.partition(" ")
+        if before == "dwells":  # long enough for another to begin, if nothing keeps it
+            for _ in range(TURNS):
+                await asyncio.to_thread(lambda: None)
+            before = "ok"
         if before in ("ok", "made"):
             self.note("made", x=ctx.execution_id, path=ctx.path, key=ctx.idempotency_key)
         if before == "ok":
@@ -95,6 +104,19 @@ class World:
         """A directive for somebody outside, who answers it by its lease."""
         lease = ctx.lease_id
         self.note("sent", x=ctx.execution_id, path=ctx.path, number=ctx.attempt, key=ctx.idempotency_key, lease=lease)
+
+    async def notify(self, ctx: SagaContext) -> Any:
+        """A notification, sent once: what was taken is noted between the two rows about it."""
+        self._call(ctx, "began", None)
+
+        async def send() -> str:
+            self.note("made", x=ctx.execution_id, path=ctx.path, key=ctx.idempotency_key)
+            return "taken"
+
+        return await send_once(self._notices, ctx, "test", send)
+
+    async def publish(self, message: Message) -> None:
+        self.note("published", x=message.execution_id, id=message.id, kind=message.kind, seq=message.seq)
 
     async def plan(self, ctx: SagaContext) -> Any:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""More than one engine: commands by mail, steps of a queue, messages."""
+"""More than one engine: commands by mail, steps of a queue."""
 
 from typing import Any
 
