@@ -518,7 +518,7 @@ def _() -> list[Struct]:
     run = given(step("a", tries=2))
     run.start()
     run.fail("a", "TRANSIENT")
-    return _row(run, owner=None, wake_at=NOW)
+    return _row(run, owner=None, wake_at=NOW + 10**9)
 
 
 @violates("V2")

@@ -244,7 +244,7 @@ class History:
         unread = {mail.id: None for mail in self._mail if mail.verdict is None}
         self._ask(projections.row_was_started, row, self._started)
         self._ask(projections.row_is_fold, row, state, books, soon)
-        self._ask(projections.wakes, row, state, len(unread))
+        self._ask(projections.wakes, row, state, len(unread), soon)
         self._ask(self._made.are_listed, self._reviews, row)
         self._ask(projections.person_is_asked, row, self._reviews)
         self._ask(projections.tasks_are_listed, state, self._tasks, len(unread))

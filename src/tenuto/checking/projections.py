@@ -85,8 +85,11 @@ def _same(row: Struct, wanted: dict[str, object], whose: str) -> None:
         require(told == value, G4, f"the row says {name} {told!r}, {whose} {value!r}")
 
 
-def wakes(row: ExecutionRecord, state: Execution, unread: int) -> None:
-    """What nobody holds has a time at which somebody will take it: no later than its first timer."""
+def wakes(row: ExecutionRecord, state: Execution, unread: int, soon: int) -> None:
+    """What nobody holds has a time at which somebody will take it: no later than its first timer, or at once.
+
+    A worker that died may have held it beyond its timer, and then it is due from when that was noticed.
+    """
     if row.owner is not None or row.parked:
         return
     require(not unread or row.wake_at is not None, V2, f"nobody holds it, {unread} mails are unread, and it is not due")
@@ -97,7 +100,7 @@ def wakes(row: ExecutionRecord, state: Execution, unread: int) -> None:
     going_on = ("ack", "result", "pause")
     paused = state.pause is not None
     due = min((at for (kind, _), at in state.timers.items() if not paused or kind in going_on), default=None)
-    in_time = due is None or (row.wake_at is not None and row.wake_at <= due)
+    in_time = due is None or (row.wake_at is not None and row.wake_at <= max(due, soon))
     require(in_time, V1, f"its first timer is due at {due}, and it wakes at {row.wake_at}")
 
 
