@@ -1,11 +1,13 @@
 """The built-in handler `http`: what it sends, what an answer means, and how much of it is kept."""
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tenuto.handlers.request import MAX_ANSWER
 from tenuto.handlers.settings import Secret
+from tests.contract.doubles import until_blocked
 from tests.servers.web import Web
 
 from .conftest import MakeEngine
@@ -57,6 +59,24 @@ async def test_every_attempt_sends_the_same_key(make_engine: MakeEngine, server:
     )
     assert (result.status, result.steps["work"].attempts) == ("succeeded", 3)
     assert len({headers["idempotency-key"] for _, _, headers, _ in server.requests}) == 1
+
+
+async def test_an_answer_that_says_when_to_come_again_is_obeyed(make_engine: MakeEngine, server: Web) -> None:
+    """An hour, though the policy would have said a millisecond: nothing is sent meanwhile."""
+    server.answers += [(429, {"Retry-After": "3600"}, b"")]
+    engine = await make_engine()
+    await engine.apply(document("http", {"url": server.url}, retry_policy=THREE))
+    handle = await engine.start("one", {})
+    await until_blocked(handle, "retry")
+    (row,) = await handle.history()
+    assert (row["error_class"], row["error_code"]) == ("RATE_LIMITED", "http_429")
+    assert row["retry_after_at"] is not None
+    assert row["finished_at"] is not None
+    wait = datetime.fromisoformat(row["retry_after_at"]) - datetime.fromisoformat(row["finished_at"])
+    assert wait == timedelta(hours=1)
+    assert len(server.requests) == 1
+    await handle.cancel("terminate")
+    assert (await handle.result()).status == "canceled"
 
 
 async def test_the_undo_has_a_request_and_a_key_of_its_own(make_engine: MakeEngine, server: Web) -> None:

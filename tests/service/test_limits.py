@@ -1,6 +1,8 @@
 """What is refused before anything is written: bodies that are too large, too deep or not JSON; too many requests."""
 
 import asyncio
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +82,29 @@ async def test_what_fits_just_so_is_taken(site: Site) -> None:
         b'{"definition": "asks", "headers": {"a": "' + b"x" * 16_000 + b'"}}',
     ):
         assert (await client.post("/v1/executions", content=body, headers=JSON)).status_code == 201
+
+
+def listed(*values: int) -> bytes:
+    return b'{"definition": "asks", "input": %s}' % json.dumps(values).encode()
+
+
+BOUNDS: dict[str, tuple[int, bytes, bytes, int]] = {
+    "max_body_bytes": (len(listed(1, 2)), listed(1, 2), listed(1, 23), 413),
+    "max_json_depth": (5, nested(5), nested(6), 400),
+    "max_json_nodes": (5, listed(1, 2), listed(1, 2, 3), 400),
+}
+
+
+@pytest.mark.parametrize("setting", BOUNDS)
+async def test_the_bounds_of_a_body_are_those_that_are_set(make_site: MakeSite, setting: str) -> None:
+    bound, just, beyond, status = BOUNDS[setting]
+    given: dict[str, Any] = {setting: bound}
+    settings = replace(Settings(rate_per_second=0), **given)
+    client = await (await make_site(ASKS, settings=settings)).client()
+    taken = await client.post("/v1/executions", content=just, headers=JSON)
+    assert taken.status_code == 201, taken.text
+    refused = await client.post("/v1/executions", content=beyond, headers=JSON)
+    assert refused.status_code == status, refused.text
 
 
 async def test_a_body_is_json(site: Site) -> None:

@@ -177,6 +177,16 @@ async def test_of_two_issuers_the_actor_says_which(make_site: MakeSite, issuer: 
     assert actors == {f"user:ann@{ISSUER}", f"user:ann@{OTHER}"}
 
 
+async def test_an_issuer_has_claims_of_its_own(issuer: Issuer) -> None:
+    """What names the tenant and the roles differs from issuer to issuer; the usual names mean nothing then."""
+    own = replace(issuer, tenant_claim="org", roles_claim="https://id.example/groups")
+    groups: dict[str, Any] = {"https://id.example/groups": ["viewer"]}
+    found = await Tokens([own]).verify(signed(org="globex", **groups))
+    assert (found.tenant, found.roles) == ("globex", frozenset({"viewer"}))
+    with pytest.raises(NotAuthenticated):
+        await Tokens([own]).verify(signed())  # which has no `org`
+
+
 async def test_a_token_over_http(make_site: MakeSite, issuer: Issuer) -> None:
     site = await make_site(SagaBuilder("asks").approval("ok"), settings=Settings(jwt_issuers=(issuer,)))
     client = await site.bare(signed())

@@ -1,0 +1,165 @@
+"""Every option of every command is in some test; those that nothing else is about are here."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tenuto import Engine
+from tenuto.cli.app import app
+
+from .conftest import Run, Work
+from .processes import TENUTO, running
+from .test_executions import expenses
+from .test_processes import APP
+
+TESTS = Path(__file__).parent.parent
+
+
+def commands(command: Any, name: str = "tenuto") -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for inner, found in getattr(command, "commands", {}).items():
+        yield from commands(found, f"{name} {inner}")
+
+
+def test_every_option_is_in_some_test() -> None:
+    texts = "\n".join(path.read_text() for folder in ("cli", "checking") for path in (TESTS / folder).glob("test_*.py"))
+    missing = [
+        f"{name} {option}"
+        for name, command in commands(typer.main.get_command(app))
+        for parameter in command.params
+        if (option := next((each for each in parameter.opts if each.startswith("--")), None)) is not None
+        if f'"{option}"' not in texts
+    ]
+    assert missing == []
+
+
+# -- Starting and listing ----------------------------------------------------------------------------------------------
+
+
+def test_of_one_concurrency_key_one_runs(tenuto: Run, work: Work) -> None:
+    work(expenses)
+    first, second = (tenuto("run", "expenses", "-i", "7", "--concurrency-key", "one").out.strip() for _ in range(2))
+
+    async def reasons(engine: Engine) -> list[Any]:
+        await engine.get(first).result()
+        return [(await engine.get(id).status())["blocked"]["reason"] for id in (first, second)]  # type: ignore[index]  # both are blocked
+
+    assert work(reasons) == ["approval", "concurrency_key"]
+
+
+def test_executions_are_listed_by_their_age_and_by_what_they_are_about(tenuto: Run, work: Work) -> None:
+    work(expenses)
+    about = tenuto("run", "expenses", "-i", "7", "--target", "invoice:inv-1").out.strip()
+    assert tenuto("ls", "--since", "1h", "--count").out == "2\n"
+    assert tenuto("ls", "--since", "1ms", "--count").out == "0\n"
+    (found,) = json.loads(tenuto("ls", "--target-id", "inv-1", "--json").out)
+    assert found["execution_id"] == about
+    assert tenuto("ls", "--since", "yesterday").code == 2
+
+
+@pytest.mark.parametrize(("word", "status"), [("approve", "succeeded"), ("reject", "failed")])
+def test_a_decision_brings_data(tenuto: Run, work: Work, word: str, status: str) -> None:
+    id = work(expenses)
+    assert tenuto(word, id, "--data", "{not json").code == 2
+    assert tenuto(word, id, "--data", '{"by": "post"}', "--comment", "seen").code == 0
+
+    async def end(engine: Engine) -> Any:
+        result = await engine.get(id).result()
+        rows = [row for row in await engine.get(id).history() if row["step_id"] == "consent"]
+        return result.status, [row["result"] for row in rows]
+
+    assert work(end) == (status, [{"by": "post"}])
+
+
+def test_a_definition_is_applied_on_a_database(tenuto: Run, tmp_path: Path) -> None:
+    step = {"step_id": "a", "type": "task", "handler": "greet", "idempotency_strategy": "SAFE_TO_RETRY"}
+    file = tmp_path / "greets.json"
+    file.write_text(json.dumps({"name": "greets", "steps": [step]}))
+    assert tenuto("apply", str(file)) == (0, "published: greets version 1\n", "")
+    (found,) = json.loads(tenuto("definitions", "--json").out)
+    assert (found["name"], found["status"]) == ("greets", "published")
+
+
+# -- Keys, checks, figures ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("days", "lasts"), [("7", 7 * 24 * 3_600), ("0", None)])
+def test_keys_last_as_long_as_is_set(
+    tenuto: Run, monkeypatch: pytest.MonkeyPatch, days: str, lasts: int | None
+) -> None:
+    monkeypatch.setenv("TENUTO_KEY_DAYS", days)
+    made = json.loads(tenuto("keys", "create", "--tenant", "acme", "--role", "viewer", "--json").out)
+    assert (made["expires_at"] is None) == (lasts is None)
+    if lasts is not None:
+        assert _seconds(made["expires_at"]) - _seconds(made["created_at"]) == lasts
+
+
+def _seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_what_is_late_is_for_the_caller_to_say(tenuto: Run, work: Work) -> None:
+    work(expenses)
+    tenuto("run", "expenses", "-i", "7")  # and nobody is there to run it
+    assert tenuto("check", "--stuck").code == 0
+    late = tenuto("check", "--stuck", "--slack", "0")
+    assert (late.code, late.out.startswith("V5 in ")) == (1, True)
+    assert tenuto("check", "--slack", "3600").code == 0
+
+
+def test_bench_measures(tenuto: Run) -> None:
+    rows = json.loads(tenuto("bench", "--executions", "10", "--json").out)
+    assert [(row["metric"], row["unit"]) for row in rows] == [
+        ("executions", "1/s"), ("steps", "1/s"), ("p50", "ms"), ("p95", "ms"), ("p99", "ms")
+    ]  # fmt: skip
+    assert all(row["value"] > 0 for row in rows)
+
+
+# -- Processes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_worker_serves_the_queues_that_it_is_given(url: str) -> None:
+    with running("worker", "--app", APP, "--queue", "gpu", "--queue", "mail", ready="worker on", TENUTO_URL=url):
+        done = subprocess.run([TENUTO, "--url", url, "workers", "--json"], capture_output=True, text=True, check=True)
+        (row,) = json.loads(done.stdout)
+        assert row["queues"] == ["gpu", "mail"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("role", "ready", "level", "told"),
+    [("serve", "serving on", "ERROR", set()), ("dev", "In another terminal", "INFO", {"info"})],
+)
+def test_a_service_listens_where_it_is_told_and_logs_as_it_is_told(
+    url: str, role: str, ready: str, level: str, told: set[str]
+) -> None:
+    """Of its own accord, `serve` tells more than that, and `dev` less."""
+    logs: dict[str, Any] = {"TENUTO_LOG_LEVEL": level, "TENUTO_LOG_FORMAT": "json"}
+    given = ("--host", "127.0.0.2", "--port", "0")
+    with running(role, "--app", APP, *given, ready=ready, TENUTO_URL=url, **logs) as service:
+        assert "http://127.0.0.2:" in service.seen
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait() == 0
+        assert service.process.stderr is not None
+        lines = [json.loads(line) for line in service.process.stderr.read().splitlines()]
+    assert {line["level"] for line in lines} == told
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_a_shell_completes_commands(tmp_path: Path, option: str) -> None:
+    """Which shell it is, is found out otherwise; that it runs under one is not to be relied on here."""
+    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    done = subprocess.run(
+        [TENUTO, option, "bash"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    script = done.stdout if option == "--show-completion" else (tmp_path / ".bash_completions/tenuto.sh").read_text()
+    assert "_TENUTO_COMPLETE=complete_bash" in script
