@@ -35,7 +35,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--database", choices=["sqlite", "postgres", "both"], default="both")
     parser.add_argument("--doubles", type=int, default=DOUBLES, help="second crashes for each first (%(default)s)")
     parser.add_argument("--all-doubles", action="store_true", help="a second crash at every commit of every recovery")
-    parser.add_argument("--seed", type=int, default=int(time.time()), help="which second crashes")
+    parser.add_argument("--seed", type=int, default=int(time.time()), help="which second crashes, and which of all")
+    parser.add_argument("--minutes", type=float, help="on each database: as many as fit, drawn by the seed from all")
     return parser.parse_args()
 
 
@@ -43,17 +44,31 @@ def _run(harness: Harness, database: str, names: list[str], options: argparse.Na
     began = time.monotonic()
     found = harness.points_of(names)
     singles = [Case(name, (point,)) for name, points in found.items() for point in points]
-    first = list(_told(database, harness.crash_all(singles)))
+    first = list(_told(database, _crash(harness, singles, began, options, 0.5)))
     number = None if options.all_doubles else options.doubles
-    doubles = list(second_crashes(first, number, options.seed))
-    second = list(_told(database, harness.crash_all(doubles)))
+    doubles = list(second_crashes(sorted(first, key=lambda outcome: outcome.case), number, options.seed))
+    second = list(_told(database, _crash(harness, doubles, began, options, 1.0)))
     wrong = sum(bool(outcome.wrong) for outcome in (*first, *second))
     _say(
-        f"{database}: {len(names)} scenarios, {len(singles)} crash points, {len(doubles)} second crashes in "
-        f"the recovery; {sum(outcome.killed for outcome in (*first, *second))} processes killed in "
+        f"{database}: {len(names)} scenarios, {_of(first, singles)} crash points, {_of(second, doubles)} second "
+        f"crashes in the recovery; {sum(outcome.killed for outcome in (*first, *second))} processes killed in "
         f"{time.monotonic() - began:.0f} s; {wrong} wrong (seed {options.seed})"
     )
     return wrong
+
+
+def _crash(
+    harness: Harness, cases: list[Case], began: float, options: argparse.Namespace, share: float
+) -> Iterator[Outcome]:
+    """All of them; or, in this share of the minutes, as many as fit."""
+    if options.minutes is None:
+        return harness.crash_all(cases)
+    drawn = Random(options.seed).sample(cases, len(cases))
+    return harness.crash_all(drawn, began + 60 * share * options.minutes)
+
+
+def _of(outcomes: list[Outcome], cases: list[Case]) -> str:
+    return f"{len(outcomes)}" if len(outcomes) == len(cases) else f"{len(outcomes)} of {len(cases)}"
 
 
 def _told(database: str, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:

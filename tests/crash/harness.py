@@ -1,8 +1,10 @@
 """Runs a scenario, kills it, has another process take over, and asks for the verdict. Many at a time."""
 
 import asyncio
+import math
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ _processes = get_context("forkserver")
 _processes.set_forkserver_preload(["tests.crash.child"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Case:
     scenario: str
     points: tuple[Point, ...]
@@ -85,9 +87,14 @@ class Harness:
             assert told is not None
             return Outcome(case, killed, tuple(told.wrong), tuple(told.points))
 
-    def crash_all(self, cases: Iterable[Case]) -> Iterator[Outcome]:
+    def crash_all(self, cases: Iterable[Case], until: float = math.inf) -> Iterator[Outcome]:
+        """Those that were begun by then, by `time.monotonic`."""
+
+        def crash(case: Case) -> Outcome | None:
+            return self._safely(case) if time.monotonic() < until else None
+
         with ThreadPoolExecutor(AT_A_TIME) as threads:
-            yield from threads.map(self._safely, cases)
+            yield from (outcome for outcome in threads.map(crash, cases) if outcome is not None)
 
     def _safely(self, case: Case) -> Outcome:
         try:
