@@ -134,7 +134,13 @@ class Commands:
         refusals, accepted = list(load.refusals), list(load.accepted)
         _, recovered = await asyncio.gather(load.drain(), self._recover(ended, normal))
         lost = load.offered - load.done - load.refused
-        answer = {"lost": lost, "refusals": refusals, "accepted": accepted, "drained": load.drained_at - ended}
+        answer = {
+            "in_all": load.done,
+            "lost": lost,
+            "refusals": refusals,
+            "accepted": accepted,
+            "drained": load.drained_at - ended,
+        }
         return {**counted, **answer, "recovered": recovered}
 
     async def _recover(self, ended: float, normal: float) -> float:
