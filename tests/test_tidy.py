@@ -83,7 +83,7 @@ NEVER_LOADED_BY_THE_KERNEL = {
     "uvicorn",
 }
 
-MAY_SLEEP = {"chaos", "browser"}  # real processes and a real browser have no clock of ours to move
+MAY_SLEEP = {"chaos", "power", "browser"}  # real disks, processes and a browser have no clock of ours to move
 
 
 # -- The kernel is pure ------------------------------------------------------------------------------------------------
