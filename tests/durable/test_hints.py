@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.runtimes.durable import DurableRuntime
+from tenuto.storage import notify
+from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.store import renewal_s
+from tests.durable.rows import started
 
 EXECUTIONS = 50
 
@@ -78,3 +83,34 @@ async def test_a_command_to_an_execution_that_nobody_has_is_answered_by_whoever_
     handle = await client.start("signalled")
     await handle.signal("paid")
     assert (await handle.result()).output == 1
+
+
+async def test_hints_are_gathered_and_no_commit_carries_one(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A NOTIFY makes its commit wait for all others that notify. Here the next one may be sent in an hour."""
+    monkeypatch.setattr(notify, "EVERY_SECONDS", 3_600)
+    heard: asyncio.Queue[object] = asyncio.Queue()
+    other = await asyncpg.connect(postgres_url)
+    await other.add_listener(notify.CHANNEL, lambda *said: heard.put_nowait(said[3]))
+    store = PostgresStore(postgres_url)
+    await store.open(migrate=True)
+    listening = asyncio.Event()
+    store.listen(lambda hints: listening.set())
+    await listening.wait()
+    store.ring("first")
+    assert await heard.get() == "first"  # after a silence, at once
+    for number in range(1_000):
+        store.ring(f"hint-{number % 3}")
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.commit(started("x1"))
+    await other.execute("SELECT pg_notify($1, 'last')", notify.CHANNEL)
+    assert await heard.get() == "last"  # notifications come in the order of their commits
+    assert store._notifier is not None
+    assert list(store._notifier._hints) == ["hint-0", "hint-1", "hint-2"]
+    await store.close()
+    await other.close()
+
+
+def test_leases_are_renewed_in_time_and_not_in_step() -> None:
+    waits = [renewal_s(15_000) for _ in range(100)]
+    assert len(set(waits)) > 1
+    assert all(3.75 <= wait <= 5 for wait in waits)

@@ -5,6 +5,7 @@ are gathered, and sent at most ten times a second. The first after a silence lea
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -50,7 +51,7 @@ class Notifier:
             with suppress(*_FAILURES):
                 await self._listen()
             self._connection = None
-            await asyncio.sleep(RECONNECT_SECONDS)
+            await asyncio.sleep(RECONNECT_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311  (jitter)
 
     async def _listen(self) -> None:
         """Until the connection is lost. What was said before it was there has been missed."""

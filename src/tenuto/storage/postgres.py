@@ -54,6 +54,7 @@ from .store import (
     SnapshotRow,
     Turn,
     Wanted,
+    renewal_s,
 )
 
 COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
@@ -516,7 +517,7 @@ class PostgresStore:
         """The loop runs for a renewal at a time; between them this thread waits for its end, and for nothing else."""
         connection: asyncpg.Connection | None = None
         with asyncio.Runner() as runner:
-            while not stop.wait(lease_ms / 3_000):
+            while not stop.wait(renewal_s(lease_ms)):
                 try:
                     connection, renewal = runner.run(self._renew(connection, id, lease_ms))
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):

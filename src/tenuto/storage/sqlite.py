@@ -51,6 +51,7 @@ from .store import (
     SnapshotRow,
     Turn,
     Wanted,
+    renewal_s,
 )
 from .watch import Watch
 
@@ -340,7 +341,7 @@ class SqliteStore:
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         connection = self._connect()
         query = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
-        while not stop.wait(lease_ms / 3_000):
+        while not stop.wait(renewal_s(lease_ms)):
             now, asked_at = self.now(), time.monotonic()
             try:
                 connection.execute(query, (now + lease_ms, id))

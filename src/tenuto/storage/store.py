@@ -23,6 +23,7 @@ What can go wrong, and what happens then:
 `(execution, seq)` is the primary key of events, and so the second fence.
 """
 
+import random
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Literal, Protocol, Self, TypeAlias
@@ -142,6 +143,11 @@ class Turn(Struct, frozen=True, kw_only=True):
     full: Sequence[str]
     each: int
     limit: int
+
+
+def renewal_s(lease_ms: int) -> float:
+    """When to renew a lease next: in a third of it at most, and not all at once with those who began together."""
+    return lease_ms / 3_000 * random.uniform(0.75, 1)  # noqa: S311  (jitter)
 
 
 def next_after(turn: Turn, tenants: Sequence[str], claimed: int) -> str:
