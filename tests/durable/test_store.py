@@ -4,6 +4,7 @@ import asyncio
 from typing import TypeVar
 
 import asyncpg
+import msgspec
 import pytest
 from msgspec import Struct
 
@@ -73,6 +74,19 @@ async def test_only_what_is_due_and_can_be_run_is_claimed(store: Store) -> None:
     assert await store.claim("s1", ["other/1"], 10) == []
     assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["due"]
     assert await store.claim("s1", ["d/1"], 10) == []
+
+
+async def test_what_is_urgent_is_claimed_first_and_then_what_was_due_first_whatever_its_plan(store: Store) -> None:
+    await _session(store)
+    due = {"b": ("d", 0, 4), "a": ("tenant/d", 0, 3), "c": ("d", 1, 9), "not": ("d2", 1, 1), "later": ("d", 1, 2**53)}
+    for id, (definition, priority, wake_at) in due.items():
+        batch = started(id, release=True)
+        batch.starts = [msgspec.structs.replace(batch.starts[0], definition=definition, priority=priority)]
+        batch.standings[id] = standing(id, release=True, wake_at=wake_at)
+        await store.commit(batch)
+    plans = ["d/1", "d/2", "tenant/d/1", "none/1"]
+    claimed = [[claim.id for claim in await store.claim("s1", plans, 1)] for _ in range(4)]
+    assert claimed == [["c"], ["a"], ["b"], []]
 
 
 async def test_b4_one_execution_for_one_key(store: Store) -> None:
@@ -252,6 +266,7 @@ async def test_a_database_is_migrated_once(url: str) -> None:
         await store.close()
 
 
+@pytest.mark.unchecked("there is no schema")
 async def test_a_database_without_schema_is_refused_where_nobody_may_migrate(url: str) -> None:
     store = make_store(url)
     with pytest.raises(StorageError) as caught:
@@ -259,6 +274,7 @@ async def test_a_database_without_schema_is_refused_where_nobody_may_migrate(url
     assert caught.value.code == "no_schema"
 
 
+@pytest.mark.unchecked("its schema is none of ours")
 async def test_a_newer_schema_is_refused(url: str) -> None:
     store = make_store(url)
     await store.open(migrate=True)

@@ -69,22 +69,31 @@ SESSIONS_KEPT_MS = 24 * 3_600_000
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
 _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
-_DUE = f"e.owner IS NULL AND e.wake_at <= {NOW} AND e.definition || '/' || e.version = ANY($2)"
+# A subquery is asked once, and may be looked up in an index; the clock itself is read anew for every row.
+_DUE = f"e.owner IS NULL AND e.wake_at <= (SELECT {NOW})"
 _TAKE = "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL, parked = ''"
 _TAKEN = "RETURNING e.id, e.epoch, e.definition, e.version"
 
 # The claimant's session is locked as in a commit: whoever ends it meanwhile waits, and sees what it has claimed.
+# More are looked at than are wanted: some may just be claimed by others, and are passed over.
 _CLAIM = f"""
 WITH me AS ({LIVE}),
-high AS (
-    SELECT e.id FROM me, executions e WHERE {_DUE} AND e.priority = 1
-    ORDER BY e.wake_at LIMIT $3 FOR UPDATE OF e SKIP LOCKED
+plans AS MATERIALIZED (
+    SELECT substring(plan FROM '^(.*)/') AS definition, substring(plan FROM '[0-9]+$')::int AS version
+    FROM unnest($2::text[]) AS plan
 ),
-normal AS (
-    SELECT e.id FROM me, executions e WHERE {_DUE} AND e.priority = 0
-    ORDER BY e.wake_at LIMIT $3 - (SELECT count(*) FROM high) FOR UPDATE OF e SKIP LOCKED
+candidates AS MATERIALIZED (
+    SELECT found.id, priority, found.wake_at FROM me, plans, (VALUES (1), (0)) AS p (priority), LATERAL (
+        SELECT e.id, e.wake_at FROM executions e
+        WHERE {_DUE} AND e.definition = plans.definition AND e.version = plans.version AND e.priority = p.priority
+        ORDER BY e.wake_at LIMIT 4 * $3 + 16
+    ) found ORDER BY priority DESC, wake_at LIMIT 4 * $3 + 16
+),
+free AS (
+    SELECT e.id FROM candidates c JOIN executions e ON e.id = c.id WHERE {_DUE}
+    ORDER BY c.priority DESC, c.wake_at LIMIT $3 FOR UPDATE OF e SKIP LOCKED
 )
-{_TAKE} FROM (SELECT id FROM high UNION ALL SELECT id FROM normal) free WHERE e.id = free.id {_TAKEN}"""
+{_TAKE} FROM free WHERE e.id = free.id {_TAKEN}"""
 _CLAIM_ONE = f"WITH me AS ({LIVE}) {_TAKE} FROM me WHERE e.id = $2 AND e.owner IS NULL {_TAKEN}"
 
 _LOAD = f"""

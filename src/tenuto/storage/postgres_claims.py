@@ -19,7 +19,7 @@ due AS (
     SELECT e.id FROM me, unnest($3::text[]) WITH ORDINALITY AS t (tenant, place), LATERAL (
         SELECT due.id FROM (VALUES (1), (0)) AS p (priority), LATERAL (
             SELECT id FROM executions
-            WHERE owner IS NULL AND tenant = t.tenant AND priority = p.priority AND wake_at <= {_NOW}
+            WHERE owner IS NULL AND tenant = t.tenant AND priority = p.priority AND wake_at <= (SELECT {_NOW})
                 AND definition || '/' || version = ANY($2)
             ORDER BY wake_at LIMIT $4 FOR UPDATE SKIP LOCKED) due
         LIMIT $4) e

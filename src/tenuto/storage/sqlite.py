@@ -51,6 +51,7 @@ from .store import (
     SnapshotRow,
     Turn,
     Wanted,
+    plan_pairs,
     renewal_s,
 )
 from .watch import Watch
@@ -81,6 +82,13 @@ SELECT execution, body FROM (
 _BY_KEYS = """
 SELECT e.tenant, e.key, e.id, e.request_hash FROM json_each(?) s
 JOIN executions e ON e.tenant = s.value ->> 0 AND e.key = s.value ->> 1"""
+# One look into the index for each plan: what nobody here can run is not passed over, it is not met.
+_DUE = """
+SELECT e.id FROM json_each(?1) p JOIN executions e ON e.id IN (
+    SELECT id FROM executions INDEXED BY executions_due
+    WHERE owner IS NULL AND definition = p.value ->> 0 AND version = p.value ->> 1 AND priority = ?2 AND wake_at <= ?3
+    ORDER BY wake_at LIMIT ?4)
+ORDER BY e.wake_at LIMIT ?4"""
 _REVIEW = """
 INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, error_summary,
     attempts, opened_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
@@ -410,15 +418,11 @@ class SqliteStore:
         if execution is not None:
             query = "SELECT id FROM executions WHERE id = ? AND owner IS NULL"
             return [id for (id,) in self._write.execute(query, (execution,))]
-        wanted = json.dumps(list(plans))
-        query = """
-            SELECT id FROM executions INDEXED BY executions_due
-            WHERE owner IS NULL AND priority = ? AND wake_at <= ?
-                AND definition || '/' || version IN (SELECT value FROM json_each(?)) ORDER BY wake_at LIMIT ?"""
+        wanted = json.dumps(plan_pairs(plans))
         found: list[str] = []
         for priority in (1, 0):
-            values = (priority, now, wanted, limit - len(found))
-            found.extend(id for (id,) in self._write.execute(query, values))
+            values = (wanted, priority, now, limit - len(found))
+            found.extend(id for (id,) in self._write.execute(_DUE, values))
         return found
 
     async def owned(self, session: str) -> list[Claim]:

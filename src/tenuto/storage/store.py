@@ -150,6 +150,12 @@ def renewal_s(lease_ms: int) -> float:
     return lease_ms / 3_000 * random.uniform(0.75, 1)  # noqa: S311  (jitter)
 
 
+def plan_pairs(plans: Sequence[str]) -> list[tuple[str, int]]:
+    """Definition and version of each `name/version`; names of tenants' definitions have a stroke of their own."""
+    parted = (plan.rpartition("/") for plan in plans)
+    return [(name, int(version)) for name, _, version in parted]
+
+
 def next_after(turn: Turn, tenants: Sequence[str], claimed: int) -> str:
     """Where the next one goes on. When there was no room for all, with the same tenants: those who came in are full."""
     if claimed >= turn.limit:

@@ -2,3 +2,8 @@
 -- them when they are numbered, not in the commit that writes them.
 CREATE INDEX audit_action ON audit (tenant, action, n) WHERE n IS NOT NULL;
 CREATE INDEX audit_actor ON audit (tenant, actor, n) WHERE n IS NOT NULL;
+
+-- What is due, by what it needs to run: a worker finds its own without passing over what it cannot run.
+DROP INDEX executions_due;
+CREATE INDEX executions_due ON executions (definition, version, priority, wake_at)
+    WHERE owner IS NULL AND wake_at IS NOT NULL;

@@ -1,4 +1,0 @@
--- Who did what, found by either: without these, a filter that fits few rows walks a tenant's whole chain. Rows come into
--- them when they are numbered, not in the commit that writes them.
-CREATE INDEX audit_action ON audit (tenant, action, n) WHERE n IS NOT NULL;
-CREATE INDEX audit_actor ON audit (tenant, actor, n) WHERE n IS NOT NULL;
