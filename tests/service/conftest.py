@@ -14,6 +14,7 @@ from tenuto import Engine
 from tenuto.service.app import create_app
 from tenuto.service.server import address_of, bind, serve
 from tenuto.settings import Settings
+from tests.checking.soundness import assert_sound
 from tests.servers.databases import database
 
 STORES = ["sqlite", "postgres"]
@@ -69,6 +70,13 @@ async def serving(app: Any) -> AsyncIterator[str]:
 
 class MakeSite(Protocol):
     async def __call__(self, *sagas: object, settings: Settings | None = None, **options: Any) -> Site: ...
+
+
+@pytest.fixture
+async def sound(url: str) -> AsyncIterator[None]:
+    """What a test leaves behind is sound."""
+    yield
+    await assert_sound(url)
 
 
 @pytest.fixture
