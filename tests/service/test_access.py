@@ -72,6 +72,8 @@ BODIES: dict[str, Any] = {
     "POST /v1/executions/{id}:retry": {"reason": "x"},
     "POST /v1/executions/{id}/steps/{step_id}:retry": {"reason": "x"},
     "POST /v1/reviews/{id}:resolve": {"resolution": "dismiss", "reason": "x"},
+    "POST /v1/dlq/{id}:reprocess": {"reason": "x"},
+    "POST /v1/dlq/{id}:discard": {"reason": "x"},
     "POST /v1/dlq:reprocess": {"limit": 1, "reason": "x"},
     "PUT /v1/limits/{name}": {"concurrency": 1},
     "PUT /v1/tenant-limits/{tenant}": {"max_in_flight": 1_000},
