@@ -527,3 +527,16 @@ def test_what_was_left_of_a_longer_list_is_forgotten_once_a_person_gave_it_up() 
     run.resolve("s/n#1", "dismiss")
     run.retry()
     assert run.run_out() == "succeeded"
+
+
+def test_a_step_that_waits_for_a_slot_to_be_attempted_again_stands_before_clones() -> None:
+    run = given(guarded("a"), step("n", foreach="[1, 2]"), mode="parallel", max_concurrency=1)
+    run.start()
+    run.fail("a", "INDETERMINATE")
+    assert sorted(run.open()) == ["a:guard/1", "n#0/1"]
+    run.not_done("a")
+    assert run.open() == ["n#0/1"]
+    run.succeed("n#0")
+    assert run.open() == ["a/2"]
+    run.succeed("a")
+    assert run.open() == ["n#1/1"]

@@ -4,7 +4,7 @@ import pytest
 
 from tenuto.kernel import facts as f
 
-from .build import approval, decision, scope, step, wait_for
+from .build import approval, decision, guarded, scope, step, wait_for
 from .driver import given
 
 
@@ -295,3 +295,15 @@ def test_s7_an_output_that_cannot_be_made_fails_and_undoes() -> None:
         review dead_letter . (expression_failed)
         finished failed expression_failed
     """)
+
+
+def test_a_step_whose_probe_answers_during_a_pause_is_attempted_again_on_resume() -> None:
+    run = given(guarded("a"), mode="flow")
+    run.start()
+    run.fail("a@1", "INDETERMINATE")
+    assert run.open() == ["a@1:guard/1"]
+    run.pause()
+    run.not_done("a@1")
+    assert run.open() == []
+    run.resume()
+    assert run.open() == ["a@1/2"]
