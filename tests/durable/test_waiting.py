@@ -40,7 +40,8 @@ async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_d
         await runtime._committer.drain()
         gc.collect()
         assert len(runtime._records) < IN_MEMORY
-        assert sum(isinstance(thing, Record) for thing in gc.get_objects()) < IN_MEMORY
+        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime]
+        assert len(held) < IN_MEMORY
         assert len(runtime._alarms) <= 2 * IN_MEMORY + STALE
         asks, listens, sleeps = (batch.execution_ids[WAITING // 5] for batch in batches)
         await engine.get(asks).approve("agreed")

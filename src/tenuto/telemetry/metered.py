@@ -67,8 +67,10 @@ class _Metered:
         self._meter.counts[c.SESSIONS_ENDED][()] += ended
         return ended
 
-    async def park(self, session: str | None, execution: str, why: str, again_ms: int | None) -> None:
-        await self._store.park(session, execution, why, again_ms)
+    async def park(
+        self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
+    ) -> None:
+        await self._store.park(session, execution, why, again_ms, epoch)
         self._meter.counts[c.SET_ASIDE][()] += 1
 
     async def open_session(self, *given: Any, **named: Any) -> int:
