@@ -5,7 +5,7 @@ from tests.crash.client import Client
 from tests.crash.scenario import Script, scenario, task, unsafe
 
 
-async def _pause(client: Client) -> None:
+async def pause_and_resume(client: Client) -> None:
     handle = await client.start()
     await client.until_began("a")
     await client.command(handle.pause(reason="lunch"))
@@ -14,7 +14,7 @@ async def _pause(client: Client) -> None:
     await client.finish(handle)
 
 
-scenario("paused", task("a", "transient", "ok"), task("b"), task("c"), script=_pause)
+scenario("paused", task("a", "transient", "ok"), task("b"), task("c"), script=pause_and_resume)
 
 
 def _cancel(mode: CancelMode) -> Script:

@@ -11,6 +11,8 @@ from tests.crash.client import Client
 from tests.crash.scenario import UNSAFE, scenario, task
 from tests.servers.sqlite import PATIENCE_MS
 
+from .control import pause_and_resume
+
 LIMIT = "bank"
 MESSAGES: dict[str, Any] = {"messages": ["*"]}
 
@@ -53,22 +55,12 @@ scenario("notice", task("mail", safety=UNSAFE, handler="notify", reconcile_handl
 # -- In somebody's name ------------------------------------------------------------------------------------------------
 
 
-async def _person(client: Client) -> None:
-    """Who commands has a name: what was done is in the audit, once."""
-    handle = await client.start()
-    await client.until_began("a")
-    await client.command(handle.pause(reason="lunch"))
-    await client.until(handle, lambda found: found["status"] == "paused")
-    await client.command(handle.resume())
-    await client.finish(handle)
-
-
 scenario(
     "in a name",
     task("a", "transient", "ok", undo="ok"),
     {"step_id": "ok", "type": "human_approval"},
     task("b", "refused"),
-    script=_person,
+    script=pause_and_resume,
     actor="user:ann",
     ends="failed",
 )
