@@ -15,6 +15,7 @@ from tenuto import Engine, Handle
 from tenuto.errors import TenutoError
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries
+from tenuto.view.shapes import ExecutionDocument
 
 from .faults import QUIET, Rates
 from .loop import Process, pause
@@ -23,6 +24,8 @@ from .sagas import SAGAS
 from .store import whatever_comes
 
 SETTLE_SECONDS = 240
+
+Shown = tuple[Handle[Any], ExecutionDocument]
 
 
 class RealWorld:
@@ -115,10 +118,11 @@ class RealWorld:
         """Faults end: everything must end, or wait for a person."""
         self.hostile, self.rates, self.outage = False, QUIET, None
         deadline = time.monotonic() + SETTLE_SECONDS
-        for handle in handles:
-            while (document := await handle.status())["status"] in ("pending", "running"):
-                assert time.monotonic() < deadline, f"{handle.id} neither ends nor waits for a person: {document}"
+        while moving := _moving([(handle, await handle.status()) for handle in handles]):
+            assert time.monotonic() < deadline, f"neither end nor wait for a person: {moving}"
+            for handle, _ in moving:
                 await self._go_on(handle)
+            await pause(0.05)
         if self._late:
             await asyncio.wait(self._late)
         if self._reader is not None:
@@ -127,10 +131,27 @@ class RealWorld:
     async def _go_on(self, handle: Handle[Any]) -> None:
         with suppress(TenutoError):
             await handle.signal("word", "go on", id=f"{handle.id}-word")
-        await pause(0.05)
 
     def check(self) -> None:
         assert self.broken == []
         outside = self.outside
         twice = [key for key, times in outside.applied.items() if outside.begun[key] and times > 1]
         assert twice == []
+
+
+def _moving(found: list[Shown]) -> list[Shown]:
+    """Those that have to go on by themselves: not ended, not waiting for a person, nor in line behind one that is."""
+    held = {_key(document) for _, document in found if document["status"] == "waiting_approval"}
+    running = [(handle, document) for handle, document in found if document["status"] in ("pending", "running")]
+    return [
+        (handle, document) for handle, document in running if not (_is_in_line(document) and _key(document) in held)
+    ]
+
+
+def _is_in_line(document: ExecutionDocument) -> bool:
+    blocked = document["blocked"]
+    return blocked is not None and blocked["reason"] == "concurrency_key"
+
+
+def _key(document: ExecutionDocument) -> tuple[str, Any]:
+    return document["definition_id"], document["input"]
