@@ -1,6 +1,6 @@
 """How far attempts are, for other processes and for whoever takes over: written every second, and without events."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from msgspec import Raw
@@ -10,6 +10,8 @@ from tenuto.runtimes.record import Record
 from tenuto.storage.store import ProgressRow, Store
 from tenuto.view import Activity
 
+from .together import Together
+
 EVERY_SECONDS = 1.0
 
 
@@ -18,8 +20,9 @@ class Beats:
         self._store = store
         self._written: dict[tuple[str, str], bytes] = {}
         self._left: dict[str, None] = {}
+        self._asked = Together(self.give)
 
-    async def give(self, executions: list[str]) -> dict[str, list[ProgressRow]]:
+    async def give(self, executions: Sequence[str]) -> dict[str, list[ProgressRow]]:
         """What former owners wrote about these executions."""
         found: dict[str, list[ProgressRow]] = {}
         for row in await self._store.progress(executions):
@@ -44,7 +47,7 @@ class Beats:
 
     async def show(self, execution: str, activity: Activity) -> Activity:
         """What whoever owns this execution, or owned it last, wrote about it."""
-        rows = await self._store.progress([execution])
+        rows = await self._asked.find(execution)
         return replace(activity, progress={row.path: Raw(row.body) for row in rows}) if rows else activity
 
     async def write(self, records: Mapping[str, Record]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Literal, get_args
 
 from tenuto.errors import (
@@ -30,6 +31,7 @@ from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.storage.store import (
     ExecutionRow,
     Loaded,
+    Store,
 )
 from tenuto.view import (
     NOTHING_UNDER_WAY,
@@ -45,13 +47,23 @@ from .keeping import Moved
 from .queued import has_queued, with_queued
 from .rows import reviews_wanted, summary
 from .rows import wanted as stored_filter
+from .together import Together
 
 LAST_SEQ = 2**31 - 1
+LOADS = 4  # of a tenant, under way at once
+LOADED_AT_ONCE = 50  # histories, which may be long
 PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
+
+
+async def _load(store: Store, ids: Sequence[str]) -> dict[str, Loaded]:
+    return {loaded.row.id: loaded for loaded in await store.load(ids)}
 
 
 class Reader(Claimer):
     """A worker that can say of any execution where it stands."""
+
+    def _prepare_reading(self) -> None:
+        self._asked_by: dict[str | None, Together[str, Loaded]] = {}
 
     async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
         row = await self._store.seen_by(tenant).row(execution_id)
@@ -89,10 +101,21 @@ class Reader(Claimer):
                 await self._read_all(record)
             if not record.unkept or await self._is_kept(execution_id):
                 return reading
-        found = await self._store.seen_by(tenant).load([execution_id])
-        if not found or (tenant is not None and found[0].row.tenant != tenant) or not found[0].bodies:
+        found = await self._loaded(tenant, execution_id)
+        if found is None or (tenant is not None and found.row.tenant != tenant) or not found.bodies:
             raise NotFound(f"There is no execution {execution_id!r}.")  # or it is being pruned at this moment
-        return await self._reading(found[0])
+        return await self._reading(found)
+
+    async def _loaded(self, tenant: str | None, execution_id: str) -> Loaded | None:
+        asked = self._asked_by.get(tenant)
+        if asked is None:
+            load = partial(_load, self._store.seen_by(tenant))
+            asked = self._asked_by[tenant] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
+        try:
+            return await asked.find(execution_id)
+        finally:
+            if asked.is_idle and self._asked_by.get(tenant) is asked:
+                del self._asked_by[tenant]
 
     async def _reading(self, loaded: Loaded) -> Reading:
         performer = await self._stored_performer(loaded.row.definition, loaded.row.version)

@@ -107,6 +107,7 @@ class DurableRuntime(Postman):
         self._prepare_keeping(announced, relay)
         self._prepare_starting()
         self._prepare_claiming()
+        self._prepare_reading()
 
     def _make_limits(self) -> Permits:
         self._permits = Permits(self.environment.clock, self._exchange, self._wanted, self._pump)

@@ -40,7 +40,7 @@ from tenuto.storage.store import (
 from .committer import Fate
 from .crowds import MANY
 from .keeping import Keeper, Started, not_kept
-from .seen import SeenKeys
+from .together import Together
 
 IN_HAND = 4_000  # executions that one process holds at most
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
@@ -51,7 +51,7 @@ class Starter(Keeper):
 
     def _prepare_starting(self) -> None:
         self._held_up: frozenset[Performer] = frozenset()
-        self._seen_keys = SeenKeys(self._store.by_keys)
+        self._seen_keys = Together(self._store.by_keys)
 
     @abstractmethod
     async def _until_reopened(self) -> None:
@@ -97,7 +97,7 @@ class Starter(Keeper):
     async def _turned_away(self, submission: Submission) -> Submitted:
         """A known key is answered, however many there are."""
         tenant, key = submission.tenant, submission.idempotency_key
-        seen = None if key is None else await self._seen_keys.find(tenant, key)
+        seen = None if key is None else await self._seen_keys.find((tenant, key))
         if seen is None:
             raise tenant_is_full(tenant)
         return replayed(submission, *seen)
