@@ -11,7 +11,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.events import NULL
 from tenuto.runtimes.durable import DurableRuntime, claiming, mailing
-from tenuto.storage import postgres, sqlite
+from tenuto.storage import reading
 from tenuto.storage.outbox import Waiting
 from tenuto.storage.store import MAIL_AT_ONCE, Claim, Store
 
@@ -118,7 +118,7 @@ async def test_more_letters_than_are_read_at_once_are_all_answered(url: str) -> 
 async def test_an_execution_that_ends_before_all_its_mail_is_read_is_due_for_the_rest(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (mailing, postgres, sqlite):
+    for module in (mailing, reading):
         monkeypatch.setattr(module, "MAIL_AT_ONCE", 1)
     async with Engine(url) as engine:
         engine.register(SagaBuilder("listens").signal("paid", "paid"))

@@ -21,7 +21,6 @@ from tenuto.errors import StorageError
 from tenuto.projection import AuditRow, Standing, execution_of
 
 from . import queries
-from .catalog import Catalog, SqlCatalog
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
@@ -30,14 +29,11 @@ from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
 from .postgres_tasks import PostgresTasks
-from .pruning import Pruning
-from .registry import Registry, SqlRegistry, Statement
-from .reviews import SqlReviews
-from .rows import execution_values, values_of
+from .reading import SqlReading, loaded
+from .registry import Statement
+from .rows import execution_values, rest_of, values_of
 from .store import (
-    MAIL_AT_ONCE,
     Append,
-    BacklogRow,
     Batch,
     Claim,
     Committed,
@@ -45,15 +41,11 @@ from .store import (
     ExecutionRow,
     Hints,
     Loaded,
-    Mail,
     Notice,
     ProgressRow,
     Refusal,
     Renewal,
-    SessionRow,
-    SnapshotRow,
     Turn,
-    Wanted,
     renewal_s,
 )
 
@@ -253,8 +245,11 @@ class Wall:
         return rows[0] if rows else None
 
 
-class PostgresStore:
+class PostgresStore(SqlReading):
     """Implements `store.Store`."""
+
+    _MARK = "$"
+    _AMONG = "= ANY($1)"
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -271,24 +266,8 @@ class PostgresStore:
         return self._has_wall
 
     @property
-    def registry(self) -> Registry:
-        return SqlRegistry(self)
-
-    @property
-    def pruning(self) -> Pruning:
-        return Pruning(self)
-
-    @property
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=True)
-
-    @property
-    def review_book(self) -> SqlReviews:
-        return SqlReviews(self)
-
-    @property
-    def catalog(self) -> Catalog:
-        return SqlCatalog(self)
 
     def seen_by(self, tenant: str | None) -> "PostgresStore":
         if tenant is None or not self._has_wall:
@@ -475,40 +454,8 @@ class PostgresStore:
         for standing in batch.standings.values():
             if standing.admission and standing.id not in refused:
                 await admit(connection, standing)
-        await connection.executemany(
-            "INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, "
-            "error_summary, attempts, opened_at, due_at) "
-            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-            [values_of(review) for review in batch.reviews if review.execution not in refused],
-        )
-        await connection.executemany(
-            "UPDATE reviews SET resolution = $3, resolved_by = $4, resolved_at = $5 WHERE execution = $1 AND id = $2",
-            [values_of(closed) for closed in batch.closed if closed.execution not in refused],
-        )
-        await connection.executemany(
-            "UPDATE mailbox SET verdict = $3 WHERE execution = $1 AND id = $2 AND verdict IS NULL",
-            [values_of(mail) for mail in batch.mail if mail.execution not in refused],
-        )
-        await connection.executemany(
-            "INSERT INTO snapshots (execution, seq, body) VALUES ($1, $2, $3) "
-            "ON CONFLICT (execution) DO UPDATE SET seq = excluded.seq, body = excluded.body",
-            [values_of(snapshot) for snapshot in batch.snapshots if snapshot.execution not in refused],
-        )
-        await connection.executemany(
-            "INSERT INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, created_at) "
-            "VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING",
-            [values_of(task) for task in batch.tasks if task.execution not in refused],
-        )
-        await connection.executemany(
-            "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
-            sorted(  # in this order, so that nobody waits in a circle
-                values_of(ended) for ended in batch.tasks_ended if ended.execution not in refused
-            ),
-        )
-        await connection.executemany(
-            "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
-            [values_of(message) for message in batch.outbox if message.execution not in refused],
-        )
+        for query, rows in rest_of(batch, refused):
+            await connection.executemany(query, rows)
 
     # Sessions -------------------------------------------------------------------------------------------------------
 
@@ -583,14 +530,6 @@ class PostgresStore:
             return None if row is None else Claim(*row)
         raise AssertionError("translated() does not swallow")
 
-    async def owned(self, session: str) -> list[Claim]:
-        query = "SELECT id, epoch, definition, version FROM executions WHERE owner = $1"
-        return [Claim(*row) for row in await self.fetch(query, (session,))]
-
-    async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
-        query = "SELECT execution, path, body FROM progress WHERE execution = ANY($1)"
-        return [ProgressRow(*row) for row in await self.fetch(query, (list(executions),))]
-
     async def keep_progress(self, rows: Sequence[ProgressRow], gone: Sequence[tuple[str, str]]) -> None:
         async with translated(), self._pool.acquire() as connection, connection.transaction():
             await connection.executemany(
@@ -607,27 +546,14 @@ class PostgresStore:
         async with translated(), self._pool.acquire() as connection:
             if not short:
                 whole = await connection.fetch(_LOAD_WHOLE, list(ids))
-                return [_loaded((*columns, None, None), found or []) for *columns, found in whole]
+                return [loaded((*columns, None, None), found or []) for *columns, found in whole]
             rows = await connection.fetch(_LOAD, list(ids), short)
             found = {row["id"]: row["snapshot_seq"] or 0 for row in rows}
             bodies: dict[str, list[bytes]] = {id: [] for id in found}
             for execution, body in await connection.fetch(_LOAD_EVENTS, list(found), list(found.values())):
                 bodies[execution].append(body)
-            return [_loaded(row, bodies[row["id"]]) for row in rows]
+            return [loaded(tuple(row), bodies[row["id"]]) for row in rows]
         raise AssertionError("translated() does not swallow")
-
-    async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
-        async with translated():
-            rows = await self._pool.fetch(
-                "SELECT body FROM events WHERE execution = $1 AND seq + count > $2 AND seq <= $3 ORDER BY seq",
-                id, first, last,
-            )  # fmt: skip
-            return [row["body"] for row in rows]
-        raise AssertionError("translated() does not swallow")
-
-    async def tail(self, id: str, after: int) -> list[bytes]:
-        query = "SELECT body FROM events WHERE execution = $1 AND seq > $2 ORDER BY seq"
-        return [row["body"] for row in await self.fetch(query, (id, after))]
 
     async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
         query = """
@@ -645,23 +571,11 @@ class PostgresStore:
         )
         return [row["body"] for row in await self.fetch(query, (id, list(seqs)))]
 
-    async def row(self, id: str) -> ExecutionRow | None:
-        return await self._row("id = $1", id)
-
-    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
-        return await self._row("tenant = $1 AND key = $2", tenant, key)
-
     async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
         tenants, names = [tenant for tenant, _ in keys], [key for _, key in keys]
         async with translated():
             rows = await self._pool.fetch(_BY_KEYS, tenants, names)
             return {(row[0], row[1]): (row[2], row[3]) for row in rows}
-        raise AssertionError("translated() does not swallow")
-
-    async def _row(self, where: str, *values: object) -> ExecutionRow | None:
-        async with translated():
-            row = await self._pool.fetchrow(f"SELECT {COLUMNS} FROM executions WHERE {where}", *values)
-            return None if row is None else ExecutionRow(**dict(row))
         raise AssertionError("translated() does not swallow")
 
     # Mail -----------------------------------------------------------------------------------------------------------
@@ -684,28 +598,6 @@ class PostgresStore:
         )  # fmt: skip
         return row["now"], row["owner"]
 
-    async def mail(self, session: str) -> list[Mail]:
-        async with translated():
-            rows = await self._pool.fetch(
-                "SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m "
-                "JOIN executions e ON e.id = m.execution WHERE m.verdict IS NULL AND e.owner = $1 "
-                "ORDER BY m.received_at, m.id LIMIT $2",
-                session,
-                MAIL_AT_ONCE,
-            )
-            return [Mail(**dict(row)) for row in rows]
-        raise AssertionError("translated() does not swallow")
-
-    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
-        query = "SELECT id, verdict FROM mailbox WHERE id = ANY($1) AND verdict IS NOT NULL"
-        return {row["id"]: row["verdict"] for row in await self.fetch(query, (list(ids),))}
-
-    async def verdict(self, id: str) -> bytes | None:
-        async with translated():
-            found: bytes | None = await self._pool.fetchval("SELECT verdict FROM mailbox WHERE id = $1", id)
-            return found
-        raise AssertionError("translated() does not swallow")
-
     # Definitions and lists ------------------------------------------------------------------------------------------
 
     async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
@@ -718,28 +610,11 @@ class PostgresStore:
             return stored
         raise AssertionError("translated() does not swallow")
 
-    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
-        where = "version = $2" if version is not None else "status = 'published' AND $2::int IS NULL"
-        query = (
-            f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = $1 AND {where} "
-            "ORDER BY version DESC LIMIT 1"
-        )
-        rows = await self.fetch(query, (name, version))
-        return DefinitionRow(**dict(rows[0])) if rows else None
+    def _listed(self, values: Sequence[str]) -> object:
+        return list(values)
 
-    async def definitions(self) -> list[DefinitionRow]:
-        rows = await self.fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
-        return [DefinitionRow(**dict(row)) for row in rows]
-
-    async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        rows = await self.fetch(*queries.executions(wanted, after, limit, "$"))
-        return [ExecutionRow(**dict(row)) for row in rows]
-
-    async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
-        return {row[0]: row[1] for row in await self.fetch(*queries.count(wanted, by, "$"))}
-
-    async def sessions(self) -> list[SessionRow]:
-        return [SessionRow(**dict(row)) for row in await self.fetch(queries.SESSIONS, ())]
+    def _clock(self) -> str:
+        return NOW
 
     async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
         async with translated():
@@ -759,11 +634,6 @@ class PostgresStore:
                 await connection.execute(query, *values)
             return True
         raise AssertionError("translated() does not swallow")
-
-    async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
-        query = "SELECT id, status FROM executions WHERE id = ANY($1) AND tenant = coalesce($2, tenant)"
-        rows = await self.fetch(query, (list(ids), tenant))
-        return {row["id"]: row["status"] for row in rows}
 
     async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
         query = (
@@ -804,9 +674,6 @@ class PostgresStore:
         if missing(migrations("postgres"), {row["number"]: row["checksum"] for row in rows}):
             raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
 
-    async def backlog(self) -> list[BacklogRow]:
-        return [BacklogRow(*row) for row in await self.fetch(queries.backlog(NOW), ())]
-
     # Notifications --------------------------------------------------------------------------------------------------
 
     async def begin_notice(self, notice: Notice) -> Notice:
@@ -824,16 +691,6 @@ class PostgresStore:
         query = f"UPDATE sent_notifications SET sent_at = {NOW}, receipt = $2 WHERE key = $1 AND receipt IS NULL"
         async with translated():
             await self._pool.execute(query, key, receipt)
-
-    async def notice(self, key: str) -> Notice | None:
-        rows = await self.fetch(f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = $1", (key,))
-        return Notice(**dict(rows[0])) if rows else None
-
-
-def _loaded(row: Any, bodies: list[bytes]) -> Loaded:
-    *columns, seq, snapshot = row
-    execution = ExecutionRow(**dict(zip(ExecutionRow.__struct_fields__, columns, strict=True)))
-    return Loaded(execution, None if seq is None else SnapshotRow(execution.id, seq, snapshot), bodies)
 
 
 def _is_plain(batch: Batch) -> bool:

@@ -3,11 +3,12 @@
 Statements have `$1`, `$2`, … for values. PostgreSQL takes them so; SQLite takes `?1`, `?2`, ….
 """
 
+from collections.abc import Container, Iterator
 from typing import Any
 
-from tenuto.projection import Standing
+from tenuto.projection import OutboxRow, ReviewRow, Standing, TaskRow
 
-from .store import ExecutionRow, NewExecution
+from .store import Batch, ExecutionRow, NewExecution, SnapshotRow
 
 EXECUTION_COLUMNS = ExecutionRow.__struct_fields__
 
@@ -17,6 +18,27 @@ def insert(table: str, columns: tuple[str, ...], *, ignore: bool = False) -> str
     marks = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
     conflict = " ON CONFLICT DO NOTHING" if ignore else ""
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}){conflict}"
+
+
+# What a batch seldom has, by the field of `Batch`.
+_REST = {
+    "reviews": insert("reviews", ReviewRow.__struct_fields__),
+    "closed": "UPDATE reviews SET resolution = $3, resolved_by = $4, resolved_at = $5 WHERE execution = $1 AND id = $2",
+    "mail": "UPDATE mailbox SET verdict = $3 WHERE execution = $1 AND id = $2 AND verdict IS NULL",
+    "snapshots": insert("snapshots", SnapshotRow.__struct_fields__)
+    + " ON CONFLICT (execution) DO UPDATE SET seq = excluded.seq, body = excluded.body",
+    "tasks": insert("tasks", TaskRow.__struct_fields__, ignore=True),
+    "tasks_ended": "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
+    "outbox": insert("outbox", OutboxRow.__struct_fields__),
+}
+
+
+def rest_of(batch: Batch, refused: Container[str]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+    """What else is to be written, but of those that are refused. In this order, so that nobody waits in a circle."""
+    for field, query in _REST.items():
+        rows = [values_of(row) for row in getattr(batch, field) if row.execution not in refused]
+        if rows:
+            yield query, sorted(rows)
 
 
 def values_of(row: Any) -> tuple[Any, ...]:

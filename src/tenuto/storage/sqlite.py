@@ -19,22 +19,18 @@ from tenuto.errors import StorageError
 from tenuto.projection import execution_of
 
 from . import queries
-from .catalog import Catalog, SqlCatalog
 from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
-from .pruning import Pruning
-from .registry import Registry, SqlRegistry, Statement
-from .reviews import SqlReviews
-from .rows import execution_values, values_of
+from .reading import SqlReading, loaded, row_of
+from .registry import Statement
+from .rows import execution_values, rest_of, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
 from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, move_values, plain
 from .sqlite_tasks import SqliteTasks
 from .store import (
-    MAIL_AT_ONCE,
     Append,
-    BacklogRow,
     Batch,
     Claim,
     Committed,
@@ -42,15 +38,11 @@ from .store import (
     ExecutionRow,
     Hints,
     Loaded,
-    Mail,
     Notice,
     ProgressRow,
     Refusal,
     Renewal,
-    SessionRow,
-    SnapshotRow,
     Turn,
-    Wanted,
     plan_pairs,
     renewal_s,
 )
@@ -89,16 +81,15 @@ SELECT e.id FROM json_each(?1) p JOIN executions e ON e.id IN (
     WHERE owner IS NULL AND definition = p.value ->> 0 AND version = p.value ->> 1 AND priority = ?2 AND wake_at <= ?3
     ORDER BY wake_at LIMIT ?4)
 ORDER BY e.wake_at LIMIT ?4"""
-_REVIEW = """
-INSERT INTO reviews (id, execution, tenant, definition, kind, path, reason, permission, error_class, error_summary,
-    attempts, opened_at, due_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-
 _AUDIT = """
 INSERT INTO audit (tenant, at, actor, action, object_type, object_id, reason) VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
 
-class SqliteStore:
+class SqliteStore(SqlReading):
     """Implements `store.Store` on a file. Two processes on one file are safe: every write begins IMMEDIATE."""
+
+    _MARK = "?"
+    _AMONG = "IN (SELECT value FROM json_each($1))"
 
     def __init__(self, path: str, *, synchronous: str = "FULL", clock: Callable[[], int] | None = None) -> None:
         self.path = path
@@ -114,24 +105,8 @@ class SqliteStore:
         self._has_limits = False  # tenants have, as the last commit in parts saw it
 
     @property
-    def registry(self) -> Registry:
-        return SqlRegistry(self)
-
-    @property
-    def pruning(self) -> Pruning:
-        return Pruning(self)
-
-    @property
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=False)
-
-    @property
-    def review_book(self) -> SqlReviews:
-        return SqlReviews(self)
-
-    @property
-    def catalog(self) -> Catalog:
-        return SqlCatalog(self)
 
     def seen_by(self, tenant: str | None) -> "SqliteStore":
         return self
@@ -292,45 +267,11 @@ class SqliteStore:
         appends = [(a.execution, a.seq, a.count, a.body.decode()) for a in batch.appends if a.execution not in refused]
         if appends:
             connection.execute(_APPENDS, (as_json(appends),))
-        for review in batch.reviews:
-            if review.execution not in refused:
-                connection.execute(_REVIEW, tuple(getattr(review, name) for name in review.__struct_fields__))
-        for closed in batch.closed:
-            if closed.execution in refused:
-                continue
-            query = "UPDATE reviews SET resolution = ?, resolved_by = ?, resolved_at = ? WHERE id = ?"
-            connection.execute(query, (closed.resolution, closed.actor, closed.closed_at, closed.id))
-        for mail in batch.mail:
-            if mail.execution in refused:
-                continue
-            query = "UPDATE mailbox SET verdict = ? WHERE id = ? AND verdict IS NULL"
-            connection.execute(query, (mail.verdict, mail.id))
-        for snapshot in batch.snapshots:
-            if snapshot.execution in refused:
-                continue
-            query = "INSERT OR REPLACE INTO snapshots (execution, seq, body) VALUES (?, ?, ?)"
-            connection.execute(query, (snapshot.execution, snapshot.seq, snapshot.body))
-        for task in batch.tasks:
-            if task.execution in refused:
-                continue
-            query = (
-                "INSERT OR IGNORE INTO tasks (execution, path, phase, number, tenant, plan, queue, handler, priority, "
-                "created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-            )
-            connection.execute(query, tuple(getattr(task, name) for name in task.__struct_fields__))
-        for ended in batch.tasks_ended:
-            if ended.execution in refused:
-                continue
-            query = "DELETE FROM tasks WHERE execution = ? AND path = ? AND phase = ? AND number = ?"
-            connection.execute(query, (ended.execution, ended.path, ended.phase, ended.number))
+        for query, rows in rest_of(batch, refused):
+            connection.executemany(query.replace("$", "?"), rows)
         for row in batch.audit:
             if execution_of(row) not in refused:
                 connection.execute(_AUDIT, values_of(row))
-        for message in batch.outbox:
-            if message.execution in refused:
-                continue
-            query = "INSERT INTO outbox (execution, seq, tenant, kind, body, created_at) VALUES (?, ?, ?, ?, ?, ?)"
-            connection.execute(query, tuple(getattr(message, name) for name in message.__struct_fields__))
 
     # Sessions -------------------------------------------------------------------------------------------------------
 
@@ -425,14 +366,6 @@ class SqliteStore:
             found.extend(id for (id,) in self._write.execute(_DUE, values))
         return found
 
-    async def owned(self, session: str) -> list[Claim]:
-        query = "SELECT id, epoch, definition, version FROM executions WHERE owner = ?"
-        return [Claim(*row) for row in await self.fetch(query, (session,))]
-
-    async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
-        query = "SELECT execution, path, body FROM progress WHERE execution IN (SELECT value FROM json_each(?))"
-        return [ProgressRow(*row) for row in await self.fetch(query, (json.dumps(list(executions)),))]
-
     async def keep_progress(self, rows: Sequence[ProgressRow], gone: Sequence[tuple[str, str]]) -> None:
         def work() -> None:
             with translated(), self._transaction():
@@ -454,13 +387,9 @@ class SqliteStore:
                 after = json.dumps([(row[0], row[-2] or 0) for row in rows])
                 for execution, body in self._read.execute(_LOAD_EVENTS, (after,)):
                     bodies[execution].append(body)
-                return [_loaded(row, bodies[row[0]]) for row in rows]
+                return [loaded(row, bodies[row[0]]) for row in rows]
 
         return await self._in_reader(work)
-
-    async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
-        query = "SELECT body FROM events WHERE execution = ? AND seq + count > ? AND seq <= ? ORDER BY seq"
-        return [body for (body,) in await self.fetch(query, (id, first, last))]
 
     async def holding(self, id: str, seqs: Sequence[int]) -> list[bytes]:
         query = (
@@ -468,10 +397,6 @@ class SqliteStore:
             "WHERE execution = ?1 AND seq <= value) FROM json_each(?2))"
         )
         return [body for (body,) in await self.fetch(query, (id, json.dumps(list(seqs))))]
-
-    async def tail(self, id: str, after: int) -> list[bytes]:
-        query = "SELECT body FROM events WHERE execution = ? AND seq > ? ORDER BY seq"
-        return [body for (body,) in await self.fetch(query, (id, after))]
 
     async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
         query = """
@@ -481,17 +406,6 @@ class SqliteStore:
         for id, body in await self.fetch(query, (json.dumps(dict(after)),)):
             found.setdefault(id, []).append(body)
         return found
-
-    def _row(self, where: str, values: tuple[Any, ...]) -> ExecutionRow | None:
-        with translated():
-            found = self._read.execute(f"SELECT {ROW_COLUMNS} FROM executions WHERE {where}", values).fetchone()
-            return None if found is None else row_of(ExecutionRow, found)
-
-    async def row(self, id: str) -> ExecutionRow | None:
-        return await self._in_reader(lambda: self._row("id = ?", (id,)))
-
-    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
-        return await self._in_reader(lambda: self._row("tenant = ? AND key = ?", (tenant, key)))
 
     async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
         found = await self.fetch(_BY_KEYS, (as_json(list(keys)),))
@@ -514,26 +428,6 @@ class SqliteStore:
 
         return await self._in_writer(work)
 
-    async def mail(self, session: str) -> list[Mail]:
-        query = """
-            SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m JOIN executions e ON e.id = m.execution
-            WHERE m.verdict IS NULL AND e.owner = ? ORDER BY m.received_at, m.id LIMIT ?"""
-
-        def work() -> list[Mail]:
-            with translated():
-                rows = self._read.execute(query, (session, MAIL_AT_ONCE))
-                return [Mail(id=i, execution=x, body=b, received_at=r) for i, x, b, r in rows]
-
-        return await self._in_reader(work)
-
-    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
-        query = "SELECT id, verdict FROM mailbox WHERE id IN (SELECT value FROM json_each(?)) AND verdict IS NOT NULL"
-        return dict(await self.fetch(query, (json.dumps(list(ids)),)))
-
-    async def verdict(self, id: str) -> bytes | None:
-        rows = await self.fetch("SELECT verdict FROM mailbox WHERE id = ?", (id,))
-        return rows[0][0] if rows else None
-
     # Definitions and lists ------------------------------------------------------------------------------------------
 
     async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
@@ -547,28 +441,11 @@ class SqliteStore:
 
         return await self._in_writer(work)
 
-    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
-        where = "version = ?2" if version is not None else "status = 'published' AND ?2 IS NULL"
-        query = (
-            f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = ?1 AND {where} "
-            "ORDER BY version DESC LIMIT 1"
-        )
-        rows = await self.fetch(query, (name, version))
-        return row_of(DefinitionRow, rows[0]) if rows else None
+    def _listed(self, values: Sequence[str]) -> object:
+        return json.dumps(list(values))
 
-    async def definitions(self) -> list[DefinitionRow]:
-        rows = await self.fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
-        return [row_of(DefinitionRow, row) for row in rows]
-
-    async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        rows = await self.fetch(*queries.executions(wanted, after, limit, "?"))
-        return [row_of(ExecutionRow, row) for row in rows]
-
-    async def count(self, wanted: Wanted, by: str) -> dict[str, int]:
-        return dict(await self.fetch(*queries.count(wanted, by, "?")))
-
-    async def sessions(self) -> list[SessionRow]:
-        return [row_of(SessionRow, row) for row in await self.fetch(queries.SESSIONS, ())]
+    def _clock(self) -> str:
+        return str(self.now())
 
     async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
         def work() -> list[Any]:
@@ -590,11 +467,6 @@ class SqliteStore:
                 return all_or_none(self._write, statements)
 
         return await self._in_writer(work)
-
-    async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
-        named = "id IN (SELECT value FROM json_each(?))"
-        query = f"SELECT id, status FROM executions WHERE {named} AND tenant = coalesce(?, tenant)"
-        return dict(await self.fetch(query, (json.dumps(list(ids)), tenant)))
 
     async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
         query = (
@@ -638,9 +510,6 @@ class SqliteStore:
         if missing(migrations("sqlite"), applied):
             raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
 
-    async def backlog(self) -> list[BacklogRow]:
-        return [BacklogRow(*row) for row in await self.fetch(queries.backlog(str(self.now())), ())]
-
     # Notifications --------------------------------------------------------------------------------------------------
 
     async def begin_notice(self, notice: Notice) -> Notice:
@@ -665,11 +534,6 @@ class SqliteStore:
 
         await self._in_writer(work)
 
-    async def notice(self, key: str) -> Notice | None:
-        query = f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = ?"
-        rows = await self.fetch(query, (key,))
-        return row_of(Notice, rows[0]) if rows else None
-
 
 def all_or_none(connection: apsw.Connection, statements: Sequence[Statement]) -> bool:
     """All in one transaction, unless the first returns no row."""
@@ -687,21 +551,6 @@ def all_or_none(connection: apsw.Connection, statements: Sequence[Statement]) ->
             connection.execute("ROLLBACK")
         raise
     return True
-
-
-def _loaded(row: Sequence[Any], bodies: list[bytes]) -> Loaded:
-    execution = row_of(ExecutionRow, row[:-2])
-    seq, snapshot = row[-2:]
-    return Loaded(execution, None if seq is None else SnapshotRow(execution.id, seq, snapshot), bodies)
-
-
-def row_of(kind: type[T], values: Sequence[Any]) -> T:
-    """A row as its struct. SQLite has no booleans, and its struct would take the numbers as they are."""
-    fields: tuple[str, ...] = kind.__struct_fields__  # type: ignore[attr-defined]  # only structs are passed
-    named = dict(zip(fields, values, strict=True))
-    if "cancel_requested" in named:
-        named["cancel_requested"] = bool(named["cancel_requested"])
-    return kind(**named)
 
 
 @contextmanager

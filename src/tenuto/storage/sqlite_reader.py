@@ -15,7 +15,8 @@ from msgspec import Struct
 from tenuto.errors import StorageError
 
 from .migrations import migrations, missing
-from .sqlite import BUSY_MS, row_of, translated
+from .reading import row_of
+from .sqlite import BUSY_MS, translated
 
 BATCH = 100
 
