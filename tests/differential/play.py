@@ -1,8 +1,9 @@
 """Plays a program on a runtime. All that happens outside is decided by the seed, one thing at a time.
 
 A handler that is called waits until it is told to go on. Whenever the execution can do nothing more by itself, the seed
-says what happens next: which handler comes to its end and how, which message arrives, what a person says. So the order
-of facts is the same everywhere, and whatever differs then, the runtimes made of it.
+says what happens next: which handler comes to its end and how, which message arrives, what a person says. Time stands
+still meanwhile: it goes on, to the next timer, when all that was granted is called. So the order of facts is the same
+everywhere, and whatever differs then, the runtimes made of it.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from tenuto import Done, Engine, Handle, NotDone, Outcome, Pending, SagaContext
@@ -20,6 +21,7 @@ from tenuto.kernel.decide.people import RESOLUTIONS
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import Entry, Resolution
 from tenuto.kernel.state import Execution, Review
+from tenuto.testing import VirtualClock
 
 from .programs import Program
 
@@ -38,9 +40,11 @@ class Played:
 
 
 class Player:
-    def __init__(self, program: Program, engine: Engine) -> None:
+    def __init__(self, program: Program, url: str) -> None:
         self.program = program
-        self.engine = engine
+        # It begins with the database's, so that what it calls due is due there, too.
+        self.clock = VirtualClock(int(time() * 1_000))
+        self.engine = Engine(url, clock=self.clock, lease="60s")  # nobody is taken for dead, however busy the machine
         self.rng = Random(f"outside {program.seed}")
         self.calm = self.rng.choice((0.6, 0.9, 1.0))  # how many attempts succeed
         self.meddling = self.rng.choice((0.0, 0.0, 0.1, 0.3))
@@ -51,6 +55,10 @@ class Player:
         self.handle: Handle[Any]
 
     async def play(self) -> Played:
+        async with self.engine:
+            return await self._play()
+
+    async def _play(self) -> Played:
         for name, phase in (("work", "forward"), ("undo", "compensate"), ("guard", "guard"), ("find", "reconcile")):
             self.engine.handler(name, self._handler(phase))  # type: ignore[arg-type]  # phases
         await self.engine.apply(self.program.document)
@@ -98,15 +106,21 @@ class Player:
         deadline = monotonic() + PATIENCE_SECONDS
         while True:
             state = (await self.engine._runtime.read(None, self.handle.id)).state
-            if state.finished is not None or self._is_at_rest(state):
+            if state.finished is not None or (self._has_called(state) and not self._is_due_soon(state)):
                 return state
             assert monotonic() < deadline, f"neither goes on nor rests after {self.moves}: {dict(state.agenda)}"
             await asyncio.to_thread(os.sched_yield)
 
-    def _is_at_rest(self, state: Execution) -> bool:
+    def _has_called(self, state: Execution) -> bool:
         granted = {effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)}
-        soon = state.wake_at is not None and state.wake_at - self.engine.now_ms < SOON_MS
-        return granted == set(self.called) and (not soon or state.pause is not None)
+        return granted == set(self.called)
+
+    def _is_due_soon(self, state: Execution) -> bool:
+        """Then it is due now. What a pause holds back is not due, and waits for the time after it."""
+        if state.wake_at is None or state.wake_at - self.clock.now_ms() >= SOON_MS:
+            return False
+        self.clock.go_to(state.wake_at)
+        return True
 
     async def _move(self, state: Execution) -> None:
         moves = self._moves(state)
