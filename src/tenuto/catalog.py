@@ -101,8 +101,7 @@ class Definitions:
         """Keeps a draft. The same document twice is one; also says whether this made it."""
         self._link.scope.require("definitions:write")
         row = await self._read(document)
-        if await self._catalog.add(row):
-            await self._note(row, "definition.drafted")
+        if await self._catalog.add(row, self._noted(row, "definition.drafted")):
             return shown(row), True
         stored = await self._catalog.find(row.name, row.version)
         if stored is None or stored.hash != row.hash:
@@ -119,9 +118,8 @@ class Definitions:
         if (plain_name(row.name), row.version) != (name, version):
             raise DefinitionError.at("/name", "other_name", "the name and version are those of the address")
         stored = await self._own(name, version)
-        if not await self._catalog.replace(row):
+        if not await self._catalog.replace(row, self._noted(row, "definition.changed")):
             raise _not_a_draft(stored)
-        await self._note(row, "definition.changed")
         return await self.get(name, version)
 
     async def apply(self, document: Source) -> None:
@@ -131,7 +129,7 @@ class Definitions:
         row = await self._read(document)
         await link.runtime.publish(compile_document(_definition(row), self._handlers))
         link.runtime.note_definition(row.name, row.version, "published")
-        await self._note(row, "definition.published")
+        await link.runtime.note(self._noted(row, "definition.published"))
 
     async def publish(self, name: str, version: int) -> dict[str, Any]:
         """From now on it can be started, and never changes. To publish what is published changes nothing."""
@@ -142,8 +140,8 @@ class Definitions:
             raise DefinitionConflict(f"{name!r} in version {version} is deprecated.", code="definition_deprecated")
         if stored.status == "draft":
             program = self._compile(stored)
-            if await self._catalog.move(stored.name, version, "draft", "published", link.now):
-                await self._note(stored, "definition.published")
+            note = self._noted(stored, "definition.published")
+            await self._catalog.move(stored.name, version, "draft", "published", link.now, note)
             link.runtime.provide(program)
             link.runtime.note_definition(stored.name, version, "published")
         return await self.get(name, version)
@@ -155,8 +153,8 @@ class Definitions:
         stored = await self._own(name, version)
         if stored.status == "draft":
             raise DefinitionConflict(f"{name!r} in version {version} is a draft.", code="definition_draft")
-        if await self._catalog.move(stored.name, version, "published", "deprecated", link.now):
-            await self._note(stored, "definition.deprecated")
+        note = self._noted(stored, "definition.deprecated")
+        await self._catalog.move(stored.name, version, "published", "deprecated", link.now, note)
         link.runtime.note_definition(stored.name, version, "deprecated")
         return await self.get(name, version)
 
@@ -214,17 +212,15 @@ class Definitions:
             raise DefinitionError(f"Definition {plain_name(row.name)!r} cannot be run.", problems=problems)
         return compile_document(definition, self._handlers)
 
-    async def _note(self, row: DefinitionRow, action: str) -> None:
+    def _noted(self, row: DefinitionRow, action: str) -> AuditRow:
         scope = self._link.scope
-        await self._link.runtime.note(
-            AuditRow(
-                tenant=scope.tenant or DEFAULT_TENANT,
-                at=self._link.now,
-                actor=scope.actor or "system",
-                action=action,
-                object_type="definition",
-                object_id=f"{plain_name(row.name)}/{row.version}",
-            )
+        return AuditRow(
+            tenant=scope.tenant or DEFAULT_TENANT,
+            at=self._link.now,
+            actor=scope.actor or "system",
+            action=action,
+            object_type="definition",
+            object_id=f"{plain_name(row.name)}/{row.version}",
         )
 
 

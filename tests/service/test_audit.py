@@ -202,7 +202,10 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
     registry, now = site.engine.registry, site.engine.now_ms
     for key, at in (("old", now - ANSWERS_KEPT_MS - 1_000), ("new", now - ANSWERS_KEPT_MS + 60_000)):
         await registry.begin_answer("acme", "POST /v1/definitions", key, Answer(request_hash="x", created_at=at))
-        await registry.ask("acme", key, "key:a", at, 0)
+        note = AuditRow(
+            tenant="acme", at=at, actor="key:a", action="retry_unsafe.requested", object_type="execution", object_id="x"
+        )
+        await registry.ask("acme", key, "key:a", at, 0, note)
     await Sealing(registry, lambda: now).look()
     store = make_store(url)
     assert isinstance(store, SqliteStore | PostgresStore)

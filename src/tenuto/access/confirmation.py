@@ -15,19 +15,17 @@ async def confirm(registry: Registry, scope: Scope, now: int, kind: FourEyes, ex
     """Returns if this is the second person. Otherwise it notes the first, and raises."""
     tenant, actor = scope.tenant or "default", scope.actor or "unknown"
     digest = fingerprint(kind, execution_id, *what)
-    if await registry.ask(tenant, digest, actor, now, now - VALID_MS):
-        return
-    await registry.note(
-        AuditRow(
-            tenant=tenant,
-            at=now,
-            actor=actor,
-            action=f"{kind}.requested",
-            object_type="execution",
-            object_id=execution_id,
-            reason=", ".join(part for part in what if part),
-        )
+    note = AuditRow(
+        tenant=tenant,
+        at=now,
+        actor=actor,
+        action=f"{kind}.requested",
+        object_type="execution",
+        object_id=execution_id,
+        reason=", ".join(part for part in what if part),
     )
+    if await registry.ask(tenant, digest, actor, now, now - VALID_MS, note):
+        return
     raise NotPermitted(
         "A second person must ask for the same; this request was noted.",
         code="four_eyes",

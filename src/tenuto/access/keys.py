@@ -68,8 +68,7 @@ class Keyring:
             created_by=actor,
             expires_at=now + days * DAY_MS if days else None,
         )
-        await self._registry.add_key(row)
-        await self._note(row, "key.created", actor, ", ".join(row.roles))
+        await self._registry.add_key(row, self._noted(row, "key.created", actor, ", ".join(row.roles)))
         return NewKey(f"{PREFIX}{id}_{secret}{_check(id, secret)}", row)
 
     async def find(self, token: str) -> KeyRow | None:
@@ -120,22 +119,18 @@ class Keyring:
         row = await self._registry.key(id)
         if row is None or tenant not in (None, row.tenant):
             raise NotFound(f"There is no key {id!r}.")
-        revoked = await self._registry.revoke_key(id, tenant, self._now())
+        await self._registry.revoke_key(id, tenant, self._now(), self._noted(row, "key.revoked", actor, ""))
         self._fresh.pop(id, None)
-        if revoked:
-            await self._note(row, "key.revoked", actor, "")
 
-    async def _note(self, row: KeyRow, action: str, actor: str, reason: str) -> None:
-        await self._registry.note(
-            AuditRow(
-                tenant=row.tenant,
-                at=self._now(),
-                actor=actor,
-                action=action,
-                object_type="key",
-                object_id=row.id,
-                reason=reason,
-            )
+    def _noted(self, row: KeyRow, action: str, actor: str, reason: str) -> AuditRow:
+        return AuditRow(
+            tenant=row.tenant,
+            at=self._now(),
+            actor=actor,
+            action=action,
+            object_type="key",
+            object_id=row.id,
+            reason=reason,
         )
 
 

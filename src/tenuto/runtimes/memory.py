@@ -42,7 +42,7 @@ from tenuto.runtime import (
     Until,
 )
 from tenuto.storage.catalog import Catalog
-from tenuto.storage.memory import MemoryRegistry, memory_catalog
+from tenuto.storage.memory import MemoryRegistry
 from tenuto.storage.memory_outbox import MemoryOutbox
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import Registry
@@ -108,6 +108,9 @@ class MemoryRuntime(Worker):
 
     @property
     def registry(self) -> Registry:
+        return self._kept_beside()
+
+    def _kept_beside(self) -> MemoryRegistry:
         """Made when it is first asked for; what happened before that nobody audited."""
         if self._registry is None:
             self._registry = MemoryRegistry()
@@ -161,7 +164,7 @@ class MemoryRuntime(Worker):
     @property
     def catalog(self) -> Catalog:
         if self._catalog is None:
-            self._catalog = memory_catalog()
+            self._catalog = self._kept_beside().catalog
         return self._catalog
 
     async def keep_definitions(self) -> None:

@@ -5,7 +5,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
-from .registry import Statements
+from tenuto.projection import AuditRow
+
+from .registry import Statement, Statements, noting
 
 
 class DefinitionRow(Struct, frozen=True, kw_only=True):
@@ -44,13 +46,17 @@ class Catalog(Protocol):
         self, wanted: DefinitionsWanted, after: tuple[str, int] | None, limit: int
     ) -> list[DefinitionRow]: ...
 
-    async def add(self, row: DefinitionRow) -> bool:
+    # What is noted is written with the change that it tells of, or not at all.
+
+    async def add(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         """False if the name and version are taken."""
 
-    async def replace(self, row: DefinitionRow) -> bool:
+    async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         """Of drafts only: False if it is none."""
 
-    async def move(self, name: str, version: int, before: str, after: str, at: int) -> bool:
+    async def move(
+        self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
+    ) -> bool:
         """From one status to another; False if it was not in the first."""
 
     async def statuses(self) -> dict[tuple[str, int], str]: ...
@@ -91,25 +97,30 @@ class SqlCatalog:
         query = f"SELECT {_COLUMNS} FROM definitions WHERE {where} ORDER BY name, version LIMIT ${len(values)}"
         return [_row(row) for row in await self._sql.fetch(query, values)]
 
-    async def add(self, row: DefinitionRow) -> bool:
+    async def add(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         values = structs.astuple(row)
         marks = ", ".join(f"${number + 1}" for number in range(len(values)))
         query = f"INSERT INTO definitions ({_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING RETURNING name"
-        return bool(await self._sql.run(query, values))
+        return await self._change((query, values), note)
 
-    async def replace(self, row: DefinitionRow) -> bool:
+    async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         query = (
             "UPDATE definitions SET hash = $3, document = $4 "
             "WHERE name = $1 AND version = $2 AND status = 'draft' RETURNING name"
         )
-        return bool(await self._sql.run(query, (row.name, row.version, row.hash, row.document)))
+        return await self._change((query, (row.name, row.version, row.hash, row.document)), note)
 
-    async def move(self, name: str, version: int, before: str, after: str, at: int) -> bool:
+    async def move(
+        self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
+    ) -> bool:
         query = (
             "UPDATE definitions SET status = $3, published_at = coalesce(published_at, $4) "
             "WHERE name = $1 AND version = $2 AND status = $5 RETURNING name"
         )
-        return bool(await self._sql.run(query, (name, version, after, at, before)))
+        return await self._change((query, (name, version, after, at, before)), note)
+
+    async def _change(self, statement: Statement, note: AuditRow | None) -> bool:
+        return await self._sql.run_all([statement, *noting(note)])
 
     async def statuses(self) -> dict[tuple[str, int], str]:
         rows = await self._sql.fetch("SELECT name, version, status FROM definitions", ())

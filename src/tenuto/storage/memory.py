@@ -14,14 +14,11 @@ from .registry import NOTE, SqlRegistry, Statement
 from .sqlite import all_or_none
 
 
-def memory_catalog() -> Catalog:
-    return SqlCatalog(_Memory())
-
-
 class MemoryRegistry(SqlRegistry):
     def __init__(self) -> None:
         self._memory = _Memory()
         super().__init__(self._memory)
+        self.catalog: Catalog = SqlCatalog(self._memory)
 
     def note_now(self, row: AuditRow) -> None:
         """At once, for a runtime that does not suspend between deciding and recording."""

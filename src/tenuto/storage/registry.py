@@ -83,13 +83,15 @@ class AuditWanted(Struct, frozen=True, kw_only=True):
 
 
 class Registry(Protocol):
-    async def add_key(self, row: KeyRow) -> None: ...
+    """`note` is a row of the audit that is written with the change it tells of, or not at all."""
+
+    async def add_key(self, row: KeyRow, note: AuditRow) -> None: ...
 
     async def key(self, id: str) -> KeyRow | None: ...
 
     async def keys(self, tenant: str | None) -> list[KeyRow]: ...
 
-    async def revoke_key(self, id: str, tenant: str | None, at: int) -> bool:
+    async def revoke_key(self, id: str, tenant: str | None, at: int, note: AuditRow) -> bool:
         """False if there is no such key of that tenant, or it was revoked before."""
 
     async def use_key(self, id: str, at: int) -> None: ...
@@ -125,13 +127,17 @@ class Registry(Protocol):
     async def forget(self, before: int) -> None:
         """Answers and confirmations that are older than this, and no longer count."""
 
-    async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int) -> bool:
-        """Whether somebody else asked for the same since then. If not, this one has."""
+    async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int, note: AuditRow) -> bool:
+        """Whether somebody else asked for the same since then. If not, this one has, and that is noted."""
 
 
 _KEY = ", ".join(KeyRow.__struct_fields__)
 _AUDIT = ", ".join(AuditEntry.__struct_fields__)
 NOTE = f"INSERT INTO audit ({', '.join(AuditRow.__struct_fields__)}) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+
+
+def noting(row: AuditRow | None) -> list[Statement]:
+    return [] if row is None else [(NOTE, structs.astuple(row))]
 
 
 def wanted_rows(tenant: str, wanted: AuditWanted, before: int | None, limit: int) -> tuple[str, list[Any]]:
@@ -165,9 +171,10 @@ class SqlRegistry:
 
     # Keys -----------------------------------------------------------------------------------------------------------
 
-    async def add_key(self, row: KeyRow) -> None:
+    async def add_key(self, row: KeyRow, note: AuditRow) -> None:
         values = [json.dumps(value) if isinstance(value, tuple) else value for value in structs.astuple(row)]
-        await self._sql.run(f"INSERT INTO api_keys ({_KEY}) VALUES ({_marks(len(values))})", values)
+        query = f"INSERT INTO api_keys ({_KEY}) VALUES ({_marks(len(values))}) RETURNING id"
+        await self._sql.run_all([(query, values), *noting(note)])
 
     async def key(self, id: str) -> KeyRow | None:
         rows = await self._sql.fetch(f"SELECT {_KEY} FROM api_keys WHERE id = $1", (id,))
@@ -179,10 +186,10 @@ class SqlRegistry:
         rows = await self._sql.fetch(f"SELECT {_KEY} FROM api_keys WHERE {where} ORDER BY tenant, id", values)
         return [_key(row) for row in rows]
 
-    async def revoke_key(self, id: str, tenant: str | None, at: int) -> bool:
+    async def revoke_key(self, id: str, tenant: str | None, at: int, note: AuditRow) -> bool:
         whose = "" if tenant is None else "AND tenant = $3"
         query = f"UPDATE api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL {whose} RETURNING id"
-        return bool(await self._sql.run(query, (id, at) if tenant is None else (id, at, tenant)))
+        return await self._sql.run_all([(query, (id, at) if tenant is None else (id, at, tenant)), *noting(note)])
 
     async def use_key(self, id: str, at: int) -> None:
         await self._sql.run("UPDATE api_keys SET last_used_at = $2 WHERE id = $1", (id, at))
@@ -263,7 +270,7 @@ class SqlRegistry:
 
     # Confirmations --------------------------------------------------------------------------------------------------
 
-    async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int) -> bool:
+    async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int, note: AuditRow) -> bool:
         second = (
             "DELETE FROM confirmations WHERE tenant = $1 AND digest = $2 AND actor <> $3 AND at >= $4 RETURNING actor"
         )
@@ -271,9 +278,9 @@ class SqlRegistry:
             return True
         first = (
             "INSERT INTO confirmations (tenant, digest, actor, at) VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT (tenant, digest) DO UPDATE SET actor = excluded.actor, at = excluded.at"
+            "ON CONFLICT (tenant, digest) DO UPDATE SET actor = excluded.actor, at = excluded.at RETURNING actor"
         )
-        await self._sql.run(first, (tenant, digest, actor, at))
+        await self._sql.run_all([(first, (tenant, digest, actor, at)), *noting(note)])
         return False
 
 

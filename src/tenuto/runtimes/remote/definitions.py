@@ -11,6 +11,7 @@ import msgspec
 from tenuto.errors import DefinitionConflict, NotFound
 from tenuto.kernel.definition import Definition, canonical, content_hash, from_document, plain_name
 from tenuto.program import Program
+from tenuto.projection import AuditRow
 from tenuto.runtime import Published
 from tenuto.runtimes.publishing import changed_plan, definition_row
 from tenuto.storage.catalog import DefinitionRow, DefinitionsWanted
@@ -23,7 +24,10 @@ _SHOWN: Final = ("definition_id", "status", "hash", "created_at", "published_at"
 
 
 class RemoteCatalog:
-    """Implements `Catalog` with requests. Whose definitions are seen is the credential's matter."""
+    """Implements `Catalog` with requests. Whose definitions are seen is the credential's matter.
+
+    The service notes what is done through it, in the name of the credential, and not what it is told here.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -57,7 +61,7 @@ class RemoteCatalog:
 
         return await asyncio.gather(*(fetch(*each) for each in sorted(found)))
 
-    async def add(self, row: DefinitionRow) -> bool:
+    async def add(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         document = msgspec.json.decode(row.document)
         try:
             answer = await self._wire.send("POST", "/v1/definitions", body=document, repeats=True)
@@ -67,7 +71,7 @@ class RemoteCatalog:
             return False
         return answer.status == 201
 
-    async def replace(self, row: DefinitionRow) -> bool:
+    async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         document = msgspec.json.decode(row.document)
         try:
             await self._wire.send("PUT", _path(row.name, row.version), body=document, repeats=True)
@@ -77,7 +81,9 @@ class RemoteCatalog:
             return False
         return True
 
-    async def move(self, name: str, version: int, before: str, after: str, at: int) -> bool:
+    async def move(
+        self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
+    ) -> bool:
         verb = {"published": "publish", "deprecated": "deprecate"}[after]
         await self._wire.send("POST", f"{_path(name, version)}:{verb}", repeats=True)
         return True
