@@ -6,6 +6,7 @@ from typing import Any
 from tenuto.kernel.decide.attempts import losses
 from tenuto.runtimes.durable import committer
 from tenuto.runtimes.perform import attempt
+from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import Committed
 
 Change = Callable[[], None]
@@ -39,3 +40,15 @@ def _() -> None:
         await self._store.commit(committer._batch(self._session, writes))
 
     type.__setattr__(committer.Committer, "_commit", hasty)
+
+
+@plant("what belongs together is written one by one", "a definition's life")
+def _() -> None:
+    async def apart(self: SqliteStore, statements: Any) -> bool:
+        first, *rest = statements
+        found = await self.run(*first)
+        for statement in rest if found else ():
+            await self.run(*statement)
+        return bool(found)
+
+    type.__setattr__(SqliteStore, "run_all", apart)

@@ -1,5 +1,5 @@
 """All scenarios, by what they are about. Importing a module registers its own."""
 
-from . import control, elsewhere, people, retries, safety, structure, surroundings, undo
+from . import control, elsewhere, people, registry, retries, safety, structure, surroundings, undo
 
-__all__ = ["control", "elsewhere", "people", "retries", "safety", "structure", "surroundings", "undo"]
+__all__ = ["control", "elsewhere", "people", "registry", "retries", "safety", "structure", "surroundings", "undo"]
