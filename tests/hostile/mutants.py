@@ -17,7 +17,7 @@ from tenuto.runtimes.durable.runtime import DurableRuntime
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.worker import Worker
-from tenuto.storage import rows, sqlite, sqlite_admissions, sqlite_plain
+from tenuto.storage import rows, sqlite, sqlite_admissions, sqlite_plain, sqlite_tasks
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.sqlite_tasks import SqliteTasks
 from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
@@ -168,6 +168,10 @@ def _() -> list[Change]:
     return [(sqlite, "refused_starts", refused), *((module, name, keyless) for module, name in known)]
 
 
+# Not: what the store refuses as another's is written all the same. An epoch has one owner, whose session is over when
+# another has it; and what a batch that comes late would add has been added, under the same numbers, by its repetition.
+
+
 def _moves(*edits: tuple[str, str]) -> list[Change]:
     """How executions move on, in both places where that is written: alone, and in the usual batch."""
     alone, usual = sqlite._MOVES, sqlite_plain._TRIGGER
@@ -184,17 +188,6 @@ def _moves(*edits: tuple[str, str]) -> list[Change]:
 @mutant("a commit is not fenced")
 def _() -> list[Change]:
     return [(SqliteStore, "_is_live", lambda self, session: True)]
-
-
-@mutant("what is refused because another has it by now is written all the same")
-def _() -> list[Change]:
-    # Not: moves without their owner. An epoch has one owner, so the comparison of epochs is enough to refuse them.
-    rest = SqliteStore._rest
-
-    def generous(self: SqliteStore, batch: Batch, refused: dict[str, Any]) -> None:
-        rest(self, batch, {id: why for id, why in refused.items() if why != "not_owner"})
-
-    return [(SqliteStore, "_rest", generous)]
 
 
 @mutant("what an owner said before it let go counts when it has it again")
@@ -413,6 +406,14 @@ def _() -> list[Change]:
         return 0
 
     return [(SqliteTasks, "sweep", never)]
+
+
+@mutant("a task that somebody has is given to the next who asks")
+def _() -> list[Change]:
+    free = "session IS NULL AND queue"
+    waiting, take = (text.replace(free, "queue") for text in (sqlite_tasks._WAITING, sqlite_tasks._TAKE))
+    assert free not in waiting + take
+    return [(sqlite_tasks, "_WAITING", waiting), (sqlite_tasks, "_TAKE", take)]
 
 
 @mutant("messages are marked as published before they are")
