@@ -1,5 +1,6 @@
 """The second wall on PostgreSQL: the database itself shows a request its own tenant's rows alone."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -83,11 +84,45 @@ async def test_the_role_may_not_write_either(store: PostgresStore, dsn: str) -> 
     await connection.close()
 
 
-async def test_the_connection_forgets_whom_it_served(store: PostgresStore, ids: dict[str, str]) -> None:
+async def test_a_connection_that_served_one_tenant_shows_the_next_his_own(
+    store: PostgresStore, ids: dict[str, str]
+) -> None:
     for tenant in ("acme", "other", "acme"):
         rows = await store.seen_by(tenant).executions(Wanted(), None, 10)
         assert [row.id for row in rows] == [ids[tenant]]
         assert len(await store.executions(Wanted(), None, 10)) == 2
+
+
+async def test_tenants_who_ask_at_once_are_each_shown_their_own(store: PostgresStore, ids: dict[str, str]) -> None:
+    tenants = ["acme", "other", "nobody"] * 20
+    found = await asyncio.gather(*(store.seen_by(tenant).executions(Wanted(), None, 10) for tenant in tenants))
+    for tenant, rows in zip(tenants, found, strict=True):
+        assert [row.id for row in rows] == ([ids[tenant]] if tenant in ids else [])
+
+
+async def test_who_goes_away_in_the_middle_leaves_no_tenant_behind(store: PostgresStore, ids: dict[str, str]) -> None:
+    """Wherever a request is given up, the next one on that connection is shown its own tenant's rows."""
+    for turns in range(0, 100, 8):
+        gone = asyncio.create_task(store.seen_by("other").executions(Wanted(), None, 10))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait([gone])
+        rows = await store.seen_by("acme").executions(Wanted(), None, 10)
+        assert [row.id for row in rows] == [ids["acme"]]
+
+
+async def test_who_asks_again_asks_once(store: PostgresStore, dsn: str) -> None:
+    """Whose rows are shown is said when that changes: a read is one statement, and no transaction round it."""
+    asked: list[str] = []
+    acme = store.seen_by("acme")
+    async with store._walled.acquire() as connection:
+        connection.add_query_logger(lambda query: asked.append(query.query))
+    await acme.executions(Wanted(), None, 10)
+    assert [query.split("(")[0] for query in asked[:1]] == ["SELECT set_config"]
+    asked.clear()
+    await acme.row("unknown")
+    assert len(asked) == 1
 
 
 async def test_the_audit_is_read_behind_the_wall(dsn: str, ids: dict[str, str]) -> None:

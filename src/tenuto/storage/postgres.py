@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -197,11 +197,8 @@ _HAS_WALL = (
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
 _NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
-# One question for both: a statement with a parameter would be a second. The tenant comes as hexadecimal digits.
-_BEHIND_WALL = (
-    "BEGIN READ ONLY; SELECT set_config('role', 'tenuto_request', true), "
-    "set_config('tenuto.tenant', convert_from(decode('{}', 'hex'), 'UTF8'), true)"
-)
+# As this role, and for reading only: what a connection behind the wall is from its first moment.
+_BEHIND_WALL = {"role": "tenuto_request", "default_transaction_read_only": "on"}
 
 
 async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
@@ -213,7 +210,20 @@ async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
 
 
 async def _leave_as_it_is(connection: object) -> None:
-    """Nothing here changes a connection beyond a transaction, which the pool ends: asking for it would cost a turn."""
+    """What is changed beyond a transaction is known here (`Walled`): asking for it would cost a turn."""
+
+
+class Walled(asyncpg.Connection):
+    """A connection behind the wall. It shows nothing, or the rows of one tenant, until it is turned to another."""
+
+    _shown: str | None = None
+
+    async def show(self, tenant: str) -> None:
+        """Most tenants ask again and again, so that mostly there is nothing to do."""
+        if self._shown != tenant:
+            self._shown = None  # until it is answered nobody knows
+            await self.fetchval("SELECT set_config('tenuto.tenant', $1, false)", tenant)
+            self._shown = tenant
 
 
 class Wall:
@@ -226,14 +236,8 @@ class Wall:
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Any]:
         async with self._pool.acquire() as connection:
-            await connection.execute(_BEHIND_WALL.format(self._tenant.encode().hex()))
-            try:
-                yield connection
-            except BaseException:
-                with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):  # what went wrong is told below
-                    await connection.execute("ROLLBACK")
-                raise
-            await connection.execute("COMMIT")
+            await connection.show(self._tenant)  # type: ignore[attr-defined]  # it stands for a `Walled`
+            yield connection
 
     async def fetch(self, query: str, *values: object) -> list[Any]:
         async with self.acquire() as connection:
@@ -256,6 +260,7 @@ class PostgresStore(SqlReading):
         self.limits = PostgresLimits(self._lend)
         self.tasks = PostgresTasks(self._lend)
         self._pool: asyncpg.Pool
+        self._walled: asyncpg.Pool
         self._committer: asyncpg.Connection
         self._notifier: Notifier | None = None
         self._settings: dict[str, str] = {}
@@ -273,7 +278,7 @@ class PostgresStore(SqlReading):
         if tenant is None or not self._has_wall:
             return self
         other = copy.copy(self)
-        other._pool = Wall(self._pool, tenant)  # type: ignore[assignment]  # all that reading needs of a pool
+        other._pool = Wall(self._walled, tenant)  # type: ignore[assignment]  # all that reading needs of a pool
         return other
 
     # Connections ----------------------------------------------------------------------------------------------------
@@ -288,7 +293,8 @@ class PostgresStore(SqlReading):
                 await connection.close()
             self._committer = await self._connect_committer()
             try:
-                self._pool = await self._make_pool()
+                self._pool = await self._make_pool(min_size=1)
+                self._walled = await self._make_pool(min_size=0, connection_class=Walled, settings=_BEHIND_WALL)
                 try:
                     return await self._look_round()
                 except BaseException:
@@ -299,14 +305,20 @@ class PostgresStore(SqlReading):
                 raise
         raise AssertionError("translated() does not swallow")
 
-    async def _make_pool(self) -> asyncpg.Pool:
+    async def _make_pool(
+        self,
+        min_size: int,
+        connection_class: type[asyncpg.Connection] = asyncpg.Connection,
+        settings: Mapping[str, str] = {},
+    ) -> asyncpg.Pool:
         return await asyncpg.create_pool(
             self.dsn,
-            min_size=1,
+            min_size=min_size,
             max_size=8,
+            connection_class=connection_class,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
-            server_settings={**_BY_INDEX, **self._settings},
+            server_settings={**_BY_INDEX, **self._settings, **settings},
             reset=_leave_as_it_is,
         )
 
@@ -359,9 +371,11 @@ class PostgresStore(SqlReading):
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._pool.close()
+                await self._walled.close()
                 await self._committer.close()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
             self._pool.terminate()
+            self._walled.terminate()
             self._committer.terminate()
 
     def listen(self, hear: Callable[[Hints], None]) -> None:
