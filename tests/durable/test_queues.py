@@ -15,7 +15,7 @@ from tenuto.kernel.codec import decode_answer, encode_fact
 from tenuto.kernel.events import NULL
 from tenuto.kernel.facts import Ignored, Reported, Succeeded
 from tenuto.storage import Store
-from tenuto.storage.tasks import Answered, Letter, TaskKey
+from tenuto.storage.tasks import Answered, Letter, Taking, TaskKey
 from tests.contract.doubles import Stage, ThreadGate, until, until_blocked
 from tests.contract.sagas import FAST, one_step
 
@@ -303,7 +303,7 @@ async def answer(store: Store, execution: str, number: int, value: bytes = b'"la
     ref = Ref("work", "forward", number)
     fact = Reported(at=0, ref=ref, outcome=Succeeded(result=type(NULL)(value)), lease=lease_id(execution, ref))
     letter = Letter(f"late:{execution}:{number}", execution, encode_fact(fact))
-    await store.tasks.answer("a worker of old", [Answered(TaskKey(execution, *ref.parts), letter)])
+    await store.tasks.answer("a worker of old", [Answered(Taking(TaskKey(execution, *ref.parts), 1), letter)])
     verdicts: dict[str, bytes] = {}
 
     async def is_read() -> bool:
@@ -360,7 +360,7 @@ async def test_a_lost_attempt_may_still_say_how_it_ended(owner: MakeEngine, gues
 
 
 async def taken(store: Store, handles: list[Handle[Any]], session: str) -> int:
-    held = {row.key.execution for row in await store.tasks.held(session)}
+    held = {row.taking.key.execution for row in await store.tasks.held(session)}
     return len(held & {handle.id for handle in handles})
 
 

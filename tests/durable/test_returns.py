@@ -9,7 +9,7 @@ import pytest
 from tenuto import Engine
 from tenuto.errors import StorageError
 from tenuto.runtimes.durable.runtime import DurableRuntime
-from tenuto.storage.tasks import Beginning, Held, Task, TaskKey, TaskStore
+from tenuto.storage.tasks import Beginning, Held, Taking, Task, TaskStore
 from tests.contract.doubles import until
 
 pytestmark = pytest.mark.usefixtures("sound")
@@ -53,7 +53,7 @@ class Forgetful:
             raise LOST
         return found
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
         begun, owners = await self._tasks.begin(session, beginnings)
         if self._begins:  # it has begun, and is told that it has not: so it is given back
             self._begins = False
@@ -65,13 +65,28 @@ class Forgetful:
         self.looks_since += self.taken > 1
         return found
 
-    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
-        await self._tasks.give_back(session, keys, why)
+    async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
+        await self._tasks.give_back(session, takings, why)
         if self._is_late:
             self._is_late = False
             await self.goes_on.wait()
             raise LOST
         self.returned += 1
+
+
+class Slow(Forgetful):
+    """The first return is lost to the worker, and carried out when the task has long begun for another time."""
+
+    async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
+        if self._is_late:
+            self._is_late = False
+            self._late = (session, takings, why)
+            raise LOST
+        await self._tasks.give_back(session, takings, why)
+        self.returned += 1
+
+    async def arrive(self) -> None:
+        await self._tasks.give_back(*self._late)
 
 
 @pytest.mark.parametrize("begins", [False, True])
@@ -105,3 +120,32 @@ async def test_what_is_given_back_twice_is_run_once(url: str, begins: bool) -> N
         ends.set()
         result = await handle.result()
     assert (result.status, len(calls)) == ("succeeded", 1)
+
+
+@pytest.mark.parametrize("begins", [False, True])
+async def test_a_return_that_arrives_late_takes_nothing_from_whoever_runs_it(url: str, begins: bool) -> None:
+    calls: list[None] = []
+    ends = asyncio.Event()
+
+    async def pay() -> int:
+        calls.append(None)
+        await ends.wait()
+        return 1
+
+    async with (
+        Engine(url, queues=(), shutdown_grace="1s") as home,
+        Engine(url, queues=("gpu",), shutdown_grace="1s") as guest,
+    ):
+        guest.handler("pay", pay)
+        await home.apply(DOCUMENT)
+        store = cast(DurableRuntime, guest._runtime)._store
+        tasks = Slow(store.tasks, begins=begins)
+        store.tasks = tasks  # type: ignore[misc]  # the faults are between the runtime and the real one
+        handle = await home.start("doc")
+        await until(handle, lambda _: len(calls) > 0)
+        await tasks.arrive()
+        looks = tasks.looks_since
+        await until(handle, lambda _: tasks.looks_since >= looks + 3)
+        ends.set()
+        result = await handle.result()
+    assert (result.status, len(calls), tasks.returned) == ("succeeded", 1, 1)

@@ -12,7 +12,7 @@ from tenuto.storage import Store
 from tenuto.storage.postgres import PostgresStore
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import Batch, MailVerdict
-from tenuto.storage.tasks import Answered, Beginning, Letter, Serving, Task, TaskKey, work_names
+from tenuto.storage.tasks import Answered, Beginning, Letter, Serving, Taking, Task, TaskKey, work_names
 from tests.durable.rows import append, standing, start
 
 LEASE = 60_000
@@ -26,6 +26,11 @@ async def open_sessions(store: Store, *ids: str, lease_ms: int = LEASE) -> None:
 
 def key(execution: str = "x1", path: str = "a", phase: Phase = "forward", number: int = 1) -> TaskKey:
     return TaskKey(execution, path, phase, number)
+
+
+def first(of: TaskKey) -> Taking:
+    """The first time that it was taken."""
+    return Taking(of, 1)
 
 
 def row(of: TaskKey, *, tenant: str = "t", queue: str = "gpu", priority: int = 0, created_at: int = 1) -> TaskRow:
@@ -68,9 +73,9 @@ async def letters(store: Store, session: str = "s1") -> list[str]:
 async def test_a_task_is_taken_once(store: Store) -> None:
     await open_sessions(store, "s1", "s2", "s3")
     await grant(store, row(key()))
-    assert await store.tasks.take("s2", "gpu", HANDLERS, 10) == [Task(key(), "d/1", "gpu", "h")]
+    assert await store.tasks.take("s2", "gpu", HANDLERS, 10) == [Task(Taking(key(), 1), "d/1", "gpu", "h")]
     assert await take(store, "s2") == await take(store, "s3") == []
-    assert [held.key for held in await store.tasks.held("s2")] == [key()]
+    assert [held.taking.key for held in await store.tasks.held("s2")] == [key()]
 
 
 async def test_workers_that_take_at_once_share_what_there_is(store: Store) -> None:
@@ -123,7 +128,10 @@ async def test_a_session_that_is_over_takes_and_begins_nothing(store: Store, how
     else:
         assert await store.reap() == 1
     assert await take(store) == []
-    assert await store.tasks.begin("s2", [Beginning(key("x1"), marks=True, letter=letter("b"))]) == (set(), set())
+    assert await store.tasks.begin("s2", [Beginning(first(key("x1")), marks=True, letter=letter("b"))]) == (
+        set(),
+        set(),
+    )
     assert await letters(store) == []
 
 
@@ -134,21 +142,21 @@ def letter(id: str, execution: str = "x1") -> Letter:
 async def test_what_begins_is_checked_and_told_in_one_transaction(store: Store) -> None:
     await open_sessions(store, "s1", "s2", "s3")
     await grant(store, row(key("x1")), row(key("x2")), row(key("x3")))
-    mine = await take(store, limit=2)
-    (others,) = await take(store, "s3")
+    mine = [first(each) for each in await take(store, limit=2)]
+    others = first((await take(store, "s3"))[0])
     wanted = [Beginning(each, marks=True) for each in (mine[0], others)]
-    wanted.append(Beginning(mine[1], marks=True, letter=letter("begun", mine[1].execution)))
+    wanted.append(Beginning(mine[1], marks=True, letter=letter("begun", mine[1].key.execution)))
     assert await store.tasks.begin("s2", wanted) == (set(mine), {"s1"})
     assert await store.tasks.begin("s2", wanted) == (set(mine), {"s1"})  # asked twice after a broken connection
     assert await letters(store) == ["begun"]
-    assert {held.key: held.begun for held in await store.tasks.held("s2")} == dict.fromkeys(mine, True)
+    assert {held.taking: held.begun for held in await store.tasks.held("s2")} == dict.fromkeys(mine, True)
 
 
 async def test_an_answer_ends_the_task_and_wakes_the_execution(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     await take(store)
-    answer = [Answered(key(), letter("r1"))]
+    answer = [Answered(first(key()), letter("r1"))]
     assert await store.tasks.answer("s2", answer) == {"s1"}
     assert await store.tasks.answer("s2", answer) == {"s1"}
     assert await letters(store) == ["r1"]
@@ -163,8 +171,8 @@ async def test_an_answer_of_another_session_ends_nothing(store: Store) -> None:
     await open_sessions(store, "s1", "s2", "s3")
     await grant(store, row(key()))
     await take(store)
-    await store.tasks.answer("s3", [Answered(key(), letter("r1"))])
-    assert [held.key for held in await store.tasks.held("s2")] == [key()]
+    await store.tasks.answer("s3", [Answered(first(key()), letter("r1"))])
+    assert [held.taking.key for held in await store.tasks.held("s2")] == [key()]
     assert await letters(store) == ["r1"]
 
 
@@ -172,20 +180,41 @@ async def test_what_is_given_back_can_be_taken_again(store: Store) -> None:
     await open_sessions(store, "s1", "s2", "s3")
     await grant(store, row(key()))
     await take(store)
-    await store.tasks.begin("s2", [Beginning(key(), marks=True)])
-    await store.tasks.give_back("s3", [key()])  # not its own
+    await store.tasks.begin("s2", [Beginning(first(key()), marks=True)])
+    await store.tasks.give_back("s3", [first(key())])  # not its own
     assert await take(store, "s3") == []
-    await store.tasks.give_back("s2", [key()])
+    await store.tasks.give_back("s2", [first(key())])
     assert await take(store, "s3") == [key()]
     assert [held.begun for held in await store.tasks.held("s3")] == [False]
+
+
+async def test_what_is_said_about_an_earlier_taking_changes_nothing(store: Store) -> None:
+    """A server may carry out a word late: it was sent again and confirmed, and the same worker has the task anew."""
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    (task,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
+    await store.tasks.give_back("s2", [task.taking])
+    (again,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
+    assert (task.taking, again.taking) == (first(key()), Taking(key(), 2))
+    for late in (letter("begun"), None):
+        assert await store.tasks.begin("s2", [Beginning(task.taking, marks=True, letter=late)]) == (set(), set())
+    await store.tasks.give_back("s2", [task.taking], "cannot read it")
+    (held,) = await store.tasks.held("s2")
+    assert (held.taking, held.begun) == (again.taking, False)
+    assert await letters(store) == []
+    assert await store.tasks.begin("s2", [Beginning(again.taking, marks=True)]) == ({again.taking}, set())
+    await store.tasks.give_back("s2", [task.taking])
+    await store.tasks.answer("s2", [Answered(task.taking, letter("r1"))])
+    assert [(held.taking, held.begun) for held in await store.tasks.held("s2")] == [(again.taking, True)]
+    assert [state.parked for state in await store.tasks.of("x1")] == [""]
 
 
 async def test_who_could_not_run_it_does_not_take_it_again_until_it_knows_more(store: Store) -> None:
     await open_sessions(store, "s1", "s2", "s3")
     await grant(store, row(key()))
-    for session in ("s2", "s3"):
+    for number, session in enumerate(("s2", "s3"), 1):
         assert await take(store, session) == [key()]
-        await store.tasks.give_back(session, [key()], f"{session} cannot read it")
+        await store.tasks.give_back(session, [Taking(key(), number)], f"{session} cannot read it")
     assert await take(store, "s2") == await take(store, "s3") == []
     assert [state.parked for state in await store.tasks.of("x1")] == ["s3 cannot read it"]
     await store.tasks.try_again("s2")
@@ -199,7 +228,7 @@ async def test_l8_what_a_dead_session_had_is_swept_once(store: Store) -> None:
     await open_sessions(store, "s3")
     await grant(store, row(key("x1")), row(key("x2")))
     assert await take(store) == [key("x1"), key("x2")]
-    await store.tasks.begin("s2", [Beginning(key("x2"), marks=True)])
+    await store.tasks.begin("s2", [Beginning(first(key("x2")), marks=True)])
     assert await store.tasks.sweep(LEASE) == 0  # nobody has ended the session yet
     await store.reap()
     assert sum(await asyncio.gather(*(store.tasks.sweep(LEASE) for _ in range(3)))) >= 2
@@ -234,14 +263,14 @@ async def test_the_owner_takes_a_task_from_its_worker(store: Store) -> None:
     await take(store)
     await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks_ended=[TaskEnded(*key())]))
     assert await store.tasks.held("s2") == []
-    assert await store.tasks.begin("s2", [Beginning(key(), marks=True)]) == (set(), set())
+    assert await store.tasks.begin("s2", [Beginning(first(key()), marks=True)]) == (set(), set())
 
 
 async def test_how_tasks_stand(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key(path="a")), row(key(path="b"), created_at=2))
     await take(store, limit=1)
-    await store.tasks.begin("s2", [Beginning(key(path="a"), marks=True)])
+    await store.tasks.begin("s2", [Beginning(first(key(path="a")), marks=True)])
     await store.tasks.beat("s2", {key(path="a"): b"7"})
     a, b = await store.tasks.of("x1")
     assert (a.key, a.worker, a.begun, a.progress) == (key(path="a"), "worker of s2", True, b"7")
@@ -254,7 +283,7 @@ async def test_progress_is_kept_for_the_next_attempt(store: Store, is_last: bool
     await grant(store, row(key()))
     await take(store)
     await store.tasks.beat("s2", {key(): b"8"})
-    await store.tasks.answer("s2", [Answered(key(), letter("r1"), b"9", is_last)])
+    await store.tasks.answer("s2", [Answered(first(key()), letter("r1"), b"9", is_last)])
     await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks=[row(key(number=2))]))
     (again,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
     assert (again.key.number, again.progress) == (2, left)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from .tasks import Answered, Beginning, Held, Letter, Serving, Task, TaskKey, TaskState, loss
+from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss
 
 WINDOW = 1_000  # waiting tasks among which turns are shared out
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -54,25 +54,27 @@ mine AS (
     SELECT {_T_KEY} FROM lease, chosen c JOIN tasks t USING ({_KEY}) WHERE t.session IS NULL
     ORDER BY c.priority DESC, share, dice, turn, c.created_at LIMIT $4::int FOR UPDATE OF t SKIP LOCKED
 )
-UPDATE tasks t SET session = $1, beat_at = {_NOW} FROM mine WHERE {_IS_MINE}
-RETURNING {_T_KEY}, t.plan, t.queue, t.handler,
+UPDATE tasks t SET session = $1, beat_at = {_NOW}, takings = takings + 1 FROM mine WHERE {_IS_MINE}
+RETURNING {_T_KEY}, t.takings, t.plan, t.queue, t.handler,
     (SELECT body FROM progress p WHERE p.execution = t.execution AND p.path = t.path) AS progress"""
 _MARK = f"""
 WITH lease AS ({_LIVE}),
 mine AS (
     SELECT {_T_KEY}, b.marks FROM lease, tasks t
-    JOIN unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::bool[]) AS b ({_KEY}, marks) USING ({_KEY})
+    JOIN unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::int[], $7::bool[]) AS b ({_KEY}, takings, marks)
+        USING ({_KEY}, takings)
     WHERE t.session = $1 ORDER BY {_T_KEY} FOR UPDATE OF t
 )
 UPDATE tasks t SET begun_at = CASE WHEN mine.marks THEN coalesce(t.begun_at, {_NOW}) ELSE t.begun_at END,
     beat_at = {_NOW}
-FROM mine WHERE {_IS_MINE} RETURNING {_T_KEY}"""
+FROM mine WHERE {_IS_MINE} RETURNING {_T_KEY}, t.takings"""
 _BEAT = f"""
 WITH mine AS (SELECT {_KEY} FROM tasks WHERE session = $1 FOR UPDATE SKIP LOCKED)
 UPDATE tasks t SET beat_at = {_NOW} FROM mine WHERE {_IS_MINE}"""
 _GIVE_BACK = f"""
-UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = $6, parked_by = parked_by || $7
-WHERE session = $1 AND {_IS_KEY}"""
+UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = $7, parked_by = parked_by || $8
+WHERE session = $1 AND {_IS_KEY} AND takings = $6"""
+_ANSWERED = f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY} AND takings = $6"
 _ORPHANS = """
 FROM tasks t LEFT JOIN sessions s ON s.id = t.session
 WHERE t.session IS NOT NULL AND (s.ended_at IS NOT NULL OR s.id IS NULL)"""
@@ -106,16 +108,16 @@ class PostgresTasks:
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         async with self._connect() as db:
             rows = await db.fetch(_TAKE, session, queue, list(handlers), limit)
-        return [Task(_key(row), row["plan"], row["queue"], row["handler"], row["progress"]) for row in rows]
+        return [Task(_taking(row), row["plan"], row["queue"], row["handler"], row["progress"]) for row in rows]
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
         plain = [each for each in beginnings if each.letter is None]
         owners: set[str | None] = set()
         async with self._connect() as db:
             begun = await _mark(db, session, plain) if plain else set()
             for each in beginnings:
                 if each.letter is not None and await self._begin_with_letter(db, session, each, each.letter, owners):
-                    begun.add(each.key)
+                    begun.add(each.taking)
         return begun, owners
 
     async def _begin_with_letter(
@@ -134,19 +136,20 @@ class PostgresTasks:
         owners: set[str | None] = set()
         async with self._connect() as db:
             for answered in answers:
+                key, number = answered.taking
                 async with db.transaction():
                     owners.update(await _post(db, answered.letter))
-                    await db.execute(f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY}", session, *answered.key)
+                    await db.execute(_ANSWERED, session, *key, number)
                     if answered.is_last:
-                        await db.execute(_NO_PROGRESS, *answered.key[:2])
+                        await db.execute(_NO_PROGRESS, *key[:2])
                     elif answered.progress is not None:
-                        await db.execute(_PROGRESS, *answered.key[:2], answered.progress)
+                        await db.execute(_PROGRESS, *key[:2], answered.progress)
         return owners
 
-    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
+    async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
         by = f"{session} " if why else ""
         async with self._connect() as db:
-            await db.executemany(_GIVE_BACK, [(session, *key, why, by) for key in sorted(keys)])
+            await db.executemany(_GIVE_BACK, [(session, *key, number, why, by) for key, number in sorted(takings)])
 
     async def try_again(self, session: str) -> None:
         query = "UPDATE tasks SET parked_by = replace(parked_by, $1, '') WHERE parked_by <> ''"
@@ -155,12 +158,12 @@ class PostgresTasks:
 
     async def held(self, session: str) -> list[Held]:
         query = (
-            f"SELECT {_KEY}, begun_at IS NOT NULL AS begun, e.status, e.cancel_requested FROM tasks "
+            f"SELECT {_KEY}, takings, begun_at IS NOT NULL AS begun, e.status, e.cancel_requested FROM tasks "
             "JOIN executions e ON e.id = tasks.execution WHERE session = $1"
         )
         async with self._connect() as db:
             rows = await db.fetch(query, session)
-        return [Held(_key(row), row["begun"], row["status"], row["cancel_requested"]) for row in rows]
+        return [Held(_taking(row), row["begun"], row["status"], row["cancel_requested"]) for row in rows]
 
     async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
         async with self._connect() as db:
@@ -199,9 +202,13 @@ def _key(row: Any) -> TaskKey:
     return TaskKey(row["execution"], row["path"], row["phase"], row["number"])
 
 
-async def _mark(db: Any, session: str, beginnings: Sequence[Beginning]) -> set[TaskKey]:
-    columns = zip(*((*each.key, each.marks) for each in beginnings), strict=True)
-    return {_key(row) for row in await db.fetch(_MARK, session, *(list(column) for column in columns))}
+def _taking(row: Any) -> Taking:
+    return Taking(_key(row), row["takings"])
+
+
+async def _mark(db: Any, session: str, beginnings: Sequence[Beginning]) -> set[Taking]:
+    columns = zip(*((*each.taking.key, each.taking.number, each.marks) for each in beginnings), strict=True)
+    return {_taking(row) for row in await db.fetch(_MARK, session, *(list(column) for column in columns))}
 
 
 async def _lock_execution(db: Any, execution: str) -> None:

@@ -7,13 +7,14 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from .tasks import Answered, Beginning, Held, Letter, Serving, Task, TaskKey, TaskState, loss
+from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss
 
 T = TypeVar("T")
 
 WINDOW = 1_000  # waiting tasks among which turns are shared out
 _KEY = "execution, path, phase, number"
 _IS_KEY = "execution = ? AND path = ? AND phase = ? AND number = ?"
+_IS_MINE = f"{_IS_KEY} AND takings = ? AND session = ?"
 # ?1 session, ?2 queue, ?3 handlers, ?4 how many, ?5 now
 _WAITING = """
 session IS NULL AND queue = ?2 AND instr(parked_by, ?1) = 0 AND (
@@ -43,10 +44,14 @@ shares AS (
         + row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at) AS share
     FROM turns LEFT JOIN by_tenant USING (tenant)
 )
-UPDATE tasks SET session = ?1, beat_at = ?5
+UPDATE tasks SET session = ?1, beat_at = ?5, takings = takings + 1
 WHERE ({_KEY}) IN (SELECT {_KEY} FROM shares ORDER BY priority DESC, share, dice, turn, created_at LIMIT ?4)
-RETURNING {_KEY}, plan, queue, handler,
+RETURNING {_KEY}, takings, plan, queue, handler,
     (SELECT body FROM progress p WHERE p.execution = tasks.execution AND p.path = tasks.path)"""
+_BEGIN = f"UPDATE tasks SET begun_at = coalesce(begun_at, ?), beat_at = ? WHERE {_IS_MINE}"
+_GIVE_BACK = f"""
+UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = ?, parked_by = parked_by || ?
+WHERE {_IS_MINE}"""
 _LIVE = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
 _ORPHANS = """
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session
@@ -94,24 +99,24 @@ class SqliteTasks:
             if db.execute(_LIVE, (session,)).fetchone() is None:
                 return []
             rows = db.execute(_TAKE, (*values, limit, self._now()))
-            return [Task(TaskKey(*row[:4]), *row[4:]) for row in rows]
+            return [Task(_taking(row), *row[5:]) for row in rows]
 
         return await self._write(work)
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
-        def work(db: apsw.Connection) -> tuple[set[TaskKey], set[str | None]]:
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
+        def work(db: apsw.Connection) -> tuple[set[Taking], set[str | None]]:
             if db.execute(_LIVE, (session,)).fetchone() is None:
                 return set(), set()
             begun = [each for each in beginnings if self._begin(db, session, each)]
             owners = (self._post(db, each.letter) for each in begun if each.letter is not None)
-            return {each.key for each in begun}, set(chain.from_iterable(owners))
+            return {each.taking for each in begun}, set(chain.from_iterable(owners))
 
         return await self._write(work)
 
     def _begin(self, db: apsw.Connection, session: str, beginning: Beginning) -> bool:
         now = self._now()
-        query = f"UPDATE tasks SET begun_at = coalesce(begun_at, ?), beat_at = ? WHERE {_IS_KEY} AND session = ?"
-        db.execute(query, (now if beginning.marks else None, now, *beginning.key, session))
+        key, number = beginning.taking
+        db.execute(_BEGIN, (now if beginning.marks else None, now, *key, number, session))
         return db.changes() > 0
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
@@ -119,11 +124,12 @@ class SqliteTasks:
             owners: set[str | None] = set()
             for answered in answers:
                 owners.update(self._post(db, answered.letter))
-                db.execute(f"DELETE FROM tasks WHERE {_IS_KEY} AND session = ?", (*answered.key, session))
+                key, number = answered.taking
+                db.execute(f"DELETE FROM tasks WHERE {_IS_MINE}", (*key, number, session))
                 if answered.is_last:
-                    db.execute(_NO_PROGRESS, answered.key[:2])
+                    db.execute(_NO_PROGRESS, key[:2])
                 elif answered.progress is not None:
-                    db.execute(_PROGRESS, (*answered.key[:2], answered.progress))
+                    db.execute(_PROGRESS, (*key[:2], answered.progress))
             return owners
 
         return await self._write(work)
@@ -138,14 +144,10 @@ class SqliteTasks:
             db.execute(query, (letter.id, letter.execution, letter.body, now))
         return found
 
-    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
-        query = (
-            "UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = ?, "
-            f"parked_by = parked_by || ? WHERE {_IS_KEY} AND session = ?"
-        )
+    async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
         by = f"{session} " if why else ""
-        values = [(why, by, *key, session) for key in keys]
-        await self._write(lambda db: db.executemany(query, values))
+        values = [(why, by, *key, number, session) for key, number in takings]
+        await self._write(lambda db: db.executemany(_GIVE_BACK, values))
 
     async def try_again(self, session: str) -> None:
         query = "UPDATE tasks SET parked_by = replace(parked_by, ?, '') WHERE parked_by <> ''"
@@ -153,11 +155,11 @@ class SqliteTasks:
 
     async def held(self, session: str) -> list[Held]:
         query = (
-            f"SELECT {_KEY}, begun_at IS NOT NULL, status, cancel_requested FROM tasks "
+            f"SELECT {_KEY}, takings, begun_at IS NOT NULL, status, cancel_requested FROM tasks "
             "JOIN executions ON executions.id = tasks.execution WHERE session = ?"
         )
         rows = await self._fetch(query, (session,))
-        return [Held(TaskKey(*row[:4]), bool(row[4]), row[5], bool(row[6])) for row in rows]
+        return [Held(_taking(row), bool(row[5]), row[6], bool(row[7])) for row in rows]
 
     async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
         def work(db: apsw.Connection) -> None:
@@ -200,3 +202,7 @@ class SqliteTasks:
             )
             for row in await self._fetch(_OF, (execution,))
         ]
+
+
+def _taking(row: Sequence[Any]) -> Taking:
+    return Taking(TaskKey(*row[:4]), row[4])

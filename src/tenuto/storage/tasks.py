@@ -8,6 +8,10 @@ A task is a row for one attempt, written with the grant of that attempt and gone
   is not safe to retry the same transaction puts `Begun` into the execution's mailbox;
 - the worker *answers*: the report goes into the mailbox, and the row goes, in one transaction.
 
+A row counts how often it was taken. What a worker says about a task names the taking it speaks of, and a word about an
+earlier one changes nothing: a database may carry it out late, after its sender gave it up and sent it again, and the
+task may be in other hands by then, or in the same ones for another time.
+
 A worker that leaves returns what it did not begin. When a session is over, `sweep` does the same for it, and reports
 what it had begun as lost: that mail and the end of the row are one transaction too. So whoever sees an attempt open and
 its row gone finds the mail that says why.
@@ -41,14 +45,25 @@ class TaskKey(NamedTuple):
         return Ref(self.path, self.phase, self.number)
 
 
+class Taking(NamedTuple):
+    """One time that a task was taken, by its number."""
+
+    key: TaskKey
+    number: int
+
+
 class Task(Struct, frozen=True):
     """What a worker needs to know to run an attempt. `plan` is `name/version`; `progress` is an earlier attempt's."""
 
-    key: TaskKey
+    taking: Taking
     plan: str
     queue: str
     handler: str
     progress: bytes | None = None
+
+    @property
+    def key(self) -> TaskKey:
+        return self.taking.key
 
 
 class Letter(Struct, frozen=True):
@@ -62,7 +77,7 @@ class Letter(Struct, frozen=True):
 class Beginning(Struct, frozen=True):
     """`marks`: from now on the attempt counts as lost when its worker dies. `letter` is posted with that mark."""
 
-    key: TaskKey
+    taking: Taking
     marks: bool
     letter: Letter | None = None
 
@@ -70,7 +85,7 @@ class Beginning(Struct, frozen=True):
 class Answered(Struct, frozen=True):
     """`progress` is how far the attempt came. `is_last`: no other will need to know."""
 
-    key: TaskKey
+    taking: Taking
     letter: Letter
     progress: bytes | None = None
     is_last: bool = False
@@ -79,7 +94,7 @@ class Answered(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """A task that a session has taken, and how its execution stands."""
 
-    key: TaskKey
+    taking: Taking
     begun: bool
     status: str
     cancel_requested: bool
@@ -130,7 +145,7 @@ class TaskStore(Protocol):
         have as many, chance decides, so that whoever comes first with much does not hold up the others.
         """
 
-    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[TaskKey], set[str | None]]:
+    async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
         """Gives those that are this session's and may begin, and the owners of executions that have a letter now."""
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
@@ -139,7 +154,7 @@ class TaskStore(Protocol):
         The session need not be live: a late answer may still be the best there is, and the kernel judges it.
         """
 
-    async def give_back(self, session: str, keys: Sequence[TaskKey], why: str = "") -> None:
+    async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
         """What was not run waits again. `why`: this session could not run it, and does not take it a second time."""
 
     async def try_again(self, session: str) -> None:

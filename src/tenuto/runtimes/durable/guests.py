@@ -13,7 +13,6 @@ import logging
 import random
 import time
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
@@ -33,7 +32,7 @@ from tenuto.runtimes.perform import Job, Performer, Role
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.worker import Worker
 from tenuto.storage.store import EVERYTHING, WORK, Hints, Loaded, Store, mail_for, tasks_in
-from tenuto.storage.tasks import ANY_PLAN, Answered, Beginning, Held, Letter, Task, TaskKey
+from tenuto.storage.tasks import ANY_PLAN, Answered, Beginning, Held, Letter, Taking, Task, TaskKey
 from tenuto.view import Waiting
 
 from .gathering import Gathering
@@ -49,13 +48,14 @@ FIRST_LOOK_SECONDS = 0.005
 class Visit(Record):
     """An execution that attempts run here for, and that is decided elsewhere."""
 
-    __slots__ = ("news",)
+    __slots__ = ("news", "takings")
 
     is_guest = True
 
     def __init__(self, worker: Worker, performer: Performer, idempotency_key: str | None) -> None:
         super().__init__(worker, performer, idempotency_key)
         self.news: dict[str, Raw] = {}  # how far steps are, by path, since that was last told
+        self.takings: dict[Ref, Taking] = {}  # the last of each attempt
 
     def keep_progress(self, path: str, progress: Raw) -> None:
         super().keep_progress(path, progress)
@@ -82,7 +82,7 @@ class Asking(NamedTuple):
 
 
 class Returned(Struct, frozen=True):
-    key: TaskKey
+    taking: Taking
     why: str
 
 
@@ -97,9 +97,8 @@ class GuestWorker(Worker):
     def _prepare_guests(self) -> None:
         self._visits: dict[str, Visit] = {}
         self._rested: dict[str, Visit] = {}
-        self._in_hand: dict[TaskKey, Visit] = {}
-        self._returning: Counter[TaskKey] = Counter()  # whoever takes them next has them anew
-        self._unanswered: dict[TaskKey, None] = {}  # ended here, and their answer is not posted yet
+        self._in_hand: dict[Taking, Visit] = {}
+        self._untold: set[Taking] = set()  # answered or given back, and the database has not confirmed it yet
         self._asking: dict[str, Asking] = {}  # by letter: whether they may begin
         self._works_on: tuple[frozenset[str], frozenset[str]] | None = None
         self._served: tuple[str, frozenset[str]] | None = None
@@ -314,14 +313,14 @@ class GuestWorker(Worker):
                 raise
             except Exception:  # a history that this release cannot read must not keep others waiting
                 logger.exception("execution %s cannot be read", task.key.execution)
-                self._return(task.key, "its history cannot be read")
+                self._return(task.taking, "its history cannot be read")
 
     async def _visit(self, task: Task, loaded: Loaded | None) -> Visit | None:
         visit = self._visits.get(task.key.execution)
         if visit is None and loaded is not None:
             performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
             if performer.program.plan.hash != _plan_hash(loaded):
-                self._return(task.key, f"{task.plan} is another definition here")
+                self._return(task.taking, f"{task.plan} is another definition here")
                 return None
             visit = Visit(self, performer, loaded.row.key)
             await self._restore(visit, loaded)
@@ -329,21 +328,18 @@ class GuestWorker(Worker):
         return visit
 
     def _enter(self, visit: Visit, task: Task) -> None:
-        if task.key in self._returning:
-            # It was given back, and nobody has said yet that it arrived: what is sent again would take it out of the
-            # hands of whoever runs it. It is left alone until then, and given back once more.
-            return
         ref = task.key.ref
         holder = holder_of(visit.state, ref)
         if holder is None or ref not in visit.state.agenda:
             return  # settled since it was taken, and its row with it
         role = visit.performer.role(holder.node, ref.phase)
         if role.handler is None:
-            self._return(task.key, f"no handler {task.handler}")
+            self._return(task.taking, f"no handler {task.handler}")
             return
         if task.progress is not None:
             visit.shown[ref.path] = Raw(task.progress)
-        self._in_hand[task.key] = visit
+        self._in_hand[task.taking] = visit
+        visit.takings[ref] = task.taking
         ticket = visit.tickets[ref] = Ticket(visit, ref, role)
         rank = self._rank(visit, ref.phase, None)
         self._lane(role).enter(visit.state.tenant, visit, rank, role.limits, ticket)
@@ -370,7 +366,7 @@ class GuestWorker(Worker):
         wanted = {self._beginning(session, ticket): ticket for ticket in tickets}
         begun, owners = await self._store.tasks.begin(session.id, list(wanted))
         for beginning, ticket in wanted.items():
-            if beginning.key not in begun or not session.may_start:
+            if beginning.taking not in begun or not session.may_start:
                 self._withdraw(ticket)
             elif beginning.letter is None:
                 self._begin(ticket)
@@ -383,12 +379,12 @@ class GuestWorker(Worker):
     def _beginning(self, session: Session, ticket: Ticket) -> Beginning:
         """What is only sent from here, and answered elsewhere, may be sent again: it is never lost with its worker."""
         record, ref, role = ticket
-        key = TaskKey(record.state.id, *ref.parts)
+        assert isinstance(record, Visit)
         letter = None
         if role.begins:
             id = f"begun:{lease_id(record.state.id, ref)}:{session.id}"
             letter = Letter(id, record.state.id, encode_fact(self._begun(ref)))
-        return Beginning(key, marks=not role.dispatches, letter=letter)
+        return Beginning(record.takings[ref], marks=not role.dispatches, letter=letter)
 
     def _withdraw(self, ticket: Ticket) -> None:
         """It does not begin: it is somebody else's now, or settled, or this process may be taken for dead."""
@@ -421,22 +417,21 @@ class GuestWorker(Worker):
     # -- Answering -----------------------------------------------------------------------------------------------------
 
     def _answer(self, record: Record, ref: Ref, fact: f.Fact) -> None:
-        if not record.is_guest:
+        if not isinstance(record, Visit):
             self.apply(record, fact)
             return
-        key = TaskKey(record.state.id, *ref.parts)
-        self._in_hand.pop(key, None)
-        self._unanswered[key] = None
-        letter = Letter(self.environment.new_id(), key.execution, encode_fact(fact))
+        taking = record.takings[ref]
+        self._in_hand.pop(taking, None)
+        self._untold.add(taking)
+        letter = Letter(self.environment.new_id(), record.state.id, encode_fact(fact))
         is_last = isinstance(fact, f.Reported) and isinstance(fact.outcome, f.Succeeded)
-        self._answers.add(Answered(key, letter, self._news_of(record, ref.path), is_last))
+        self._answers.add(Answered(taking, letter, self._news_of(record, ref.path), is_last))
         if ref in record.jobs:
             self._drop(record, ref)  # its time is over, and it goes on all the same
 
     async def _send_answers(self, answers: list[Answered]) -> None:
         owners = await self._store.tasks.answer(self._session.id, answers)
-        for answered in answers:
-            self._unanswered.pop(answered.key, None)
+        self._untold.difference_update(answered.taking for answered in answers)
         self._tell_owners(owners)
         self._knock.set()  # there is room for others
 
@@ -456,21 +451,20 @@ class GuestWorker(Worker):
 
     def _give_back(self, visit: Visit, ref: Ref, why: str) -> None:
         visit.tickets.pop(ref, None)
-        key = TaskKey(visit.state.id, *ref.parts)
-        if self._in_hand.pop(key, None) is not None:
-            self._return(key, why)
+        taking = visit.takings[ref]
+        if self._in_hand.pop(taking, None) is not None:
+            self._return(taking, why)
 
-    def _return(self, key: TaskKey, why: str) -> None:
+    def _return(self, taking: Taking, why: str) -> None:
         self._gave_back = self._gave_back or bool(why)
-        self._returning[key] += 1
-        self._returns.add(Returned(key, why))
+        self._untold.add(taking)
+        self._returns.add(Returned(taking, why))
 
     async def _send_returns(self, returned: list[Returned]) -> None:
         for why in dict.fromkeys(each.why for each in returned):
-            keys = [each.key for each in returned if each.why == why]
-            await self._store.tasks.give_back(self._session.id, keys, why)
-        self._returning.subtract(each.key for each in returned)
-        self._returning = +self._returning
+            takings = [each.taking for each in returned if each.why == why]
+            await self._store.tasks.give_back(self._session.id, takings, why)
+        self._untold.difference_update(each.taking for each in returned)
 
     # -- Looking after -------------------------------------------------------------------------------------------------
 
@@ -479,23 +473,23 @@ class GuestWorker(Worker):
         self._rest()
         if not self._may_hold:
             return
-        session, in_hand, returning = self._session, list(self._in_hand), set(self._returning)
-        held = {row.key: row for row in await self._store.tasks.held(session.id)}
+        session, in_hand = self._session, list(self._in_hand)
+        held = {row.taking: row for row in await self._store.tasks.held(session.id)}
         if self._session is not session:
             return
         self._may_hold = bool(held or self._in_hand)
-        for key in in_hand:
-            visit = self._in_hand.get(key)
-            if visit is not None and key not in held:
-                del self._in_hand[key]
-                self._drop(visit, key.ref)
+        for taking in in_hand:
+            visit = self._in_hand.get(taking)
+            if visit is not None and taking not in held:
+                del self._in_hand[taking]
+                self._drop(visit, taking.key.ref)
         late: dict[str, None] = {}
-        for key, row in held.items():
-            visit = self._in_hand.get(key)
+        for taking, row in held.items():
+            visit = self._in_hand.get(taking)
             if visit is not None and visit.lags(row):
-                late[key.execution] = None
-            elif visit is None and key not in self._unanswered and key not in returning:
-                self._return(key, "")  # never run here: the answer to whoever took it was lost on its way
+                late[taking.key.execution] = None
+            elif visit is None and taking not in self._untold:
+                self._return(taking, "")  # never run here: the answer to whoever took it was lost on its way
         await self._follow_up(list(late))
 
     async def _beat(self) -> None:
@@ -503,7 +497,7 @@ class GuestWorker(Worker):
             await self._store.tasks.beat(self._session.id, dict(self._news()))
 
     def _news(self) -> Iterator[tuple[TaskKey, bytes]]:
-        for key, visit in self._in_hand.items():
+        for (key, _), visit in self._in_hand.items():
             progress = self._news_of(visit, key.path)
             if progress is not None:
                 yield key, progress

@@ -19,3 +19,6 @@ ALTER TABLE sessions SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_
 ALTER TABLE tenant_limits SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 ALTER TABLE limit_holders SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 ALTER TABLE admissions SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+
+-- How often a task was taken: what is said about an earlier taking changes nothing.
+ALTER TABLE tasks ADD COLUMN takings integer NOT NULL DEFAULT 0;
