@@ -7,7 +7,6 @@ nothing at all can be published the relay rests, too. Nothing is ever given up: 
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -15,6 +14,7 @@ from itertools import groupby
 from tenuto.messages import Publish, read_message
 from tenuto.redaction import summary
 from tenuto.runtimes.enduring import enduring
+from tenuto.spread import spread
 from tenuto.storage.outbox import OutboxStore, Waiting
 
 logger = logging.getLogger("tenuto.outbox")
@@ -86,7 +86,7 @@ class Relay:
         longest = min(LONGEST_REST_SECONDS, POLL_SECONDS * 2 ** min(self._failures, 10))
         event = self._stopped if self._failures else self._nudged
         with suppress(TimeoutError):
-            await asyncio.wait_for(event.wait(), longest * random.uniform(0.5, 1))  # noqa: S311  (jitter)
+            await asyncio.wait_for(event.wait(), spread(longest, 0.5, 1))
         self._nudged.clear()
 
     async def _round_or_doubt(self) -> bool:
@@ -154,4 +154,4 @@ class Relay:
 def delay_ms(tries: int) -> int:
     """How long to wait after this many tries before the one that failed: doubling, and anywhere in its upper half."""
     longest = min(LONGEST_DELAY_MS, FIRST_DELAY_MS * 2 ** min(tries, 20))
-    return int(longest * random.uniform(0.5, 1))  # noqa: S311  (jitter)
+    return int(spread(longest, 0.5, 1))

@@ -5,11 +5,12 @@ are gathered, and sent at most ten times a second. The first after a silence lea
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import asyncpg
+
+from tenuto.spread import spread
 
 from .store import EVERYTHING, Hints
 
@@ -51,7 +52,7 @@ class Notifier:
             with suppress(*_FAILURES):
                 await self._listen()
             self._connection = None
-            await asyncio.sleep(RECONNECT_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311  (jitter)
+            await asyncio.sleep(spread(RECONNECT_SECONDS))
 
     async def _listen(self) -> None:
         """Until the connection is lost. What was said before it was there has been missed."""

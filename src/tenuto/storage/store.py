@@ -23,7 +23,6 @@ What can go wrong, and what happens then:
 `(execution, seq)` is the primary key of events, and so the second fence.
 """
 
-import random
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Literal, Protocol, Self, TypeAlias
@@ -31,6 +30,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 from msgspec import Struct
 
 from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
+from tenuto.spread import spread
 
 from .catalog import Catalog
 from .catalog import DefinitionRow as DefinitionRow
@@ -147,7 +147,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 def renewal_s(lease_ms: int) -> float:
     """When to renew a lease next: in a third of it at most, and not all at once with those who began together."""
-    return lease_ms / 3_000 * random.uniform(0.75, 1)  # noqa: S311  (jitter)
+    return spread(lease_ms / 3_000, 0.75, 1)
 
 
 def plan_pairs(plans: Sequence[str]) -> list[tuple[str, int]]:

@@ -6,12 +6,12 @@ connection's is told by SQLite itself (`PRAGMA data_version`), which is asked on
 
 import asyncio
 import os
-import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from tenuto.errors import StorageError
+from tenuto.spread import spread
 
 from .store import EVERYTHING, Hints
 
@@ -31,7 +31,7 @@ class Watch:
     async def _keep_looking(self) -> None:
         wait, written, seen = IDLE_SECONDS, 0, -1
         while True:
-            await asyncio.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311  (jitter)
+            await asyncio.sleep(spread(wait))
             wait += (IDLE_SECONDS - wait) * COOLING
             found = self._written()
             if found == written and time.time_ns() - found > SETTLED_NS:

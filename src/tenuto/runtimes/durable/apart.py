@@ -5,9 +5,10 @@ key, an idempotency key. Nobody knows for how long. So the executions concerned 
 pause, with all that was decided on them meanwhile and in that order.
 """
 
-import random
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
+
+from tenuto.spread import spread
 
 PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 IN_EARNEST = 8  # every so many times they are sent without a question: where many want a lock, asking finds it taken
@@ -44,8 +45,7 @@ class Apart(Generic[W]):
 
     @property
     def pause_s(self) -> float:
-        longest = PAUSES_SECONDS[min(self._tries, len(PAUSES_SECONDS) - 1)]
-        return longest * random.uniform(0.5, 1)  # noqa: S311  (jitter)
+        return spread(PAUSES_SECONDS[min(self._tries, len(PAUSES_SECONDS) - 1)], 0.5, 1)
 
     def add(self, writes: Iterable[W]) -> None:
         for write in writes:

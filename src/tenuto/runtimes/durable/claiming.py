@@ -20,6 +20,7 @@ from tenuto.kernel.evolve import evolve
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.slots import RESUME
+from tenuto.spread import spread
 from tenuto.storage.store import (
     WORK,
     Claim,
@@ -224,7 +225,7 @@ class Claimer(Starter):
                 snapshots.fill(record, await self._store.holding(record.state.id, seqs))
                 break
             except StorageError:
-                await asyncio.sleep(self._poll_ms / 1_000)
+                await asyncio.sleep(spread(self._poll_ms / 1_000))
         self._enter_again(ticket)
 
     async def _read_all(self, record: Record) -> None:

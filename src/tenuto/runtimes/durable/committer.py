@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from tenuto.errors import StorageError
 from tenuto.projection import Standing
+from tenuto.spread import spread
 from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
 
 from .apart import Apart
@@ -214,7 +215,7 @@ class Committer:
                 code = error.code if isinstance(error, StorageError) else ""
                 is_bad = code == "bad_data"
                 if attempts or not is_bad:
-                    await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
+                    await asyncio.sleep(_pause(attempts))
                     attempts += 1
                     writes = await self._not_written(writes)
                 if is_bad:
@@ -352,6 +353,10 @@ def _report(message: str, error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 
+def _pause(attempts: int) -> float:
+    return spread(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
+
+
 async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
     """However long the database takes to come back."""
     attempts = 0
@@ -361,7 +366,7 @@ async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
         except Exception as error:  # whatever it is: nothing more would be committed if this ended
             if not isinstance(error, StorageError):
                 _report("The database could not be asked, and is asked again.", error)
-            await asyncio.sleep(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
+            await asyncio.sleep(_pause(attempts))
             attempts += 1
 
 

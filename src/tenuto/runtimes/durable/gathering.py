@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from tenuto.errors import StorageError
+from tenuto.spread import spread
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ class Gathering(Generic[T]):
                 elif error.code == "bad_data":
                     await self._one_by_one(batch)
                     return
-                await asyncio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)])
+                await asyncio.sleep(spread(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]))
                 failures += 1
             else:
                 return

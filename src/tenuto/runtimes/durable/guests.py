@@ -31,6 +31,7 @@ from tenuto.runtimes.enduring import enduring
 from tenuto.runtimes.perform import Job, Performer, Role
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.worker import Worker
+from tenuto.spread import spread
 from tenuto.storage.store import EVERYTHING, WORK, Hints, Loaded, Store, mail_for, tasks_in
 from tenuto.storage.tasks import ANY_PLAN, Answered, Beginning, Held, Letter, Taking, Task, TaskKey
 from tenuto.view import Waiting
@@ -238,7 +239,7 @@ class GuestWorker(Worker):
     async def _sweep(self, *, at_once: bool) -> None:
         now = time.monotonic()
         if at_once or now >= self._sweep_at:
-            self._sweep_at = now + self._lease_ms / 3_000
+            self._sweep_at = now + spread(self._lease_ms / 3_000)
             await self._store.tasks.sweep(self._lease_ms)
 
     # -- Visiting ------------------------------------------------------------------------------------------------------
@@ -258,17 +259,17 @@ class GuestWorker(Worker):
         if self._asking:  # an owner elsewhere is about to answer
             newest = max(asking.since for asking in self._asking.values())
             return min(poll, max(FIRST_LOOK_SECONDS, time.monotonic() - newest))
-        return poll * random.uniform(0.75, 1.25)  # noqa: S311  (jitter)
+        return spread(poll, 0.75, 1.25)
 
     async def _visit_queues(self) -> None:
         await self._serve()
         await self._hear_owners()
         now = time.monotonic()
         if now >= self._look_at:
-            self._look_at = now + self._poll_ms / 1_000
+            self._look_at = now + spread(self._poll_ms / 1_000)
             await self._look_after()
             if now >= self._beat_at or any(visit.news for visit in self._visits.values()):
-                self._beat_at = now + self._lease_ms / 3_000
+                self._beat_at = now + spread(self._lease_ms / 3_000)
                 await self._beat()
         for lane, handlers in zip((self._tasks, self._in_threads), self._handlers_here(), strict=True):
             for queue in random.sample(sorted(self._queues), len(self._queues)):

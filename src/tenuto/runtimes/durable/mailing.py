@@ -17,6 +17,7 @@ from tenuto.kernel.codec import decode_answer, decode_fact, encode_fact
 from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.record import Record
 from tenuto.runtimes.slots import RESUME
+from tenuto.spread import spread
 from tenuto.storage.store import (
     MAIL_AT_ONCE,
     Mail,
@@ -109,7 +110,7 @@ class Postman(Reader):
             except StorageError as error:
                 if error.code == "incompatible":
                     raise
-            await asyncio.sleep(wait)
+            await asyncio.sleep(spread(wait))
             wait = min(wait * 2, self._poll_ms / 1_000)
         raise ResultTimeout("The command was delivered, and its verdict is not known yet; it will be acted upon.")
 

@@ -13,6 +13,7 @@ from typing import Final
 from tenuto.runtime import Clock, Timer
 from tenuto.runtimes.enduring import enduring
 from tenuto.runtimes.limits import Names
+from tenuto.spread import spread
 from tenuto.storage.permits import Ask, Dealt, Share
 
 REFRESH_MS: Final = 200
@@ -211,7 +212,8 @@ class Permits:
         """When to come again: soon while something is wanted, after a while as long as something is held."""
         if dealt is None or self._denied:
             patience = RETRY_MS[min(self._failures, len(RETRY_MS) - 1)]
-            self._ask_in(REFRESH_MS if dealt is None else min(max(dealt.retry_ms, patience), LONGEST_MS))
+            retry_ms = spread(REFRESH_MS) if dealt is None else min(max(dealt.retry_ms, patience), LONGEST_MS)
+            self._ask_in(int(retry_ms))
         if any(permit.is_overdue for permit in self._named.values()):
             self._ask_in(0)
         if not all(permit.is_idle for permit in self._named.values()):

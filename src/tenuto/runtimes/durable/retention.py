@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Final
 
 from tenuto.errors import StorageError
 from tenuto.runtime import Pruned
+from tenuto.spread import spread
 from tenuto.storage.pruning import AT_ONCE, Cursor, Pruning
 
 logger = logging.getLogger("tenuto.retention")
@@ -61,8 +61,8 @@ async def keep_pruning(pruning: Pruning, now: Callable[[], int], keep_ms: int) -
 
 
 async def _hours() -> AsyncIterator[None]:
-    wait = random.uniform(0, EVERY_SECONDS / 10)  # noqa: S311  (jitter)
+    wait = spread(EVERY_SECONDS, 0, 0.1)
     while True:
         await asyncio.sleep(wait)
         yield
-        wait = EVERY_SECONDS * random.uniform(0.5, 1.5)  # noqa: S311  (jitter)
+        wait = spread(EVERY_SECONDS)

@@ -6,7 +6,6 @@ Executions that wait leave memory, and are claimed again, by whoever is first, w
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from tenuto.runtime import (
 from tenuto.runtimes.enduring import enduring
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.worker import ASYNC_SLOTS, THREADS
+from tenuto.spread import spread
 from tenuto.storage.callers import caller_of
 from tenuto.storage.inbox import note_once
 from tenuto.storage.outbox import OutboxStore
@@ -230,7 +230,7 @@ class DurableRuntime(Postman):
             with enduring("Opening another session"):
                 await self._open_session()
                 break
-            await asyncio.sleep(wait * random.uniform(0, 2))  # noqa: S311  (jitter)
+            await asyncio.sleep(spread(wait, 0, 2))
         self._reopening = None
         self._hear(EVERYTHING)
         await former.stop()
@@ -270,7 +270,7 @@ class DurableRuntime(Postman):
         while True:
             with suppress(TimeoutError):
                 # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the event.
-                async with asyncio.timeout(self._poll_ms / 1_000 * random.uniform(0, 2)):  # noqa: S311  (jitter)
+                async with asyncio.timeout(spread(self._poll_ms / 1_000, 0, 2)):
                     await self._nudged.wait()
             self._nudged.clear()
             hints, self._hints = self._hints or EVERYTHING, frozenset()
@@ -287,7 +287,7 @@ class DurableRuntime(Postman):
 
     async def _reap(self) -> None:
         if (now := monotonic()) >= self._reap_at:
-            self._reap_at = now + REAP_SECONDS * random.uniform(0, 2)  # noqa: S311  (jitter)
+            self._reap_at = now + spread(REAP_SECONDS, 0, 2)
             reaped = await self._store.reap(self._session.id)
             if reaped:
                 self._store.ring(WORK)
@@ -312,7 +312,7 @@ class DurableRuntime(Postman):
 
     async def _keep_beating(self) -> None:
         while True:
-            await asyncio.sleep(EVERY_SECONDS * random.uniform(0, 2))  # noqa: S311  (jitter)
+            await asyncio.sleep(spread(EVERY_SECONDS, 0, 2))
             with enduring("Writing down how far attempts are"):
                 await self._beats.write(self._records)
 
@@ -347,7 +347,7 @@ class DurableRuntime(Postman):
     async def room(self, tenant: str) -> int | None:
         wait = ROOM_SECONDS
         while True:
-            await asyncio.sleep(wait)
+            await asyncio.sleep(spread(wait))
             self._check_open()
             uses = await self._store.limits.tenants(tenant)
             if not uses:

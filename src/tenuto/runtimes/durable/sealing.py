@@ -6,6 +6,7 @@ With it goes what else a service leaves behind: answers to repeated requests, an
 import logging
 from collections.abc import Callable
 
+from tenuto.spread import spread
 from tenuto.storage.audit import seal
 from tenuto.storage.registry import ANSWERS_KEPT_MS, Head, Registry
 
@@ -27,10 +28,10 @@ class Sealing:
         now = self._now()
         if now < self._seal_at:
             return
-        self._seal_at = now + SEAL_MS
+        self._seal_at = now + int(spread(SEAL_MS, 0.5, 1))
         await seal(self._registry)
         if now >= self._tell_at:
-            self._tell_at = now + TELL_MS
+            self._tell_at = now + int(spread(TELL_MS, 0.5, 1))
             await self._tell()
             await self._registry.forget(now - ANSWERS_KEPT_MS)
 

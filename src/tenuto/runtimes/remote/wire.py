@@ -8,7 +8,6 @@ arrived (no connection came about, or the service said 429) is sent again, whate
 import asyncio
 import ipaddress
 import logging
-import random
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,6 +18,7 @@ import msgspec
 
 from tenuto.errors import EngineClosed, InvalidInput, NotFound, RateExceeded, RequestInFlight, ServiceError
 from tenuto.redaction import hush
+from tenuto.spread import spread
 
 from .problems import error_of, retry_after, unknown_answer
 
@@ -238,7 +238,7 @@ class _Patience:
 
     async def waits(self, asked: float | None, at_most: float) -> bool:
         """Waits as long as was asked for, or a little longer each time; False if that would be too long."""
-        delay = self._delay * random.uniform(0.5, 1.0) if asked is None else asked  # noqa: S311  (spreads callers)
+        delay = spread(self._delay, 0.5, 1) if asked is None else asked
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         if asyncio.get_running_loop().time() + delay > self._began + at_most:
             return False
