@@ -10,17 +10,19 @@ from msgspec.structs import replace
 from tenuto import Engine, SagaBuilder
 from tenuto.runtimes.durable import DurableRuntime
 from tenuto.storage import Store
-from tenuto.storage.store import TENANTS_AT_ONCE, Batch, Turn
+from tenuto.storage.store import TENANTS_AT_ONCE, Batch, Turn, plan_pairs
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.rows import append, standing, start
 
 
-async def _waiting(store: Store, *tenants: str, wake_at: int = 1, priority: int = 0) -> None:
+async def _waiting(store: Store, *tenants: str, wake_at: int = 1, priority: int = 0, plan: str = "d/1") -> None:
     """One execution for each, which nobody owns and which is due."""
     batch = Batch(session="s1")
+    definition, version = plan_pairs([plan])[0]
     for number, tenant in enumerate(tenants):
         id = f"{tenant}-{number}-{priority}-{wake_at}"
-        batch.starts.append(replace(start(id, owner=None, tenant=tenant), priority=priority))
+        row = start(id, owner=None, tenant=tenant)
+        batch.starts.append(replace(row, priority=priority, definition=definition, version=version))
         batch.standings[id] = standing(id, release=True, wake_at=wake_at)
         batch.appends.append(append(id))
     assert not (await store.commit(batch)).refused
@@ -61,6 +63,17 @@ async def test_what_is_urgent_is_claimed_first_of_its_tenant(store: Store) -> No
     await _waiting(store, "a", priority=1, wake_at=2)
     claims, _ = await store.claim_in_turn("s1", ["d/1"], Turn(after="", full=(), each=1, limit=9))
     assert [claim.id for claim in claims] == ["a-0-1-2"]
+
+
+async def test_plans_of_a_tenant_are_claimed_in_order_and_those_of_others_are_stepped_over(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    for wake_at, plan in enumerate(("c/1", "d/2", "a/1", "d/11", "a/b/3", "d/1", "z/1", "a/1"), 1):
+        await _waiting(store, "a", wake_at=wake_at, plan=plan)
+    await _waiting(store, "a", wake_at=9, plan="a/b/3", priority=1)
+    mine, found = ["a/b/3", "d/11", "d/2", "a/1", "b/1", "z/2"], []
+    while claims := (await store.claim_in_turn("s1", mine, Turn(after="", full=(), each=1, limit=9)))[0]:
+        found += [f"{claim.definition}/{claim.version}" for claim in claims]
+    assert found == ["a/b/3", "d/2", "a/1", "d/11", "a/b/3", "a/1"]
 
 
 async def test_many_tenants_are_looked_at_a_part_at_a_time(store: Store) -> None:

@@ -7,6 +7,9 @@ CREATE INDEX audit_actor ON audit (tenant, actor, n) WHERE n IS NOT NULL;
 DROP INDEX executions_due;
 CREATE INDEX executions_due ON executions (definition, version, priority, wake_at)
     WHERE owner IS NULL AND wake_at IS NOT NULL;
+DROP INDEX executions_turn;
+CREATE INDEX executions_turn ON executions (tenant, definition, version, priority, wake_at)
+    WHERE owner IS NULL AND wake_at IS NOT NULL;
 
 -- Rows that change with every step, or live for moments: dead ones are cleared away by their number, not when they are a
 -- fifth of a table that has grown large.

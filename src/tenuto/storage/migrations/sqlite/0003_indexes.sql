@@ -7,6 +7,9 @@ CREATE INDEX audit_actor ON audit (tenant, actor, n) WHERE n IS NOT NULL;
 DROP INDEX executions_due;
 CREATE INDEX executions_due ON executions (definition, version, priority, wake_at)
     WHERE owner IS NULL AND wake_at IS NOT NULL;
+DROP INDEX executions_turn;
+CREATE INDEX executions_turn ON executions (tenant, definition, version, priority, wake_at)
+    WHERE owner IS NULL AND wake_at IS NOT NULL;
 
 -- How often a task was taken: what is said about an earlier taking changes nothing.
 ALTER TABLE tasks ADD COLUMN takings INTEGER NOT NULL DEFAULT 0;
