@@ -9,7 +9,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.runtimes.alarms import STALE
 from tenuto.runtimes.durable import DurableRuntime
 from tenuto.runtimes.record import Record
-from tenuto.storage.postgres import _CLAIM
+from tenuto.storage.postgres import _BY_INDEX, _CLAIM
 from tenuto.storage.sqlite import _DUE, SqliteStore
 
 WAITING = 100_000
@@ -64,7 +64,7 @@ async def test_what_is_due_is_found_by_its_index_on_postgresql(postgres_url: str
     async with Engine(postgres_url) as engine:
         engine.register(*_waits())
         await engine.start_many("sleeps", [None] * 3_000)
-    connection = await asyncpg.connect(postgres_url)
+    connection = await asyncpg.connect(postgres_url, server_settings=_BY_INDEX)
     await connection.execute("ANALYZE")
     await connection.execute("SET plan_cache_mode = force_generic_plan")
     await connection.execute(f"PREPARE claim (text, text[], bigint) AS {_CLAIM}")
