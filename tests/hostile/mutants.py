@@ -9,7 +9,7 @@ import msgspec
 
 from tenuto import projection
 from tenuto.kernel import facts as f
-from tenuto.runtimes.durable import committer, letters, session, snapshots
+from tenuto.runtimes.durable import claiming, committer, letters, session, snapshots
 from tenuto.runtimes.durable.committer import Committer, Fate, Write
 from tenuto.runtimes.durable.keeping import Kept
 from tenuto.runtimes.durable.permits import Permits
@@ -145,9 +145,7 @@ def _() -> list[Change]:
 
 @mutant("a claim with an unknown outcome is taken for failed")
 def _() -> list[Change]:
-    async def nothing(self: DurableRuntime) -> None: ...
-
-    return [(DurableRuntime, "_find_astray", nothing)]
+    return [(claiming, "ASTRAY_SECONDS", ())]
 
 
 @mutant("messages taken with an unknown outcome are taken for free")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tenuto.connecting
 import tenuto.storage.sqlite_reader  # else it is imported when somebody reads, and knows the wrong time
-from tenuto.runtimes.durable import committer
+from tenuto.runtimes.durable import DurableRuntime, committer
 from tenuto.storage import Store
 from tenuto.storage.store import MAIL_AT_ONCE
 
@@ -55,6 +55,7 @@ def in_world(world: "World") -> Iterator[None]:
         _set(stack, committer, "ENOUGH", world.told_at_once)
         _set(stack, committer, "TELL_AT_ONCE", world.told_at_once)
         _set(stack, tenuto.connecting, "make_store", make_store)
+        _set(stack, DurableRuntime, "_say_caught", lambda _, number: world.fail("the net stays empty", str(number)))
         yield
 
 

@@ -15,5 +15,9 @@ def enduring(what: str) -> Iterator[None]:
     except StorageError:
         return
     except Exception as error:
-        message = f"{what} failed, and will be tried again."
-        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+        report(f"{what} failed, and will be tried again.", error)
+
+
+def report(message: str, error: Exception) -> None:
+    """To whoever runs the event loop: what happened is nobody else's affair, and goes on."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

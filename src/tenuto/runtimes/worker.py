@@ -26,6 +26,7 @@ from tenuto.runtime import Environment, LaneLoad, Observer, Reading, Submission,
 from tenuto.view import Waiting, is_settled
 
 from .alarms import Alarms
+from .enduring import report
 from .limits import Limits, Names
 from .perform import Attempt, Ending, Job, Parked, Performer, Role, Tasks, Threads
 from .publishing import changed_plan
@@ -35,6 +36,7 @@ from .slots import RESUME, UNDO, Lane
 
 ASYNC_SLOTS = 200
 THREADS = 32
+UNHEARD = "An observer failed; the execution goes on."
 
 Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
 Then: TypeAlias = Callable[[f.Answer], None]
@@ -238,7 +240,10 @@ class Worker(Shown):
     def tell_observers(self, record: Record, entries: list[Entry]) -> None:
         reading = record.observed()
         for observer in self._observers:
-            observer.decided(reading, entries)
+            try:
+                observer.decided(reading, entries)
+            except Exception as error:
+                report(UNHEARD, error)
 
     def _break(self, record: Record, error: Exception) -> None:
         """The kernel contradicted itself. Whoever waits hears of it, rather than wait for ever."""
@@ -406,7 +411,10 @@ class Worker(Shown):
         if self._hear_starts:
             reading = record.observed()
             for observer in self._hear_starts:
-                observer.started(reading, ref)
+                try:
+                    observer.started(reading, ref)
+                except Exception as error:
+                    report(UNHEARD, error)
         if attempt.handler.is_async:
             job.run(self._async)
         else:

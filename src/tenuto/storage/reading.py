@@ -26,6 +26,12 @@ from .store import (
 
 T = TypeVar("T")
 
+AT_ONCE = 1_000
+
+_ASLEEP = "owner IS NULL AND wake_at IS NULL"
+_UNHEARD = f"""
+SELECT DISTINCT m.execution FROM mailbox m JOIN executions e ON e.id = m.execution
+WHERE m.verdict IS NULL AND {_ASLEEP} LIMIT $1"""
 _MAIL = """
 SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m JOIN executions e ON e.id = m.execution
 WHERE m.verdict IS NULL AND e.owner = $1 ORDER BY m.received_at, m.id LIMIT $2"""
@@ -108,6 +114,14 @@ class SqlReading(ABC):
     async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
         query = f"SELECT execution, path, body FROM progress WHERE execution {self._AMONG}"
         return [ProgressRow(*row) for row in await self.fetch(query, (self._listed(executions),))]
+
+    async def rouse(self) -> int:
+        """Makes due what nobody owns, is not due, and has mail. How many."""
+        rows = await self.fetch(_UNHEARD, (AT_ONCE,))
+        if not rows:
+            return 0
+        query = f"UPDATE executions SET wake_at = {self._clock()} WHERE id {self._AMONG} AND {_ASLEEP} RETURNING id"
+        return len(await self.run(query, (self._listed([id for (id,) in rows]),)))
 
     # Mail -----------------------------------------------------------------------------------------------------------
 

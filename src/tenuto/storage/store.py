@@ -345,6 +345,9 @@ class Store(Protocol):
     async def reap(self, own: str = "") -> int:
         """Ends sessions that are over, except one's own; what they owned becomes due, and nobody's. Gives how many."""
 
+    async def rouse(self) -> int:
+        """Makes due what has mail, and is neither owned nor due. How many: it should be none, ever."""
+
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         """Takes due executions of these plans (`name/version`), the most urgent first."""
 

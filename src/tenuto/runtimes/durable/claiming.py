@@ -5,6 +5,7 @@ was claimed and could not be loaded stays claimed, and a claim whose answer was 
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.effects import EffectKey
 from tenuto.kernel.evolve import evolve
+from tenuto.runtimes.enduring import report
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.slots import RESUME
@@ -30,9 +32,11 @@ from tenuto.storage.store import (
 )
 
 from . import snapshots
-from .keeping import SET_ASIDE_MS
+from .keeping import SET_ASIDE_MS, UNREADABLE
 from .session import Session
 from .starting import IN_HAND, Starter
+
+logger = logging.getLogger("tenuto.durable")
 
 CLAIM_AT_ONCE = 200
 # When to ask for claims that went astray: longer than a database takes to carry out what its client has given up.
@@ -45,13 +49,14 @@ class Claimer(Starter):
     def _prepare_claiming(self) -> None:
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
         self._astray_at: list[float] = []  # a claim failed, and may have been made, or be made yet
+        self._suspected: dict[str, Claim] = {}  # what the last look over found
+        self._look_over_at = 0.0
         self._fetching: dict[asyncio.Future[None], None] = {}
         self._turn = ""  # the tenant that was last in turn to be claimed for
         self._next_turn = 0.0
 
     async def _claim(self) -> None:
-        if self._astray_at and monotonic() >= self._astray_at[0]:
-            await self._find_astray()
+        await self._look_for_astray()
         await self._adopt_claimed()
         await self._set_broken_aside()
         if not self._works or not self._session.may_start or self._closing:
@@ -113,22 +118,48 @@ class Claimer(Starter):
     def _claiming(self) -> Iterator[None]:
         try:
             yield
-        except (StorageError, asyncio.CancelledError):
+        except BaseException:
             self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
             raise
 
-    async def _find_astray(self) -> None:
+    async def _look_for_astray(self) -> None:
         """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand.
 
-        What it just lets go of is not that. Nor is it over with one look: the claim may be under way still.
+        Nor is it over with one look: the claim may be under way still.
         """
-        session, looks = self._session, self._astray_at
-        known = {*self._records, *self._letting_go, *self._broken}
-        for claim in await self._store.owned(session.id):
-            held = claim.id in known or claim.id in self._records or claim.id in self._claimed
-            if not held and claim.id not in self._broken and session is self._session:
-                self._claimed[claim.id] = claim
-        del looks[0]
+        looks, session = self._astray_at, self._session
+        if looks and monotonic() >= looks[0]:
+            for claim in await self._astray():
+                if session is self._session:
+                    self._claimed[claim.id] = claim
+            del looks[0]
+        elif not looks and monotonic() >= self._look_over_at:
+            self._look_over_at = monotonic() + spread(self._lease_ms / 2_000)
+            await self._look_over()
+
+    async def _look_over(self) -> None:
+        """A net under all this: what is owned here twice running and in nobody's hand; what has mail and is not due.
+
+        There should be nothing in it, ever.
+        """
+        session, before = self._session, self._suspected
+        self._suspected = {claim.id: claim for claim in await self._astray()}
+        caught = [claim for id, claim in self._suspected.items() if before.get(id) == claim]
+        if session is self._session:
+            self._claimed.update((claim.id, claim) for claim in caught)
+        number = len(caught) + await self._store.rouse()
+        if number:
+            self._say_caught(number)
+
+    def _say_caught(self, number: int) -> None:
+        logger.warning("%d executions were in nobody's hand, and go on now", number, extra={"action": "found_again"})
+
+    async def _astray(self) -> list[Claim]:
+        """What this session owns and has not in hand. What it just lets go of is not that."""
+        known = {*self._records, *self._claimed, *self._letting_go, *self._broken}
+        owned = await self._store.owned(self._session.id)
+        known |= {*self._records, *self._claimed, *self._broken}
+        return [claim for claim in owned if claim.id not in known]
 
     async def _adopt_claimed(self) -> None:
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
@@ -137,6 +168,8 @@ class Claimer(Starter):
         session = self._session
         progress = await self._beats.give(list(self._claimed))
         for loaded in await self._store.load(list(self._claimed), short=True):
+            if session is not self._session:
+                return  # what is claimed now is another session's, and was not loaded for it
             claim = self._claimed.pop(loaded.row.id, None)
             if claim is not None:
                 try:
@@ -150,13 +183,10 @@ class Claimer(Starter):
 
     async def _set_aside(self, id: str, epoch: int, error: Exception) -> None:
         """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
-        assert self._loop is not None
-        message = f"Execution {id} cannot be read by this release; it is set aside."
-        self._loop.call_exception_handler({"message": message, "exception": error})
+        report(UNREADABLE.format(id), error)
         self._broken[id] = self._session, epoch
         if (record := self._records.get(id)) is not None:
             self._give_up(record, "parked")
-        self._fresh.pop(id, None)
         await self._set_broken_aside()
 
     async def _set_broken_aside(self) -> None:
@@ -167,6 +197,8 @@ class Claimer(Starter):
             self._broken.pop(id, None)
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
+        if (loaded.row.owner, loaded.row.epoch) != (session.id, claim.epoch):
+            return  # what told of the claim was late: it was ours, and has other hands by now
         performer = await self._stored_performer(claim.definition, claim.version)
         record = Record(self, performer, loaded.row.key)
         await self._restore(record, loaded)
@@ -177,7 +209,6 @@ class Claimer(Starter):
         self._beats.take(record, progress)
         record.is_active = record.state.finished is None
         record.epoch = claim.epoch
-        record.kept_status = record.state.status
         self._records[claim.id] = record
         self._watched.came_here(claim.id)
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from tenuto.errors import StorageError
 from tenuto.projection import Standing
+from tenuto.runtimes.enduring import report
 from tenuto.spread import spread
 from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
 
@@ -192,7 +193,7 @@ class Committer:
 
     def _note(self, error: Exception) -> None:
         if not isinstance(error, StorageError):
-            _report("A commit failed, and is tried again.", error)
+            report("A commit failed, and is tried again.", error)
             return
         if self._trouble is None or self._trouble.code != error.code:
             extra = {"action": "commit_failed", "code": error.code}
@@ -269,7 +270,7 @@ class Committer:
         try:
             write.settle(fate)
         except Exception as error:
-            _report(f"Execution {write.execution} could not go on.", error)
+            report(f"Execution {write.execution} could not go on.", error)
 
     async def _not_written(self, writes: list[Write]) -> list[Write]:
         """After a commit whose outcome is unknown: settles what is there, and gives the rest.
@@ -349,10 +350,6 @@ class Committer:
         await self._commit([write for write in writes if write.execution not in first], riddles)
 
 
-def _report(message: str, error: Exception) -> None:
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
-
-
 def _pause(attempts: int) -> float:
     return spread(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
 
@@ -365,7 +362,7 @@ async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
             return await ask()
         except Exception as error:  # whatever it is: nothing more would be committed if this ended
             if not isinstance(error, StorageError):
-                _report("The database could not be asked, and is asked again.", error)
+                report("The database could not be asked, and is asked again.", error)
             await asyncio.sleep(_pause(attempts))
             attempts += 1
 

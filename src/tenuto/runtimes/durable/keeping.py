@@ -34,6 +34,7 @@ from tenuto.projection import (
     standing,
     tasks,
 )
+from tenuto.runtimes.enduring import report
 from tenuto.runtimes.record import Record
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.slots import RESUME
@@ -60,6 +61,7 @@ from .watched import Watched
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 PARKED_IN_HAND = 100  # with so many that this release cannot go on with, further ones are set aside
 SET_ASIDE_MS = 60_000
+UNREADABLE = "Execution {} cannot be read by this release; it is set aside."
 LONGEST_ASIDE_MS = 3_600_000
 STANDING_STILL = (AttemptsGranted, AttemptsReturned)  # all that is recorded each time it is looked at
 PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
@@ -226,7 +228,11 @@ class Keeper(Librarian):
             self._give_up(record, fate)
             return
         record.unkept -= 1
-        self._act(record, kept.entries, kept.changed, kept.rank)
+        try:
+            self._act(record, kept.entries, kept.changed, kept.rank)
+        except Exception as error:  # it is recorded: whoever reads it again follows it
+            report(f"Execution {kept.execution} could not go on; it is set aside.", error)
+            self._leave_broken(record)
         if kept.then is not None:
             kept.then(kept.answer)
         if record.state.finished is not None or record.state.reviews:
@@ -256,23 +262,33 @@ class Keeper(Librarian):
                 answered.set_exception(not_kept(record.state.id, fate))
 
     def _lose(self, record: Record) -> None:
-        if self._records.get(record.state.id) is record:
-            del self._records[record.state.id]
+        id = record.state.id
+        if self._records.get(id) is record:
+            del self._records[id]
+            self._letters.left(id)
+            self._fresh.pop(id, None)
+            if record.shown and record.state.finished is None:
+                self._beats.leave(id)
         record.wake_at = None
-        self._letters.left(record.state.id)
         self._forget_work(record)
 
     def _break(self, record: Record, error: Exception) -> None:
         """Nothing more is decided on what it made of the state. What is recorded is sound, and is set aside."""
         super()._break(record, error)
+        self._leave_broken(record)
+
+    def _leave_broken(self, record: Record) -> None:
+        """It is set aside, when all that was decided for it is recorded. Whoever waits for it asks the database."""
         id, session = record.state.id, self._session
         if self._records.get(id) is record:
             self._lose(record)
+            self._fail_waiters(record, Moved())
             self._letting_go[id] += 1
 
             def set_aside(_: Fate) -> None:
                 self.has_left(id)
                 self._broken[id] = session, record.epoch
+                self._nudge(WORK)
 
             self._committer.add(Told(execution=id, tell=set_aside, record=record))
 

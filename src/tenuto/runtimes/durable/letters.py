@@ -38,7 +38,11 @@ class Letters:
 
     def is_new(self, query: int, letter: str, execution: str) -> bool:
         known = letter in self._reading or letter in self._answered
-        return not known and self._since.get(execution, 0) < query
+        return not known and self.were_asked_for(query, execution)
+
+    def were_asked_for(self, query: int, execution: str) -> bool:
+        """Whether it has been in our hands since before this query began."""
+        return self._since.get(execution, 0) < query
 
     def read(self, letter: str, execution: str) -> None:
         self._reading[letter] = execution

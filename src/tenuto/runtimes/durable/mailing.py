@@ -14,6 +14,7 @@ from tenuto.errors import (
 )
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import decode_answer, decode_fact, encode_fact
+from tenuto.runtimes.enduring import report
 from tenuto.runtimes.in_flight import tenant_is_full
 from tenuto.runtimes.record import Record
 from tenuto.runtimes.slots import RESUME
@@ -25,7 +26,7 @@ from tenuto.storage.store import (
 )
 
 from .committer import Fate, Told
-from .keeping import Moved, not_kept
+from .keeping import UNREADABLE, Moved, not_kept
 from .reading import Reader
 
 VERDICT_SECONDS = 30
@@ -130,7 +131,8 @@ class Postman(Reader):
                     except Exception as error:  # of another release, perhaps: the others are read all the same
                         self._mail_in_hand = None
                         if self._records.get(mail.execution) is record:  # else that is on its way already
-                            await self._set_aside(mail.execution, record.epoch, error)
+                            report(UNREADABLE.format(mail.execution), error)
+                            self._leave_broken(record)
         finally:
             self._letters.end(query)
         if len(found) == MAIL_AT_ONCE:  # there may be more: nothing is let go of before its mail was seen
@@ -138,6 +140,8 @@ class Postman(Reader):
             self._loop.call_later(MORE_MAIL_SECONDS, self._nudge, mail_for(self._session.id))
             return
         for id in fresh:
+            if not self._letters.were_asked_for(query, id):
+                continue  # it was let go of meanwhile, and has come back since
             self._fresh.pop(id, None)
             if (record := self._records.get(id)) is not None:
                 self._let_go_if_idle(record)

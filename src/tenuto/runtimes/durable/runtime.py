@@ -215,6 +215,7 @@ class DurableRuntime(Postman):
             self._fail_waiters(record, Moved())
         self._claimed.clear()
         self._astray_at = []
+        self._suspected = {}
         self._fresh.clear()
         self._letters.clear()
         self._beats.clear()
@@ -267,21 +268,24 @@ class DurableRuntime(Postman):
 
     async def _keep_polling(self) -> None:
         """What is stored is the truth, and is looked at every so often; hints only say when to look sooner."""
+        look_at = 0.0
         while True:
             with suppress(TimeoutError):
                 # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the event.
-                async with asyncio.timeout(spread(self._poll_ms / 1_000, 0, 2)):
+                async with asyncio.timeout(max(0, look_at - monotonic())):
                     await self._nudged.wait()
             self._nudged.clear()
-            hints, self._hints = self._hints or EVERYTHING, frozenset()
+            hints, self._hints = self._hints, frozenset()
+            if monotonic() >= look_at:  # however many hints have come
+                hints = EVERYTHING
+                look_at = monotonic() + spread(self._poll_ms / 1_000, 0, 2)
             if not self._session.alive:
                 continue
             for what, keep in self._upkeep:
                 with enduring(what):
                     await keep()
-            with enduring("Looking for work"):
-                await self._look(hints)
-                self._end_lingering()
+            await self._look(hints)
+            self._end_lingering()
             if self._session.may_start:
                 self._let_in()
 
@@ -295,12 +299,15 @@ class DurableRuntime(Postman):
 
     async def _look(self, hints: Hints) -> None:
         if hints & {*EVERYTHING, WORK}:
-            await self._claim()
+            with enduring("Looking for work"):
+                await self._claim()
         if self._fresh or (self._records and hints & {*EVERYTHING, mail_for(self._session.id)}):
-            await self._read_mail()
-        rest = await self._watched.look()
-        if rest and self._loop is not None:
-            self._loop.call_later(rest, self._nudge, NEWS)
+            with enduring("Reading mail"):
+                await self._read_mail()
+        with enduring("Looking for what others wait for"):
+            rest = await self._watched.look()
+            if rest and self._loop is not None:
+                self._loop.call_later(rest, self._nudge, NEWS)
 
     def _nudge(self, hint: str) -> None:
         self._hear(frozenset({hint}))

@@ -1,0 +1,263 @@
+"""An answer of the database that is old when it comes: what it tells of may be in other hands by then."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenuto import Engine, Handle, SagaBuilder
+from tenuto.errors import StorageError
+from tenuto.kernel import facts as f
+from tenuto.kernel.codec import encode_fact
+from tenuto.runtimes.durable import DurableRuntime
+from tenuto.storage.store import NEWS, Claim, Loaded, Mail
+from tests.durable.test_unknown_fates import Altered
+
+
+def _runtime(engine: Engine) -> DurableRuntime:
+    assert isinstance(engine._runtime, DurableRuntime)
+    return engine._runtime
+
+
+async def _one() -> int:
+    return 1
+
+
+def _listens(last: Callable[[], Any] = _one) -> SagaBuilder:
+    return (
+        SagaBuilder("listens", output="b")
+        .step("a", _one)
+        .signal("go", "go", depends_on=["a"])
+        .step("b", last, depends_on=["go"], safety="not_safe_to_retry", compensation_policy="manual", compensate=_one)
+    )
+
+
+async def _until(ready: Callable[[], object]) -> None:
+    while not ready():
+        await asyncio.to_thread(lambda: None)
+
+
+async def _waiting(engine: Engine) -> Handle[Any]:
+    """One that waits for `go`, and has left memory."""
+    handle = await engine.start("listens")
+    runtime = _runtime(engine)
+    while (await runtime._store.row(handle.id)).owner is not None or runtime._letting_go:  # type: ignore[union-attr]
+        await asyncio.to_thread(lambda: None)
+    return handle
+
+
+async def test_what_was_owned_when_it_was_asked_is_not_taken_from_whoever_has_it_now(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    def last(who: str) -> Callable[[], Any]:
+        async def b() -> int:
+            ran.append(who)
+            began.set()
+            await go_on.wait()
+            return 2
+
+        return b
+
+    async with Engine(url) as first, Engine(url) as second:
+        first.register(_listens(last("first")))
+        handle = await _waiting(first)
+        runtime, real = _runtime(first), _runtime(first)._store
+        asked, taken, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        old: list[Claim] = []
+
+        async def owned(session: str) -> list[Claim]:
+            asked.set()
+            await began.wait()  # elsewhere
+            answered.set()
+            return old
+
+        async def claim_one(session: str, execution: str) -> Claim | None:
+            claim = await real.claim_one(session, execution)
+            if claim is not None:
+                old.extend(await real.owned(session))
+                taken.set()
+            return claim
+
+        monkeypatch.setattr(runtime, "_store", Altered(real, owned=owned, claim_one=claim_one))
+        runtime._astray_at = [0.0]  # as after a claim that failed
+        await asked.wait()
+        await first.get(handle.id).signal("other", 1)
+        await taken.wait()
+        await _until(lambda: not runtime._records and not runtime._letting_go)
+        second.register(_listens(last("second")))
+        await second.get(handle.id).signal("go", 1)
+        await answered.wait()
+        await _until(lambda: not runtime._claimed)
+        assert handle.id not in runtime._records
+        go_on.set()
+        assert (await handle.result()).output == 2
+    assert ran == ["second"]
+
+
+async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the_next(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        handle = await _waiting(engine)
+        runtime, real = _runtime(engine), _runtime(engine)._store
+        former = runtime._session
+        begun = [asyncio.Event(), asyncio.Event()]
+        answer = [asyncio.Event(), asyncio.Event()]
+
+        async def load(ids: list[str], *, short: bool = False) -> list[Loaded]:
+            found = await real.load(ids, short=short)
+            number = int(runtime._session is not former)
+            if not begun[number].is_set():
+                begun[number].set()
+                await answer[number].wait()
+            elif not answer[number].is_set():
+                raise StorageError("whoever looks beside them must not be held up", code="busy")
+            return found
+
+        monkeypatch.setattr(runtime, "_store", Altered(real, load=load))
+        sending = asyncio.create_task(handle.signal("go", 1))
+        await begun[0].wait()
+        await real.end_session(former.id)
+        former.lose()
+        await begun[1].wait()  # claimed by the next session
+        answer[0].set()
+        await asyncio.to_thread(lambda: None)
+        answer[1].set()
+        await sending
+        assert (await handle.result()).output == 1
+
+
+async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_for_more(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        handle = await _waiting(engine)
+        runtime, real = _runtime(engine), _runtime(engine)._store
+        held_back: list[str] = []
+        late, came_back, look = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def mail(session: str) -> list[Mail]:
+            is_fresh = handle.id in runtime._fresh
+            found = await real.mail(session)
+            if is_fresh and not held_back:
+                held_back.append(session)
+                await late.wait()
+            elif is_fresh and second and not look.is_set():
+                came_back.set()
+                await look.wait()
+            return found
+
+        second: list[str] = []
+        monkeypatch.setattr(runtime, "_store", Altered(real, mail=mail))
+        sending = asyncio.create_task(handle.signal("other", 1))
+        await _until(lambda: held_back)
+        while runtime._records or runtime._letting_go:  # another reading answers, and lets go
+            await runtime._read_mail()
+        second.append("go")
+        letter = f.Signal(at=runtime._now(), name="go", id="go", payload=msgspec.Raw(b"1"))
+        await real.post("letter", handle.id, encode_fact(letter))  # and nobody asks for its verdict
+        reading = asyncio.create_task(_claim_and_read(runtime))
+        await came_back.wait()
+        late.set()
+        await sending
+        look.set()
+        await reading
+        assert (await handle.result()).output == 1
+
+
+async def _claim_and_read(runtime: DurableRuntime) -> None:
+    await runtime._claim()
+    await runtime._read_mail()
+
+
+async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """However that came about: here its claim, and that it is due, are written over its owner's head."""
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        owned, deaf = await _waiting(engine), await _waiting(engine)
+        runtime = _runtime(engine)
+        store = runtime._store
+        letter = encode_fact(f.Signal(at=runtime._now(), name="go", id="go", payload=msgspec.Raw(b"1")))
+        async with asyncio.timeout(None):
+            await store.claim_one(runtime._session.id, owned.id)
+            for handle in (owned, deaf):
+                await store.post(f"letter of {handle.id}", handle.id, letter)
+            query = "UPDATE executions SET wake_at = NULL WHERE id = $1 AND owner IS NULL RETURNING id"
+            await store.run(query, (deaf.id,))  # type: ignore[attr-defined]  # a store of SQL has it
+        runtime._look_over_at = 0.0
+        await _until(lambda: runtime._suspected)
+        runtime._look_over_at = 0.0
+        for handle in (owned, deaf):
+            assert (await handle.result()).output == 1
+    assert "were in nobody's hand" in caplog.text
+
+
+async def test_an_observer_that_fails_keeps_nothing_from_going_on(url: str) -> None:
+    said: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+
+    class Bad:
+        hears_starts = True
+
+        def decided(self, reading: object, entries: object) -> None:
+            raise ValueError("decided")
+
+        def started(self, reading: object, ref: object) -> None:
+            raise ValueError("started")
+
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("s", output="b").step("a", _one).step("b", _one, depends_on=["a"]))
+        runtime = _runtime(engine)
+        runtime._observers = runtime._hear_starts = (Bad(),)
+        assert (await (await engine.start("s")).result()).output == 1
+    assert set(said) == {"An observer failed; the execution goes on."}
+
+
+async def test_what_cannot_be_followed_is_set_aside_and_followed_later(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is there: whoever reads it again starts what it granted."""
+    monkeypatch.setattr("tenuto.runtimes.durable.claiming.SET_ASIDE_MS", 10)
+    said: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("s", output="b").step("a", _one).step("b", _one, depends_on=["a"]))
+        runtime = _runtime(engine)
+        take_up = runtime._take_up
+
+        def once(*given: Any) -> None:
+            monkeypatch.setattr(runtime, "_take_up", take_up)
+            raise ValueError("nobody thought of this")
+
+        monkeypatch.setattr(runtime, "_take_up", once)
+        assert (await (await engine.start("s")).result()).output == 1
+    assert [message for message in said if "could not go on; it is set aside" in message]
+
+
+async def test_hints_without_end_do_not_keep_a_worker_from_looking_by_itself(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DurableRuntime, "_hear", lambda *_: None)  # nobody is told of work
+    async with Engine(url) as worker, Engine(url, worker=False) as client:
+        for engine in (worker, client):
+            engine.register(SagaBuilder("s", output="a").step("a", _one))
+        runtime = _runtime(worker)
+        over = False
+
+        async def flood() -> None:
+            while not over:
+                runtime._hints |= {NEWS}
+                runtime._nudged.set()
+                await asyncio.sleep(0)
+
+        flooding = asyncio.create_task(flood())
+        assert (await (await client.start("s")).result()).output == 1
+        over = True
+        await flooding
