@@ -251,13 +251,13 @@ async def test_hints_without_end_do_not_keep_a_worker_from_looking_by_itself(
         runtime = _runtime(worker)
         over = False
 
-        async def flood() -> None:
-            while not over:
-                runtime._hints |= {NEWS}
-                runtime._nudged.set()
-                await asyncio.sleep(0)
+        def flood() -> None:
+            """In every turn of the loop."""
+            runtime._hints |= {NEWS}
+            runtime._nudged.set()
+            if not over:
+                asyncio.get_running_loop().call_soon(flood)
 
-        flooding = asyncio.create_task(flood())
+        flood()
         assert (await (await client.start("s")).result()).output == 1
         over = True
-        await flooding

@@ -40,8 +40,7 @@ async def test_who_asks_alone_waits_for_nobody_and_those_who_come_meanwhile_ask_
     first = asyncio.create_task(together.find(1))
     await library.is_asked.wait()
     others = [asyncio.create_task(together.find(number)) for number in (2, 3, 100)]
-    await asyncio.sleep(0)
-    library.open.set()
+    asyncio.get_running_loop().call_soon(library.open.set)  # when they have asked
     assert await first == 1
     assert await asyncio.gather(*others) == [4, 9, None]
     assert library.asked == [[1], [2, 3, 100]]
