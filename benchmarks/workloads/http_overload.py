@@ -19,6 +19,7 @@ from .throughput import MB, SLACK_S
 TIMES = 3
 CALM = 0.8
 LANES = 200
+LINES = 1_000  # connections of those who come without asking: a refusal waits for no other answer
 STEPS = 20
 LEAD_S = 4.0
 RECOVERY_S = 60.0
@@ -73,7 +74,8 @@ def http_overload(stage: Stage, system: System, effort: Effort) -> Measured:
 
 def _ask(stage: Stage, command: str, lead: float, seconds: float, **options: float) -> Any:
     within = lead + seconds + SLACK_S
-    return stage.client.ask(command, lead=lead, seconds=seconds, lanes=LANES, within=within, **options)
+    lanes = LINES if command == "offer" else LANES
+    return stage.client.ask(command, lead=lead, seconds=seconds, lanes=lanes, within=within, **options)
 
 
 def _recover(stage: Stage, rate: float, normal_ms: float) -> float:

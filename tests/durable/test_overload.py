@@ -7,8 +7,9 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import IdempotencyConflict, TenantLimit
-from tenuto.runtimes.durable import crowds
+from tenuto.runtimes.durable import DurableRuntime, crowds
 from tenuto.runtimes.durable.crowds import Crowds, Door
+from tenuto.storage.postgres import PostgresStore
 from tests.checking.soundness import assert_sound
 
 ROOM = 50
@@ -320,3 +321,30 @@ async def test_nothing_is_left_of_a_door_when_all_have_gone() -> None:
     door.leave("t")
     await waits
     assert not door._queues
+
+
+async def test_starts_of_a_tenant_that_has_a_limit_are_written_once(postgres_url: str) -> None:
+    """The first is looked at twice: nobody knew. When the limit is gone, that is found out by the next."""
+    async with Engine(postgres_url, worker=False) as engine:
+        engine.register(Work().saga())
+        await engine.tenant_limit("busy", max_in_flight=ROOM)
+        assert [await _writes(engine) for _ in range(3)] == [2, 1, 1]
+        await engine.tenant_limit("busy", max_in_flight=None)
+        assert [await _writes(engine) for _ in range(2)] == [1, 1]
+        store = _store(engine)
+        assert store._limited == set()
+
+
+async def _writes(engine: Engine) -> int:
+    """So many statements that write executions were sent for one start."""
+    asked: list[str] = []
+    with _store(engine)._committer.query_logger(lambda query: asked.append(query.query)):
+        await engine.start("work", tenant="busy")
+    return sum("INSERT INTO executions" in query for query in asked)
+
+
+def _store(engine: Engine) -> PostgresStore:
+    runtime = engine._runtime
+    assert isinstance(runtime, DurableRuntime)
+    assert isinstance(runtime._store, PostgresStore)
+    return runtime._store

@@ -1,5 +1,7 @@
 """Lists: newest first, in pages that neither repeat nor leave out, by filters that find few among many quickly."""
 
+import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
@@ -10,6 +12,7 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.kernel.events import ReviewKind
 from tenuto.storage import queries
+from tenuto.storage.postgres import _BY_ROW
 from tenuto.storage.registry import AuditEntry, AuditWanted, wanted_rows
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, page_query
 from tenuto.storage.store import ExecutionRow, Wanted
@@ -93,26 +96,27 @@ async def test_what_makes_no_sense_is_refused(site: Site, params: dict[str, Any]
 
 
 WANTED = {
-    "all": Wanted(tenant="t1", newest_first=True),
-    "status": Wanted(tenant="t1", status="failed", newest_first=True),
-    "definition": Wanted(tenant="t1", definition="d1", newest_first=True),
-    "definition and status": Wanted(tenant="t1", definition="d1", status="failed", newest_first=True),
-    "target": Wanted(tenant="t1", target_id="x1", newest_first=True),
-    "correlation": Wanted(tenant="t1", correlation_id="c1", newest_first=True),
-    "correlation and status": Wanted(tenant="t1", correlation_id="c1", status="failed", newest_first=True),
-    "since": Wanted(tenant="t1", since=1, newest_first=True),
-    "before": Wanted(tenant="t1", before=10**12),
-    "active": Wanted(tenant="t1", active=True, newest_first=True),
-    "active of a definition": Wanted(tenant="t1", active=True, definition="d1", newest_first=True),
+    "status": (None, "failed"),
+    "definition": (None, "d1"),
+    "target_id": (None, "x1"),
+    "correlation_id": (None, "c1"),
+    "since": (None, 1),
+    "before": (None, 10**12),
+    "active": (False, True),
+    "newest_first": (True, False),
 }
 REVIEWS = {
-    "all": ReviewsWanted(tenant="t1", kinds=get_args(ReviewKind)),
-    "letters": ReviewsWanted(tenant="t1", kinds=("dead_letter",)),
-    "letters of a definition": ReviewsWanted(tenant="t1", kinds=("dead_letter",), definition="d1"),
-    "letters of a class": ReviewsWanted(tenant="t1", kinds=("dead_letter",), error_class="TRANSIENT"),
-    "letters before": ReviewsWanted(tenant="t1", kinds=("dead_letter",), before=10**12),
-    "resolved": ReviewsWanted(tenant="t1", kinds=("dead_letter",), resolved=True),
+    "kinds": (get_args(ReviewKind), ("dead_letter",), ("approval",)),
+    "resolved": (False, True),
+    "definition": (None, "d1"),
+    "error_class": (None, "TRANSIENT"),
+    "before": (None, 10**12),
 }
+
+
+def combined(filters: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every filter with every other."""
+    return [dict(zip(filters, values, strict=True)) for values in itertools.product(*filters.values())]
 
 
 AUDIT = {
@@ -130,40 +134,60 @@ async def schema(url: str) -> str:
     return url
 
 
-@pytest.mark.parametrize("what", WANTED)
 @pytest.mark.parametrize("after", [None, "5"])
-async def test_a_page_is_read_from_an_index(schema: str, what: str, after: str | None) -> None:
+async def test_a_page_is_read_from_indexes_whatever_is_filtered_by(schema: str, after: str | None) -> None:
     mark = "?" if schema.startswith("sqlite") else "$"
-    read_from_indexes(schema, "executions", *queries.executions(WANTED[what], after, 50, mark))
+    wanted = [Wanted(tenant="t1", **each) for each in combined(WANTED)]
+    read_from_indexes(schema, "executions", [queries.executions(each, after, 50, mark) for each in wanted])
 
 
-@pytest.mark.parametrize("what", REVIEWS)
 @pytest.mark.parametrize("after", [None, "5"])
-async def test_a_page_of_reviews_is_read_from_an_index(schema: str, what: str, after: str | None) -> None:
-    query, values = page_query(REVIEWS[what], after, 50)
-    read_from_indexes(schema, "reviews", query.replace("$", "?") if schema.startswith("sqlite") else query, values)
+async def test_a_page_of_reviews_is_read_from_indexes(schema: str, after: str | None) -> None:
+    wanted = [ReviewsWanted(tenant="t1", **each) for each in combined(REVIEWS)]
+    read_from_indexes(schema, "reviews", [page_query(each, after, 50) for each in wanted])
+
+
+@pytest.mark.parametrize("state", ["open", "resolved"])
+@pytest.mark.parametrize("by", ["definition", "class"])
+async def test_few_reviews_are_found_among_many(schema: str, by: str, state: str) -> None:
+    """By an index that leads to them: that of all of a kind would be walked to its end."""
+    fill(schema, "reviews")
+    given = {"definition": "d49"} if by == "definition" else {"error_class": "RETRYABLE"}
+    wanted = ReviewsWanted(tenant="t1", kinds=("dead_letter",), resolved=state == "resolved", **given)  # type: ignore[arg-type]  # as many kinds of text
+    expected = f"reviews_{by}" if state == "open" else f"reviews_resolved_{by}"
+    assert expected in plan_of(schema, *page_query(wanted, None, 50))
 
 
 @pytest.mark.parametrize("what", AUDIT)
 @pytest.mark.parametrize("before", [None, 5])
 async def test_a_page_of_the_audit_is_read_from_an_index(schema: str, what: str, before: int | None) -> None:
     query, values = wanted_rows("t1", AUDIT[what], before, 50)
-    read_from_indexes(schema, "audit", query.replace("$", "?") if schema.startswith("sqlite") else query, values)
+    read_from_indexes(schema, "audit", [(query, values)])
     # `tenant` alone would be an index, too, and walk all of a tenant's rows.
     index = {"all": "audit_chain", "object": "audit_object"}.get(what, f"audit_{what}")
     assert index in plan_of(schema, query, values)
 
 
-def read_from_indexes(url: str, table: str, query: str, values: list[object]) -> None:
+def read_from_indexes(url: str, table: str, pages: list[tuple[str, list[object]]]) -> None:
     """No table is read from end to end, and nothing is put in order but the few rows that a page was read from."""
     if url.startswith("sqlite"):
         connection = sqlite.connect(url)
-        rows = list(connection.execute(f"EXPLAIN QUERY PLAN {query}", tuple(values)))
+        for query, values in pages:
+            rows = list(connection.execute(f"EXPLAIN QUERY PLAN {query.replace('$', '?')}", tuple(values)))
+            assert [text for *_, text in rows if text.startswith(f"SCAN {table}")] == [], rows
+            kept = {id for id, _, _, text in rows if text.startswith(("CO-ROUTINE", "MATERIALIZE"))}
+            sorted_in = [parent for _, parent, _, text in rows if text == "USE TEMP B-TREE FOR ORDER BY"]
+            assert kept.isdisjoint(sorted_in), rows
         connection.close()
-        assert [text for *_, text in rows if text.startswith(f"SCAN {table}")] == [], rows
-        kept = {id for id, _, _, text in rows if text.startswith(("CO-ROUTINE", "MATERIALIZE"))}
-        sorted_in = [parent for _, parent, _, text in rows if text == "USE TEMP B-TREE FOR ORDER BY"]
-        assert kept.isdisjoint(sorted_in), rows
+        return
+    fill(url, table)
+    for plan in plans_of(url, pages):
+        assert "Seq Scan" not in plan, plan
+
+
+def fill(url: str, table: str) -> None:
+    """On PostgreSQL, where plans go by what is in a table."""
+    if url.startswith("sqlite"):
         return
     names = [name for name in _ROWS[table].__struct_fields__ if name != "position"]  # which is given out
     columns = ", ".join(_POSTGRES[table].get(name, f"'{name[0]}' || n % 50") for name in names)
@@ -171,8 +195,6 @@ def read_from_indexes(url: str, table: str, query: str, values: list[object]) ->
         insert = f"INSERT INTO {table} ({', '.join(names)}) SELECT {columns} FROM generate_series(1, 20000) n"  # noqa: S608  (above)
         postgres.execute(insert.encode())
         postgres.execute(f"ANALYZE {table}".encode())
-    plan = plan_of(url, query, values)
-    assert "Seq Scan" not in plan, plan
 
 
 def plan_of(url: str, query: str, values: list[Any]) -> str:
@@ -181,10 +203,17 @@ def plan_of(url: str, query: str, values: list[Any]) -> str:
         rows = list(connection.execute(f"EXPLAIN QUERY PLAN {query.replace('$', '?')}", tuple(values)))
         connection.close()
         return "\n".join(text for *_, text in rows)
-    for place in range(len(values), 0, -1):
-        query = query.replace(f"${place}", "'%s'" % values[place - 1])  # noqa: UP031  (values of this test)
+    (plan,) = plans_of(url, [(query, values)])
+    return plan
+
+
+def plans_of(url: str, pages: list[tuple[str, list[Any]]]) -> Iterator[str]:
     with psycopg.connect(url, autocommit=True) as postgres:
-        return "\n".join(row[0] for row in postgres.execute(f"EXPLAIN {query}".encode()))
+        postgres.execute(f"SET random_page_cost = {_BY_ROW['random_page_cost']}".encode())  # as the engine has it
+        for query, values in pages:
+            for place in range(len(values), 0, -1):
+                query = query.replace(f"${place}", "'%s'" % values[place - 1])  # noqa: UP031  (values of this test)
+            yield "\n".join(row[0] for row in postgres.execute(f"EXPLAIN {query}".encode()))
 
 
 # What the columns hold that are neither texts nor to be found by.

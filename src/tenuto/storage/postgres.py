@@ -61,6 +61,8 @@ SESSIONS_KEPT_MS = 24 * 3_600_000
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
 _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
+# Where a page may be read from several indexes, the one that fits best, and not the one whose rows lie side by side.
+_BY_ROW = {**_BY_INDEX, "random_page_cost": "1.1"}
 # A subquery is asked once, and may be looked up in an index; the clock itself is read anew for every row.
 _DUE = f"e.owner IS NULL AND e.wake_at <= (SELECT {NOW})"
 _TAKE = "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL, parked = ''"
@@ -265,6 +267,7 @@ class PostgresStore(SqlReading):
         self._notifier: Notifier | None = None
         self._settings: dict[str, str] = {}
         self._has_wall = False
+        self._limited: set[str] = set()  # tenants whose starts were looked at with care: they have a limit
 
     @property
     def has_wall(self) -> bool:
@@ -318,7 +321,7 @@ class PostgresStore(SqlReading):
             connection_class=connection_class,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
-            server_settings={**_BY_INDEX, **self._settings, **settings},
+            server_settings={**_BY_ROW, **self._settings, **settings},
             reset=_leave_as_it_is,
         )
 
@@ -401,7 +404,7 @@ class PostgresStore(SqlReading):
         raise AssertionError("translated() does not swallow")
 
     async def _commit(self, batch: Batch) -> Committed:
-        if not _is_plain(batch):
+        if not _is_plain(batch) or (self._limited and any(start.tenant in self._limited for start in batch.starts)):
             return await self._commit_with_care(batch)
         committed = await self._write(batch, {}, limited=False)
         left_out = [start for start in batch.starts if start.id in committed.refused]
@@ -426,6 +429,8 @@ class PostgresStore(SqlReading):
     async def _commit_with_care(self, batch: Batch) -> Committed:
         async with self._committer.transaction():
             refused, room = await refused_starts(self._committer, batch)
+            self._limited.difference_update(start.tenant for start in batch.starts)
+            self._limited.update(room)
             committed = await self._write(batch, refused, limited=True)
             if not committed.fenced:
                 await self._rest(batch, committed.refused)

@@ -3,6 +3,11 @@
 CREATE INDEX audit_action ON audit (tenant, action, n) WHERE n IS NOT NULL;
 CREATE INDEX audit_actor ON audit (tenant, actor, n) WHERE n IS NOT NULL;
 
+-- What was decided, found by what it was about, as what is open can be.
+CREATE INDEX reviews_resolved_definition ON reviews (tenant, definition, kind, id) WHERE resolution IS NOT NULL;
+CREATE INDEX reviews_resolved_class ON reviews (tenant, error_class, kind, id)
+    WHERE resolution IS NOT NULL AND error_class <> '';
+
 -- What is due, by what it needs to run: a worker finds its own without passing over what it cannot run.
 DROP INDEX executions_due;
 CREATE INDEX executions_due ON executions (definition, version, priority, wake_at)
