@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from tenuto import Engine, SagaBuilder
 from tenuto.runtimes.durable import DurableRuntime
-from tenuto.storage import Store
+from tenuto.storage import Store, postgres_claims, sqlite_claims
+from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import TENANTS_AT_ONCE, Batch, Turn, plan_pairs
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.rows import append, standing, start
@@ -74,6 +76,34 @@ async def test_plans_of_a_tenant_are_claimed_in_order_and_those_of_others_are_st
     while claims := (await store.claim_in_turn("s1", mine, Turn(after="", full=(), each=1, limit=9)))[0]:
         found += [f"{claim.definition}/{claim.version}" for claim in claims]
     assert found == ["a/b/3", "d/2", "a/1", "d/11", "a/b/3", "a/1"]
+
+
+async def test_what_nobody_here_can_run_is_not_looked_at(store: Store) -> None:
+    """However much of it a tenant has: the next plan, and what is due of a plan, are each found in the index."""
+    looks = await (_looks_on_sqlite(store) if isinstance(store, SqliteStore) else _looks_on_postgresql(store))
+    next_plan, due = (look for look in looks if "definition" in look)
+    assert "tenant" in next_plan
+    assert all(column in due for column in ("tenant", "definition", "version", "priority", "wake_at")), due
+
+
+async def _looks_on_sqlite(store: SqliteStore) -> list[str]:
+    asked = [(sqlite_claims._NEXT_PLAN, ("a", "d", 1)), (sqlite_claims._DUE, ("a", '[["d", 1]]', 0, 1, 9))]
+    plans = [await store.fetch(f"EXPLAIN QUERY PLAN {query}", values) for query, values in asked]
+    looks = [line for plan in plans for *_, line in plan if "executions_turn" in line]
+    assert not any("(definition,version)" in look for look in looks), "it would read all of the plan that it comes from"
+    return [" ".join(looks[:-1]), looks[-1]]
+
+
+async def _looks_on_postgresql(store: Store) -> list[str]:
+    assert isinstance(store, PostgresStore)
+    await store.open_session("s1", "worker", "build", 60_000, ())
+    await _waiting(store, *["a"] * 1_000, plan="others/1")
+    async with store._pool.acquire() as connection:
+        await connection.execute("ANALYZE executions")
+        rows = await connection.fetch(f"EXPLAIN {postgres_claims._CLAIM}", "s1", ["d/1"], ["a"], 2, 9)
+    lines = [line for (line,) in rows]
+    assert not any("Seq Scan on executions" in line for line in lines)
+    return [line for line in lines if "Index Cond" in line]
 
 
 async def test_many_tenants_are_looked_at_a_part_at_a_time(store: Store) -> None:
