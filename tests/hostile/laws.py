@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from .world import World
 
 Broken = tuple[str, str]
+# Each of these has a message, whatever else is in it; and in this world everybody wants all messages.
+TOLD = (e.ExecutionStarted, e.ExecutionFinished, e.RunOpened, e.Paused, e.Resumed, e.ReviewOpened, e.ReviewResolved)
 
 
 async def check_end(world: "World", operator: "Operator") -> None:
@@ -108,6 +110,10 @@ def _messages(world: "World") -> Iterator[Broken]:
     for execution, seq in world._reader.execute("SELECT execution, seq FROM outbox"):
         if seq not in first.get(execution, ()):
             yield "every message leaves", f"{execution} {seq}"
+    for execution in _rows(world):
+        for entry in world.entries_of(execution):
+            if isinstance(entry.event, TOLD) and entry.seq not in first.get(execution, ()):
+                yield "what is recorded is told", f"{execution} {entry.seq} {type(entry.event).__name__}"
 
 
 def _note_situations(world: "World") -> None:

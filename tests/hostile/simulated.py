@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import EVERYTHING, Hints, Renewal
+from tenuto.storage.store import EVERYTHING, Batch, Committed, Hints, Renewal
 
 from .loop import PROCESS, pause
 from .store import HostileStore
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .world import World
 
 HEARD_SECONDS = 0.005
+LOOKS = 200  # for the worst moment, one after the other
+LOOK_SECONDS = 0.05
 _RENEW = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
 
 
@@ -45,6 +47,20 @@ class SimulatedStore(HostileStore):
                 process.killed = True
                 await pause(0)  # from which it does not return
         return posted
+
+    async def _let_go_late(self, batch: Batch) -> Committed:
+        """At the worst moment, if it comes soon: when what is let go of is in the same hands again."""
+        for _ in range(LOOKS if self.world.knows_the_worst else 0):
+            if self._has_again(batch):
+                self.world.sometimes("let go, late, of what it has again")
+                break
+            await pause(LOOK_SECONDS)
+        return await super()._let_go_late(batch)
+
+    def _has_again(self, batch: Batch) -> bool:
+        query = "SELECT 1 FROM executions WHERE id = ? AND owner = ? AND epoch > ? AND ended_at IS NULL"
+        asked = [(standing.id, batch.session, standing.epoch) for standing in batch.standings.values()]
+        return any(self.world.reader().execute(query, each).fetchone() for each in asked)
 
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         """The thread only leaves word whom to tell: renewals happen in the loop, at their time."""

@@ -20,6 +20,7 @@ SITUATIONS = (
     "commit: applied after the error",
     "claim: applied, but an error",
     "claim: applied after the error",
+    "let go, late, of what it has again",
     "renewal lost",
     "session taken for dead",
     "hint lost",

@@ -96,6 +96,7 @@ class World:
         self.passers = newer.choice((0, 3, 10)) if seed >= NEWER else 0
         self.grace = newer.choice(("0s", "300ms", "2s")) if seed >= NEWER else "2s"
         self.sagas = (*SAGAS, *MAILED) if self.passers else SAGAS
+        self.knows_the_worst = seed >= NEWER
         self.letters_left: dict[Process, int] = {}  # of those who die when they have posted so many
         self.listeners: list[Callable[[], None]] = []
         self.outside = Outside(self)
