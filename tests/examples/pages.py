@@ -8,6 +8,7 @@
 
 import ast
 import asyncio
+import builtins
 import inspect
 import re
 import sys
@@ -49,6 +50,7 @@ def steady(printed: str) -> str:
 def run_page(page: Path) -> int:
     """Runs the blocks of a page, in the present folder; says how many there were."""
     module = ModuleType(f"page_{page.stem}")
+    module.__dict__["__builtins__"] = builtins  # Python 3.13 looks for it where a class is made
     sys.modules[module.__name__] = module  # where dataclasses look for the names in their annotations
     blocks = 0
     with asyncio.Runner() as runner:
