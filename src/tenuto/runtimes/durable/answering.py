@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
@@ -34,6 +34,7 @@ class Asking(NamedTuple):
 class Returned(Struct, frozen=True):
     taking: Taking
     why: str
+    learned: int  # how often this process had learned something by then
 
 
 class Answerer(Worker):
@@ -48,6 +49,8 @@ class Answerer(Worker):
         self._untold: set[Taking] = set()  # answered or given back, and the database has not confirmed it yet
         self._asking: dict[str, Asking] = {}  # by letter: whether they may begin
         self._gave_back = False  # something that it could not run
+        self._learned = 0
+        self._served: tuple[str, frozenset[str]] | None = None  # what the database knows of this process
         self._knock = asyncio.Event()
         self._beginnings = Gathering[Ticket]("tenuto-beginnings", self._send_beginnings)
         self._answers = Gathering[Answered]("tenuto-answers", self._send_answers)
@@ -75,9 +78,9 @@ class Answerer(Worker):
 
     async def _send_beginnings(self, tickets: list[Ticket]) -> None:
         session = self._session
-        wanted = {self._beginning(session, ticket): ticket for ticket in tickets}
-        begun, owners = await self._store.tasks.begin(session.id, list(wanted))
-        for beginning, ticket in wanted.items():
+        wanted = [(self._beginning(session, ticket), ticket) for ticket in tickets]
+        begun, owners = await self._store.tasks.begin(session.id, list(dict.fromkeys(each for each, _ in wanted)))
+        for beginning, ticket in wanted:
             if beginning.taking not in begun or not session.may_start:
                 self._withdraw(ticket)
             elif beginning.letter is None:
@@ -113,9 +116,7 @@ class Answerer(Worker):
             asking = self._asking.pop(id, None)
             if asking is None:
                 continue
-            answer = decode_answer(verdict)
-            # A duplicate: whoever had it before left without running it, and gave it back.
-            if self._session.may_start and (answer == f.APPLIED or answer == f.Ignored("duplicate")):
+            if self._session.may_start and _may_begin(verdict):
                 self._begin(asking.ticket)
             else:
                 self._withdraw(asking.ticket)
@@ -176,22 +177,43 @@ class Answerer(Worker):
     def _return(self, taking: Taking, why: str) -> None:
         self._gave_back = self._gave_back or bool(why)
         self._untold.add(taking)
-        self._returns.add(Returned(taking, why))
+        self._returns.add(Returned(taking, why, self._learned))
 
     async def _send_returns(self, returned: list[Returned]) -> None:
-        for why in dict.fromkeys(each.why for each in returned):
-            takings = [each.taking for each in returned if each.why == why]
+        learned = self._learned
+        reasons = [each.why if each.learned == learned else "" for each in returned]  # it may be able to by now
+        for why in dict.fromkeys(reasons):
+            takings = [each.taking for each, reason in zip(returned, reasons, strict=True) if reason == why]
             await self._store.tasks.give_back(self._session.id, takings, why)
         self._untold.difference_update(each.taking for each in returned)
+        if any(reasons) and learned != self._learned:  # while that was said
+            self._gave_back, self._served = True, None
+            self._knock.set()
 
     # -- How far they are ----------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        if self._in_hand:
-            await self._store.tasks.beat(self._session.id, dict(self._news()))
+        if not self._in_hand:
+            return
+        news = list(self._news())
+        try:
+            await self._store.tasks.beat(self._session.id, {key: progress for key, progress, _ in news})
+        except BaseException:
+            for key, progress, visit in news:
+                visit.news.setdefault(key.path, Raw(progress))
+            raise
 
-    def _news(self) -> Iterator[tuple[TaskKey, bytes]]:
+    def _news(self) -> Iterator[tuple[TaskKey, bytes, Visit]]:
         for (key, _), visit in self._in_hand.items():
             progress = visit.take_news(key.path)
             if progress is not None:
-                yield key, progress
+                yield key, progress, visit
+
+
+def _may_begin(verdict: bytes) -> bool:
+    try:
+        answer = decode_answer(verdict)
+    except Exception:  # in the words of another release
+        return False
+    # A duplicate: whoever had it before left without running it, and gave it back.
+    return answer == f.APPLIED or answer == f.Ignored("duplicate")

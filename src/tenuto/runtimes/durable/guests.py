@@ -50,7 +50,6 @@ class GuestWorker(Answerer):
         self._visits: dict[str, Visit] = {}
         self._rested: dict[str, Visit] = {}
         self._works_on: tuple[frozenset[str], frozenset[str]] | None = None
-        self._served: tuple[str, frozenset[str]] | None = None
         self._may_hold = False
         self._look_at = self._beat_at = self._sweep_at = 0.0
         self._hints_of_tasks: Hints = frozenset((*EVERYTHING, *(tasks_in(queue) for queue in self._queues)))
@@ -124,6 +123,7 @@ class GuestWorker(Answerer):
 
     def _learn(self) -> None:
         self._works_on = None
+        self._learned += 1
         self._knock.set()
 
     def _handlers_here(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -148,7 +148,11 @@ class GuestWorker(Answerer):
             await self._store.tasks.serve(self._session.id, sorted(handlers))
             if self._gave_back:
                 self._gave_back = False
-                await self._store.tasks.try_again(self._session.id)
+                try:
+                    await self._store.tasks.try_again(self._session.id)
+                except BaseException:
+                    self._gave_back = True
+                    raise
             self._served = served
 
     # -- Owners --------------------------------------------------------------------------------------------------------
