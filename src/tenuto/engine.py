@@ -32,7 +32,7 @@ from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
 from .kernel import facts as f
-from .kernel.definition import ErrorClass, Priority, owned_name, to_document
+from .kernel.definition import ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
 from .listing import Listing
@@ -416,9 +416,21 @@ class Engine:
         priority = options.get("priority", "normal")
         check_one_of(priority, Priority, "/priority")
         plan = program.plan
+        digest = ""
+        if key is not None:
+            digest = digest_of(
+                program.name,
+                version,
+                given.input,
+                target,
+                variables,
+                priority=priority,
+                concurrency_key=concurrency_key,
+                by_step=given.by_step,
+                each=given.each,
+            )
         if concurrency_key is None and plan.concurrency_key is not None:
             concurrency_key = concurrency_key_of(plan, given.input, variables)
-        digest = "" if key is None else digest_of(program.name, version, given.input, target, variables)
         return await runtime.submit(
             Submission(
                 program=program,
@@ -536,7 +548,8 @@ class Engine:
         """How many executions there are, by status or by definition."""
         self._scope.require("executions:read")
         wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
-        return await self._runtime.count(wanted, group_by)
+        counts = await self._runtime.count(wanted, group_by)
+        return _by_plain_name(counts) if group_by == "definition" and self._scope.tenant is not None else counts
 
     async def reviews(
         self, *, kind: ReviewKind | None = None, definition: str | None = None
@@ -755,3 +768,11 @@ async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIter
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+def _by_plain_name(counts: Mapping[str, int]) -> dict[str, int]:
+    """As the authors call them: a tenant's own, and one that is there for all, may have the same name."""
+    found: dict[str, int] = {}
+    for name, count in counts.items():
+        found[plain_name(name)] = found.get(plain_name(name), 0) + count
+    return found

@@ -1,6 +1,6 @@
 """What a request to start something is made of, and when two of them are the same."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -46,8 +46,22 @@ def concurrency_key_of(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> 
 
 
 def digest_of(
-    name: str, version: int | None, input: Raw, target: tuple[str, str] | None, variables: Mapping[str, Raw]
+    name: str,
+    version: int | None,
+    input: Raw,
+    target: tuple[str, str] | None,
+    variables: Mapping[str, Raw],
+    *,
+    priority: str = "normal",
+    concurrency_key: str | None = None,
+    by_step: bool = False,
+    each: Iterable[str] = (),
 ) -> str:
-    """What makes two requests the same. Headers and the correlation id may differ: a caller's retry has its own."""
+    """What makes two requests the same. Headers and the correlation id may differ: a caller's retry has its own.
+
+    The key is the one that was asked for: what the definition makes of the input is in the input.
+    """
     given = [part for key in sorted(variables) for part in (key, bytes(variables[key]).decode())]
+    if priority != "normal" or concurrency_key is not None or by_step:
+        given.append(fingerprint(priority, concurrency_key or "", "by step" if by_step else "", *sorted(each)))
     return fingerprint(name, str(version or ""), bytes(input).decode(), *(target or ("", "")), *given)

@@ -188,6 +188,13 @@ async def test_two_tenants_have_definitions_of_one_name(site: Site) -> None:
         assert (started.status_code, started.json()["definition_id"]) == (201, "simple")
         listed = (await client.get("/v1/executions", params={"definition": "simple"})).json()["items"]
         assert [item["execution_id"] for item in listed] == [started.json()["execution_id"]]
+        counted = await client.get("/v1/executions:count", params={"group_by": "definition"})
+        assert counted.json()["counts"] == {"simple": 1}
+        at = f"/v1/executions/{started.json()['execution_id']}"
+        recorded = (await client.get(f"{at}/history", params={"view": "events"})).json()["items"]
+        assert recorded[0]["data"]["definition"] == "simple"
+        streamed = await client.get(f"{at}/events", params={"follow": "false"})
+        assert "/simple" not in streamed.text
 
 
 async def test_the_deployments_own_are_everybodys_to_start_and_nobodys_to_change(make_site: MakeSite) -> None:
@@ -251,3 +258,22 @@ async def test_a_draft_for_all_is_seen_by_the_deployment_alone_until_it_is_publi
     assert (await acme.get("/v1/definitions", params={"status": "draft"})).json()["items"] == []
     await deployment.post(f"{at}:publish")
     assert [item["name"] for item in (await acme.get("/v1/definitions")).json()["items"]] == ["shared"]
+
+
+async def test_a_schema_that_would_take_for_ever_stops_nobody(site: Site) -> None:
+    client = await site.client()
+    twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
+    schema = {"$defs": {**twice, "d40": {"type": "string"}}, "$ref": "#/$defs/d0"}
+    await publish(client, {**simple(), "input_schema": schema})
+    refused = await client.post("/v1/executions", json={"definition": "simple", "input": "text"})
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "too_costly")
+
+
+async def test_of_very_many_mistakes_some_are_told(site: Site) -> None:
+    client = await site.client()
+    schema = {"type": "array", "items": {"required": list("abcde")}}
+    await publish(client, {**simple(), "input_schema": schema})
+    refused = await client.post("/v1/executions", json={"definition": "simple", "input": [{}] * 300})
+    assert (refused.status_code, len(refused.json()["errors"])) == (422, 101)
+    refused = await client.post("/v1/executions", json={"definition": "simple", "input": [{}] * 9_000})
+    assert [error["code"] for error in refused.json()["errors"]] == ["required", "more"]

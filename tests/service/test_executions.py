@@ -1,5 +1,7 @@
 """Executions over HTTP."""
 
+import pytest
+
 from tenuto import SagaBuilder
 from tests.service.conftest import MakeSite
 
@@ -26,3 +28,19 @@ async def test_an_execution_is_started_and_looked_at(make_site: MakeSite) -> Non
     found = await client.get(f"/v1/executions/{id}")
     assert found.status_code == 200
     assert found.json()["tenant_id"] == "acme"
+
+
+async def test_no_request_is_led_to_where_its_host_header_says(make_site: MakeSite) -> None:
+    client = await (await make_site()).bare(None, Host="evil.example")
+    found = await client.get("/v1/executions/")
+    assert (found.status_code, found.headers.get("location")) == (404, None)
+
+
+@pytest.mark.parametrize("change", [{"priority": "high"}, {"concurrency_key": "one-by-one"}])
+async def test_one_key_starts_one_thing_in_one_way(make_site: MakeSite, change: dict[str, str]) -> None:
+    client = await (await make_site(DOUBLE)).client()
+    key, body = {"Idempotency-Key": "k-1"}, {"definition": "double", "input": 21}
+    assert (await client.post("/v1/executions", json=body, headers=key)).status_code == 201
+    assert (await client.post("/v1/executions", json=body, headers=key)).status_code == 200
+    other = await client.post("/v1/executions", json={**body, **change}, headers=key)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_conflict")

@@ -38,6 +38,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would lead to whatever host a request names
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours tells more, and is asked for by settings
     )

@@ -6,6 +6,7 @@ from typing import Any, TypedDict, get_args
 import msgspec
 
 from tenuto.kernel import events as e
+from tenuto.kernel.definition import plain_name
 
 from .shapes import rfc3339
 
@@ -32,9 +33,16 @@ def event_document(entry: e.Entry) -> EventDocument:
         "actor": entry.actor,
         "cause": entry.cause,
         "epoch": entry.epoch,
-        "data": {name: getattr(event, name) for name in event.__struct_fields__},
+        "data": _data(event),
         "grants": [{name: getattr(grant, name) for name in grant.__struct_fields__} for grant in entry.grants],
     }
+
+
+def _data(event: e.Event) -> dict[str, Any]:
+    data: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__}
+    if isinstance(event, e.ExecutionStarted):
+        data["definition"] = plain_name(event.definition)
+    return data
 
 
 def entry_of(document: EventDocument) -> e.Entry:

@@ -19,6 +19,7 @@ from tenuto.schema import pointer
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:tenuto:problem:"
+MOST_ERRORS = 101  # of a schema a hundred are told, and that there are more
 
 # The nearest class counts. What is not here is a fault of ours.
 STATUSES: dict[type[TenutoError], int] = {
@@ -82,7 +83,7 @@ def problem(
         "code": code,
     }
     if problems:
-        document["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
+        document["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems[:MOST_ERRORS]]
     if hint:
         document["hint"] = hint
     return Response(msgspec.json.encode(document), status, headers, MEDIA_TYPE)
