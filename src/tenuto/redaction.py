@@ -8,6 +8,7 @@ exception.
 
 import logging
 import re
+from collections.abc import Mapping
 from typing import Final
 
 MAX_BYTES: Final = 2048
@@ -21,6 +22,7 @@ _SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+
 _NAMED = re.compile(rf"(?i)((?:\b|_)(?:{_NAMES})\w*['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)")
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
 _IN_URL = re.compile(r"(?i)(\b[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
+_CREDENTIAL = re.compile(rf"(?i)authorization|cookie|{_NAMES}")
 _JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 _PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -49,6 +51,11 @@ def redact(text: str) -> str:
     text = _HEXADECIMAL.sub("[token]", text)
     text = _BASE64.sub("[token]", text)
     return _CARD.sub(_mask_card, text)
+
+
+def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers as people are shown them: the values of those that carry credentials by their name are masked."""
+    return {name: "[secret]" if _CREDENTIAL.search(name) else value for name, value in headers.items()}
 
 
 def redact_url(url: str) -> str:

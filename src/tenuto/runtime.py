@@ -49,7 +49,7 @@ from .view import (
     TenantLimitRow,
     WorkerRow,
     rfc3339,
-    shown_path,
+    shown_step,
     time_text,
 )
 
@@ -261,7 +261,8 @@ def review_document(row: StoredReview) -> ReviewRow:
         "id": row.id,
         "kind": kind,
         "execution_id": row.execution,
-        "step_id": shown_path(row.path),
+        "step_id": shown_step(row.path),
+        "path": row.path,
         "reason": row.reason,
         "permission": row.permission,
         "opened_at": rfc3339(row.opened_at),
@@ -274,7 +275,8 @@ def dead_letter_document(row: StoredReview) -> DeadLetterRow:
     return {
         "id": row.id,
         "execution_id": row.execution,
-        "step_id": shown_path(row.path),
+        "step_id": shown_step(row.path),
+        "path": row.path,
         "error_class": row.error_class,
         "error_summary": row.error_summary,
         "attempts": row.attempts,

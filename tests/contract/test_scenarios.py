@@ -55,18 +55,21 @@ async def test_seed_0_a_definition_with_decision_loop_approval_call_dead_letter_
     await until_blocked(handle, "approval")
     await handle.reject("ask", comment="too much")
     await until(handle, lambda _: stage.count("draft") == 2)
-    await until_blocked(handle, "approval")
+    assert (await until_blocked(handle, "approval"))["waiting_for"] == "ask"
+    (review,) = [row async for row in engine.reviews()]
+    assert (review["step_id"], review["path"]) == ("ask", "ask@2")
     await handle.approve("ask")
     await until_blocked(handle, "callback")
     assert await handle.answer("post", attempt=calls[0].attempt, lease=calls[0].lease_id, result="sent") == "applied"
     assert (await handle.result()).status == "failed"
 
     (letter,) = [row async for row in engine.dlq()]
-    assert letter["error_summary"] == "period closed"
+    assert (letter["step_id"], letter["path"], letter["error_summary"]) == ("book", "book@1", "period closed")
     await engine.resolve(letter["id"], "retry", reason="the period is open again")
     result = await handle.result()
     assert result.output == {"total": 4, "post": "sent"}
     assert stage.log == ["draft", "draft", "book", "book"]
+    assert {row["step_id"] for row in await handle.history()} == {"draft", "ask", "which", "post", "book"}
     told = [(row["path"], row["status"]) for row in await handle.history() if row["path"] not in ("which@1", "which@2")]
     assert told == [
         ("draft@1", "succeeded"),

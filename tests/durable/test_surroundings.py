@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 import subprocess
 import sys
 from itertools import count
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import apsw
 import asyncpg
 import pytest
 
@@ -218,3 +220,25 @@ async def test_a_closed_engine_leaves_one_file(tmp_path: Path) -> None:
     store = make_store(f"sqlite:///{tmp_path}/x.db")
     await store.open(migrate=False)
     await store.close()
+
+
+async def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "private.db"
+    before = os.umask(0o022)
+    try:
+        async with Engine(f"sqlite:///{path}"):
+            found = {name: stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in os.listdir(tmp_path)}
+    finally:
+        os.umask(before)
+    assert found == dict.fromkeys(("private.db", "private.db-wal", "private.db-shm"), 384)
+
+
+async def test_a_connection_is_on_its_guard(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "guarded.db"))
+    await store.open(migrate=True)
+    try:
+        for connection in (store._write, store._read):
+            assert connection.execute("PRAGMA cell_size_check").get == 1
+            assert connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1) == 1
+    finally:
+        await store.close()

@@ -534,7 +534,7 @@ async def test_a_callback_step_is_sent_by_its_handler_and_answered_from_outside(
         (attempt, lease) = sent[0]
         status = await handle.status()
         assert status["blocked"] is not None
-        assert (status["blocked"]["reason"], status["blocked"]["waiting_for"]) == ("callback", "scan@1")
+        assert (status["blocked"]["reason"], status["blocked"]["waiting_for"]) == ("callback", "scan")
         assert await handle.acknowledge("scan", attempt=attempt, lease="wrong") == "stale_lease"
         assert await handle.acknowledge("scan", attempt=attempt, lease=lease) == "applied"
         assert await handle.acknowledge("scan", attempt=attempt, lease=lease) == "duplicate"

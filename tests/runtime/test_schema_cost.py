@@ -86,6 +86,12 @@ def test_what_cannot_be_counted_is_refused_when_it_is_published(schema: dict[str
     assert said in (schema_problem(schema) or pytest.fail("it was taken"))
 
 
+def test_a_promise_that_nothing_keeps_is_refused() -> None:
+    schema: dict[str, Any] = {"properties": {"card": {"type": "string", "x-sensitive": True}}}
+    assert "x-sensitive" in (schema_problem(schema) or "")
+    assert schema_problem({"properties": {"x-sensitive": {"type": "string"}}}) is None
+
+
 def test_names_may_look_like_keywords() -> None:
     named = {"$id": {"type": "string"}, "$ref": {"type": "string"}, "$dynamicRef": {"type": "integer"}}
     schema: dict[str, Any] = {

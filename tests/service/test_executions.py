@@ -44,3 +44,15 @@ async def test_one_key_starts_one_thing_in_one_way(make_site: MakeSite, change: 
     assert (await client.post("/v1/executions", json=body, headers=key)).status_code == 200
     other = await client.post("/v1/executions", json={**body, **change}, headers=key)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_conflict")
+
+
+async def test_headers_that_carry_credentials_are_not_shown(make_site: MakeSite) -> None:
+    client = await (await make_site(DOUBLE)).client()
+    headers = {"Authorization": "Bearer hidden-1", "Cookie": "id=hidden-2", "X-Api-Key": "hidden-3", "X-Shop": "north"}
+    started = await client.post("/v1/executions", json={"definition": "double", "input": 1, "headers": headers})
+    at = f"/v1/executions/{started.json()['execution_id']}"
+    recorded = await client.get(f"{at}/history", params={"view": "events"})
+    shown = recorded.json()["items"][0]["data"]["headers"]
+    assert (shown["Authorization"], shown["X-Shop"]) == ("[secret]", "north")
+    streamed = await client.get(f"{at}/events", params={"follow": "false"})
+    assert "hidden" not in started.text + recorded.text + streamed.text + (await client.get(at)).text

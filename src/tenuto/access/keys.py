@@ -71,6 +71,10 @@ class Keyring:
         await self._registry.add_key(row, self._noted(row, "key.created", actor, ", ".join(row.roles)))
         return NewKey(f"{PREFIX}{id}_{secret}{_check(id, secret)}", row)
 
+    def is_new(self, token: str) -> bool:
+        """Whether it has the form of a key, and nobody was seen with it before."""
+        return hashlib.sha256(token.encode()).digest() not in self._proven and _parts(token) is not None
+
     async def find(self, token: str) -> KeyRow | None:
         """The key behind a token, if it is known, in force, and the secret is its."""
         now = self._now()
@@ -86,11 +90,11 @@ class Keyring:
 
     async def _prove(self, token: str, digest: bytes, now: int) -> KeyRow | None:
         """The key whose secret it is. That does not change, so it is looked at once; whether it is in force may."""
-        form = _FORM.fullmatch(token)
-        if form is None or form[3] != _check(form[1], form[2]):
+        parts = _parts(token)
+        if parts is None:
             return None
-        row = await self._row(form[1], now)
-        if row is None or not hmac.compare_digest(row.secret_hash, _hash(form[2])):
+        row = await self._row(parts[0], now)
+        if row is None or not hmac.compare_digest(row.secret_hash, _hash(parts[1])):
             return None
         if len(self._proven) >= KEPT:
             self._proven.clear()
@@ -141,6 +145,12 @@ def is_in_force(row: KeyRow, now: int) -> bool:
 def _hash(secret: str) -> str:
     """A random secret of 256 bits needs no slow hash: there is nothing to guess."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _parts(token: str) -> tuple[str, str] | None:
+    """The id and the secret of what may be a key."""
+    form = _FORM.fullmatch(token)
+    return None if form is None or form[3] != _check(form[1], form[2]) else (form[1], form[2])
 
 
 def _check(id: str, secret: str) -> str:

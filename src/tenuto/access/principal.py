@@ -22,10 +22,14 @@ class Authenticator:
         self._keys = keys
         self._tokens = tokens
 
+    def is_new(self, authorization: str | None) -> bool:
+        """Whether it takes a look into the database to know whose it is."""
+        token = _token(authorization)
+        return token.startswith(PREFIX) and self._keys.is_new(token)
+
     async def principal(self, authorization: str | None) -> Principal:
-        scheme, _, token = (authorization or "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        token = _token(authorization)
+        if not token:
             raise NotAuthenticated(hint="send `Authorization: Bearer tnt_…`, or a JWT of a configured issuer")
         if token.startswith(PREFIX):
             return await self._of_key(token)
@@ -41,3 +45,8 @@ class Authenticator:
             raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
         actor = f"key:{row.name}:{row.id}" if row.name else f"key:{row.id}"
         return Principal(row.tenant, actor, frozenset(row.roles), row.id)
+
+
+def _token(authorization: str | None) -> str:
+    scheme, _, token = (authorization or "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

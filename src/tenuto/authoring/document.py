@@ -178,4 +178,4 @@ def _bad_schemas(definition: Definition) -> Iterator[Problem]:
     ]
     for at, schema in given:
         if schema is not None and (why := schema_problem(schema)) is not None:
-            yield Problem(at, "bad_schema", f"it is not a JSON Schema: {why}")
+            yield Problem(at, "bad_schema", f"it cannot be used as a JSON Schema: {why}")

@@ -18,7 +18,7 @@ from msgspec import Raw
 from tenuto.errors import Problem
 from tenuto.kernel.definition import JSON
 
-from .cost import Costs, uncountable
+from .cost import Costs, uncountable, words
 
 __all__ = ["Flaw", "Kind", "Schema", "pointer", "schema_problem"]
 
@@ -91,9 +91,18 @@ def schema_problem(schema: JSON) -> str | None:
         return "it is an object, or true or false"
     try:
         Schema(schema)
-        return uncountable(schema)
+        return _unkept(schema) or uncountable(schema)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         return getattr(error, "message", None) or str(error).splitlines()[0]
+
+
+def _unkept(schema: JSON) -> str | None:
+    """A promise in a schema that nothing keeps is worse than none: whoever wrote it would rely on it."""
+    if "x-sensitive" in words(schema):
+        return (
+            "`x-sensitive` is not supported, and nothing would be masked by it: keep secrets out of inputs and results"
+        )
+    return None
 
 
 def _told(flaw: Flaw) -> Problem:

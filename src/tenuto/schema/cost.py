@@ -14,7 +14,7 @@ from jsonschema_rs import RegexOptions
 
 from tenuto.kernel.definition import JSON
 
-__all__ = ["Costs", "uncountable"]
+__all__ = ["Costs", "uncountable", "words"]
 
 _HERE_LISTS = ("allOf", "anyOf", "oneOf")
 _HERE = ("not", "if", "then", "else")
@@ -152,6 +152,11 @@ def uncountable(schema: JSON) -> str | None:
         if target is not None and (not isinstance(target, str) or _resolved(schema, target) is None):
             return "a `$ref` names a place in the schema itself: `#`, or `#/$defs/name`"
     return None
+
+
+def words(schema: JSON) -> set[str]:
+    """The keywords that it uses, anywhere."""
+    return {word for part in _subschemas(schema) for word in part}
 
 
 def _subschemas(schema: JSON) -> Iterator[dict[str, JSON]]:

@@ -10,6 +10,8 @@ import uvicorn
 
 from tenuto.errors import SettingsError
 
+from .connection import Connection
+
 BACKLOG = 2_048
 # Longer than clients and proxies keep a connection that nobody uses, so that they close it: a request that is sent as
 # the other side closes is lost, and nobody knows whether it was heard.
@@ -50,6 +52,7 @@ async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace
         log_config=None,
         access_log=False,
         server_header=False,
+        http=Connection,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
     )

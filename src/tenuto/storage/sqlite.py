@@ -6,6 +6,7 @@ All statements run in threads of their own, one connection each: writes, reads, 
 
 import asyncio
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -124,6 +125,7 @@ class SqliteStore(SqlReading):
 
     def _open(self, *, migrate: bool) -> None:
         with translated():
+            _keep_private(self.path)
             self._write = self._connect()
             try:
                 self._migrate(apply=migrate)
@@ -143,6 +145,8 @@ class SqliteStore(SqlReading):
             connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         return connection
 
     def _migrate(self, *, apply: bool) -> None:
@@ -580,3 +584,12 @@ def translated() -> Iterator[None]:
         ) from error
     except apsw.Error as error:
         raise StorageError(f"SQLite answered with an error ({type(error).__name__})", code="failed") from error
+
+
+def _keep_private(path: str) -> None:
+    """Makes the file, if there is none, for its owner alone; SQLite gives the log beside it the same mode.
+
+    One that is there is not opened here: to close it would drop the locks that others in this process have on it.
+    """
+    with suppress(FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):  # which SQLite tells better
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

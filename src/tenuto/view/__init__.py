@@ -8,7 +8,7 @@ from .attempts import attempt_rows
 from .blocking import blocked
 from .events import EventDocument, entry_of, event_document
 from .execution import execution_document, finished_at, is_settled, phase, stored_output
-from .finding import find_path, labels_of, leaf_nodes, path_of, result_of, result_seqs, shown_path
+from .finding import find_path, labels_of, leaf_nodes, path_of, result_of, result_seqs, shown_step
 from .reviews import dead_letter_rows, review_rows
 from .shapes import (
     NOTHING_UNDER_WAY,
@@ -73,7 +73,7 @@ __all__ = [
     "result_seqs",
     "review_rows",
     "rfc3339",
-    "shown_path",
+    "shown_step",
     "step_documents",
     "step_status",
     "stored_output",

@@ -10,7 +10,7 @@ from tenuto.kernel.address import Ref, clone_path, idempotency_key, step_id
 from tenuto.kernel.definition import Step
 from tenuto.kernel.state import Execution, StepStatus
 
-from .finding import labels_in, shown_path
+from .finding import labels_in, shown_step
 from .shapes import KINDS, AttemptRow, decoded, time_text
 
 
@@ -173,7 +173,7 @@ class _Rows:
         return {
             "step_execution_id": f"{state.id}/{ref.path}/{ref.phase}/{ref.number}",
             "execution_id": state.id,
-            "step_id": shown_path(ref.path, self.labels).rpartition("/")[2],
+            "step_id": shown_step(ref.path, self.labels),
             "path": ref.path,
             "kind": KINDS[ref.phase],
             "status": status,

@@ -7,6 +7,7 @@ import msgspec
 
 from tenuto.kernel import events as e
 from tenuto.kernel.definition import plain_name
+from tenuto.redaction import redact_headers
 
 from .shapes import rfc3339
 
@@ -42,6 +43,7 @@ def _data(event: e.Event) -> dict[str, Any]:
     data: dict[str, Any] = {name: getattr(event, name) for name in event.__struct_fields__}
     if isinstance(event, e.ExecutionStarted):
         data["definition"] = plain_name(event.definition)
+        data["headers"] = redact_headers(event.headers)
     return data
 
 

@@ -122,12 +122,14 @@ class _Given(msgspec.Struct):
     labels: list[str] = []
 
 
-def shown_path(path: str, labels: Mapping[str, Sequence[str]] | None = None) -> str:
-    """A path as people know it: clones by their labels, where they have any."""
+def shown_step(path: str, labels: Mapping[str, Sequence[str]] | None = None) -> str:
+    """The step at a path as its author named it, whatever it is in and how often it was visited; a clone with its
+    label, or its index where it has none."""
     clone = fan_of(path)
-    if clone is None or not labels or not labels.get(clone[0]):
-        return path
-    return f"{clone[0]}#{labels[clone[0]][clone[1]]}"
+    if clone is None:
+        return step_id(path)
+    named = labels.get(clone[0]) if labels else None
+    return f"{step_id(path)}#{named[clone[1]] if named else clone[1]}"
 
 
 def earliest(state: Execution, kinds: tuple[TimerKind, ...], path: str) -> int | None:

@@ -216,6 +216,7 @@ class ReviewRow(TypedDict):
     kind: e.ReviewKind
     execution_id: str
     step_id: str
+    path: str
     reason: str
     permission: str
     opened_at: str
@@ -227,6 +228,7 @@ class DeadLetterRow(TypedDict):
     id: str
     execution_id: str
     step_id: str
+    path: str
     error_class: str
     error_summary: str
     attempts: int

@@ -112,17 +112,31 @@ def service_of(request: Request) -> Service:
 async def authenticated(request: Request) -> Caller:
     service = service_of(request)
     authorization = header(request.scope, b"authorization")
-    try:
-        principal = await service.authenticator.principal(authorization)
-    except NotAuthenticated:
-        _take(request, "rate", service.by_stranger.spend, request.client.host if request.client is not None else "")
-        raise
+    principal = await _principal(request, service, authorization)
     _take(request, "rate", service.by_credential.spend, principal.credential)
     taken: list[str] | None = request.scope.get(TAKEN)
     if taken is not None and not taken:
         _take(request, "share", service.room.shares.take, principal.tenant)
         taken.append(principal.tenant)
     return Caller(principal, service.engine_for(principal), service, authorization)
+
+
+async def _principal(request: Request, service: Service, authorization: str | None) -> Principal:
+    """A stranger has so many tries. A key that was not seen before counts as one until it is found, because to look for
+    it is a question to the database."""
+    address = request.client.host if request.client is not None else ""
+    is_new = service.authenticator.is_new(authorization)
+    if is_new:
+        _take(request, "rate", service.by_stranger.spend, address)
+    try:
+        principal = await service.authenticator.principal(authorization)
+    except NotAuthenticated:
+        if not is_new:
+            _take(request, "rate", service.by_stranger.spend, address)
+        raise
+    if is_new:
+        service.by_stranger.give_back(address)
+    return principal
 
 
 def _take(request: Request, reason: str, take: Callable[[str], None], who: str) -> None:

@@ -7,10 +7,13 @@ arrived whole: whoever sends his slowly, or not at all, takes nobody's place.
 
 import random
 import re
+from typing import get_args
+from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.errors import RateExceeded
+from tenuto.runtime import Until
 
 from .crowds import Crowds
 from .problems import told
@@ -23,6 +26,7 @@ TAKEN = "tenuto.taken"  # in a request's scope: the tenants of whose share it ha
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _EXECUTION = re.compile(r"/v1/executions/[^/:]+")
 _EVENTS = re.compile(r"/v1/executions/[^/:]+/events")
+_TRUE = ("1", "on", "t", "true", "y", "yes")
 
 
 class Room:
@@ -99,10 +103,16 @@ def is_attended(scope: Scope) -> bool:
     """Whether somebody stays on the line until something happens."""
     if scope["method"] != "GET":
         return False
-    path, query = _path(scope), scope["query_string"]
+    path = _path(scope)
     if _EVENTS.fullmatch(path) is not None:
-        return b"follow=" not in query or b"follow=true" in query
-    return b"wait=" in query and _EXECUTION.fullmatch(path) is not None
+        return _query(scope).get("follow", "true").lower() in _TRUE
+    return _EXECUTION.fullmatch(path) is not None and _query(scope).get("wait") in get_args(Until)
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    """As the routes read it: of what is given twice the last, and whatever way it is written."""
+    query: bytes = scope["query_string"]
+    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)) if query else {}
 
 
 def _turned_away(scope: Scope) -> ASGIApp:

@@ -28,3 +28,9 @@ class Buckets:
             self._buckets.popitem(last=False)
         if tokens < 1:
             raise RateExceeded(retry_after=(1 - tokens) / self._rate)
+
+    def give_back(self, who: str) -> None:
+        """A token that was taken in case, and was not needed."""
+        if who in self._buckets:
+            tokens, since = self._buckets[who]
+            self._buckets[who] = (tokens + 1, since)

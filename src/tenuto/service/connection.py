@@ -1,0 +1,73 @@
+"""Connections: one that does not ask anything is not kept, and there are so many at once and no more.
+
+What a request may take once its head has come is bounded further in (`http/guard`). Before that there is nothing to
+bound it by but the connection itself: a socket that sends nothing, or a byte now and then, would be held for ever, and
+enough of them would use up the files that a process may open.
+"""
+
+import asyncio
+import sys
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SECONDS = 10.0
+MOST = 10_000
+RESERVED = 128  # files that are no connections: the database, logs, and calls that handlers make
+
+
+def most_connections() -> int:
+    """As many as the process has files for, less those that it needs itself."""
+    if sys.platform == "win32":
+        return MOST
+    import resource
+
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST if allowed == resource.RLIM_INFINITY else max(1, min(MOST, allowed - RESERVED))
+
+
+class Connection(HttpToolsProtocol):
+    """The server's own, with a time by which the head of a request is here."""
+
+    head_seconds = HEAD_SECONDS
+    most = most_connections()
+
+    _due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the server has it
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.abort()
+        else:
+            self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_idle:
+            self._await_head()
+        elif self._due is not None:
+            self._forget()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether there is no request whose head has come and that is not answered."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete  # type: ignore[redundant-expr]  # None before the first one
+
+    def _await_head(self) -> None:
+        """From the first byte on: those that follow do not put it off."""
+        if self._due is None and not self.transport.is_closing():
+            self._due = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        self._due = None
+        if self._is_idle:
+            self.transport.close()
+
+    def _forget(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
