@@ -10,6 +10,7 @@ import pytest
 from tenuto import Engine
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
+from tests.checking.soundness import assert_sound
 from tests.service.conftest import serving
 from tests.service.conftest import url as url
 
@@ -40,6 +41,8 @@ class MakePlace(Protocol):
 
 @pytest.fixture
 async def make_place(url: str) -> AsyncIterator[MakePlace]:
+    """What a test leaves behind is sound."""
+    places: list[Place] = []
     async with AsyncExitStack() as stack:
 
         async def make(*sagas: object, settings: Settings | None = None, **options: Any) -> Place:
@@ -48,6 +51,9 @@ async def make_place(url: str) -> AsyncIterator[MakePlace]:
             await stack.enter_async_context(worker)
             app = create_app(worker, settings or Settings(rate_per_second=0))
             address = await stack.enter_async_context(serving(app))
-            return Place(worker, app, address, stack)
+            places.append(Place(worker, app, address, stack))
+            return places[-1]
 
         yield make
+    if places:
+        await assert_sound(url)
