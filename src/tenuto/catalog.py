@@ -4,7 +4,7 @@ A definition belongs to the tenant that drafted it. Those that code registers, a
 the deployment's own: every tenant may start them, and none may change them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypedDict
 
 import msgspec
@@ -49,9 +49,10 @@ class Validation(TypedDict):
 class Definitions:
     """The definitions that a tenant has or may use."""
 
-    def __init__(self, link: Link, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, link: Link, handlers: Mapping[str, Handler], built_in: Collection[str] = ()) -> None:
         self._link = link
         self._handlers = handlers
+        self._built_in = built_in  # names that every process has
         self._catalog = link.runtime.catalog
 
     # Looking
@@ -91,7 +92,7 @@ class Definitions:
             return {"valid": False, "errors": told, "missing_handlers": []}
         # What came with code has its handlers from there, and no document names them.
         own = self._link.runtime.provided(row.name, row.version)
-        here = own.handlers if own is not None and own.plan.hash == row.hash else {}
+        here = {*self._built_in, *(own.handlers if own is not None and own.plan.hash == row.hash else ())}
         missing = [name for name in program.missing_handlers() if name not in here]
         return {"valid": True, "errors": [], "missing_handlers": missing}
 
@@ -256,5 +257,5 @@ def _not_a_draft(row: DefinitionRow) -> DefinitionConflict:
 def _after(cursor: str) -> tuple[str, int]:
     version, _, name = cursor.partition(" ")
     if not version.isdecimal() or not name:
-        raise DefinitionError.at("query:cursor", "bad_cursor", "it is not a cursor of this list")
+        raise DefinitionError.at("/query/cursor", "bad_cursor", "it is not a cursor of this list")
     return name, int(version)

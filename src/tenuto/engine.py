@@ -731,7 +731,7 @@ class Engine:
     @property
     def catalog(self) -> Definitions:
         """Definitions and their lives: drafts, what is published, what is deprecated."""
-        return Definitions(self._link, self._handlers)
+        return Definitions(self._link, self._handlers, self._built_in.functions)
 
     @property
     def listing(self) -> Listing:

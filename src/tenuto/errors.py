@@ -202,6 +202,7 @@ class PayloadError(TenutoError):
     """The value cannot be stored: it does not serialise, or it is too large."""
 
     code = "payload_invalid"
+    path: tuple[str | int, ...] = ()  # the way into the value to what does not fit, as far as it is known
 
 
 class UnknownHandler(TenutoError):

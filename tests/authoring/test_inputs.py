@@ -69,9 +69,18 @@ def test_plain_json_will_do(program: Program) -> None:
     assert decoded(encode_inputs(program, {"city": "Oslo"})) == {"city": "Oslo"}
 
 
-@pytest.mark.parametrize("value", [{"town": "Oslo"}, {"city": 5}, "Oslo", None, Person("a")])
-def test_what_is_not_the_declared_type_is_refused(program: Program, value: object) -> None:
-    assert refused(program, value) == [("input", "type")]
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"town": "Oslo"}, "/input"),
+        ({"city": 5}, "/input/city"),
+        ("Oslo", "/input"),
+        (None, "/input"),
+        (Person("a"), "/input"),
+    ],
+)
+def test_what_is_not_the_declared_type_is_refused(program: Program, value: object, place: str) -> None:
+    assert refused(program, value) == [(place, "type")]
 
 
 def test_what_has_no_json_is_refused(program: Program) -> None:
@@ -120,19 +129,19 @@ def test_no_items_are_no_clones(program: Program) -> None:
 @pytest.mark.parametrize(
     ("inputs", "wrong"),
     [
-        ({"nothing": 1}, ("step 'nothing'", "unknown_step")),
-        ({"flight": {"town": 1}}, ("input of step 'flight'", "type")),
-        ({"notify": ExpandEach([Person("a"), {"x": 1}])}, ("input of step 'notify', item 1", "type")),
+        ({"nothing": 1}, ("/inputs/nothing", "unknown_step")),
+        ({"flight": {"town": 1}}, ("/inputs/flight/value", "type")),
+        ({"notify": ExpandEach([Person("a"), {"x": 1}])}, ("/inputs/notify/each/1", "type")),
         (
             {"notify": ExpandEach([Person("a")], suffix=lambda p: " ")},
-            ("input of step 'notify', item 0", "blank_suffix"),
+            ("/inputs/notify/labels/0", "blank_suffix"),
         ),
         (
             {"notify": ExpandEach([Person("a"), Person("a")], suffix=lambda p: p.email)},
-            ("input of step 'notify', item 1", "duplicate_suffix"),
+            ("/inputs/notify/labels/1", "duplicate_suffix"),
         ),
-        ({"notify": ExpandEach.from_step("flight")}, ("input of step 'notify'", "misplaced")),
-        ({"notify": ExpandEach(range(FAN_OUT_LIMIT + 1))}, ("input of step 'notify'", "fan_out_limit")),
+        ({"notify": ExpandEach.from_step("flight")}, ("/inputs/notify/each", "misplaced")),
+        ({"notify": ExpandEach(range(FAN_OUT_LIMIT + 1))}, ("/inputs/notify/each", "fan_out_limit")),
     ],
 )
 def test_what_is_wrong_with_inputs_by_step(program: Program, inputs: Any, wrong: tuple[str, str]) -> None:
@@ -167,17 +176,17 @@ SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"t
 def test_the_input_schema_is_enforced() -> None:
     program = document(input_schema=SCHEMA)
     assert decoded(encode_inputs(program, {"amount": 5})) == {"amount": 5}
-    assert refused(program, {}) == [("", "required")]
-    assert refused(program, {"amount": 0}) == [("/amount", "minimum")]
+    assert refused(program, {}) == [("/input/amount", "required")]
+    assert refused(program, {"amount": 0}) == [("/input/amount", "minimum")]
 
 
 def test_schema_errors_do_not_show_the_value() -> None:
     with pytest.raises(InvalidInput) as error:
         encode_inputs(document(input_schema=SCHEMA), {"amount": "hunter2"})
     assert "hunter2" not in str(error.value)
-    assert error.value.problems[0].path == "/amount"
+    assert error.value.problems[0].path == "/input/amount"
 
 
 def test_a_schema_is_for_one_input() -> None:
-    assert refused(document(input_schema=SCHEMA), StepInputs({"a": 1})) == [("", "by_step")]
+    assert refused(document(input_schema=SCHEMA), StepInputs({"a": 1})) == [("/inputs", "by_step")]
     assert encode_inputs(document(), StepInputs({"a": 1})).by_step

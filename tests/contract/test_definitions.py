@@ -139,7 +139,7 @@ async def test_a5_all_that_is_wrong_with_an_input_is_told_at_once(engine: Engine
     with pytest.raises(InvalidInput) as refused:
         await engine.start("doc", {"a": "x", "b": 1})
 
-    assert sorted(problem.path for problem in refused.value.problems) == ["/a", "/b"]
+    assert sorted(problem.path for problem in refused.value.problems) == ["/input/a", "/input/b"]
 
 
 async def test_a5_schemas_of_input_and_output_are_part_of_the_definition(engine: Engine) -> None:

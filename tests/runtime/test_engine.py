@@ -127,7 +127,7 @@ async def test_json_definitions_run_with_named_handlers() -> None:
         assert (await engine.execute("doubling", {"n": 4})).output == {"was": 4, "is": 20}
         with pytest.raises(InvalidInput) as refused:
             await engine.execute("doubling", {"n": "four"})
-        assert refused.value.problems[0].path == "/n"
+        assert refused.value.problems[0].path == "/input/n"
         assert "four" not in str(refused.value)
         assert await engine.count() == {"succeeded": 1}  # nothing was made of what was refused
 

@@ -61,6 +61,14 @@ async def test_code_has_its_handlers_where_it_is_registered(make_site: MakeSite)
     assert (await client.post("/v1/definitions/other/1:validate")).json()["missing_handlers"] == ["nowhere.at.all"]
 
 
+@pytest.mark.parametrize("handler", ["log", "http", "webhook", "email"])
+async def test_what_every_process_has_is_not_missing(site: Site, handler: str) -> None:
+    client = await site.client("acme", "author")
+    await client.post("/v1/definitions", json=simple("built-in", handler=handler))
+    checked = await client.post("/v1/definitions/built-in/1:validate")
+    assert checked.json() == {"valid": True, "errors": [], "missing_handlers": []}
+
+
 async def test_what_is_published_never_changes(site: Site) -> None:
     client = await site.client()
     at = await publish(client, flow())

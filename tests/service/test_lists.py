@@ -92,7 +92,7 @@ async def test_what_makes_no_sense_is_refused(site: Site, params: dict[str, Any]
     refused = await (await site.client()).get("/v1/executions", params=params)
     assert refused.status_code == 422
     (error,) = refused.json()["errors"]
-    assert error["pointer"] == f"query:{next(iter(params))}"
+    assert error["pointer"] == f"/query/{next(iter(params))}"
 
 
 WANTED = {

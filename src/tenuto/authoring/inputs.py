@@ -1,15 +1,15 @@
 """What an execution is started with: one value for all steps, or inputs by step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from msgspec import Raw
 
 from tenuto.errors import InvalidInput, PayloadError, Problem
-from tenuto.kernel.definition import FAN_OUT_LIMIT, JSON
+from tenuto.kernel.definition import FAN_OUT_LIMIT, JSON, plain_name
 from tenuto.program import Program
-from tenuto.schema import Schema
+from tenuto.schema import Schema, pointer
 from tenuto.values import DEFAULT_LIMIT, Decode, encode
 
 from .markers import ExpandEach, StepInputs
@@ -44,9 +44,9 @@ class InputEncoder:
         raw = encode(value, self.annotation, where="input")
         # An instance of the annotated class is what it should be; plain JSON has to be read to know.
         if self.decode is not None and type(value) is not self.annotation:
-            _check("input", self.decode, raw)
+            _check(["input"], self.decode, raw)
         if self._schema is not None and (problems := self._schema.problems_of(raw)):
-            raise InvalidInput(problems=problems)
+            raise InvalidInput(problems=[replace(each, path=f"/input{each.path}") for each in problems])
         return raw
 
 
@@ -64,17 +64,21 @@ def encode_inputs(program: Program, value: object) -> Started:
             parts[step] = _items(step, given, decoders.get(step))
             each[step] = len(given.items)
         else:
-            parts[step] = _one(f"input of step {step!r}", given, decoders.get(step))
+            parts[step] = _one(f"input of step {step!r}", ["inputs", step, "value"], given, decoders.get(step))
     return Started(encode(parts, where="input", limit=LIMIT_BY_STEP), True, each)
 
 
 def _check_steps(program: Program, inputs: StepInputs) -> None:
     if program.plan.definition.input_schema is not None:
-        raise InvalidInput.at("", "by_step", "this definition has an input schema, so it takes one input for all steps")
+        raise InvalidInput.at(
+            "/inputs", "by_step", "this definition has an input schema, so it takes one input for all steps"
+        )
     leaves = {node.id for node in program.plan.root.walk() if not node.is_scope}
     problems = [
         Problem(
-            f"step {step!r}", "unknown_step", f"{program.name!r} has no such step; it has {', '.join(sorted(leaves))}"
+            pointer(["inputs", step]),
+            "unknown_step",
+            f"{plain_name(program.name)!r} has no step {step!r}; it has {', '.join(sorted(leaves))}",
         )
         for step in inputs.by_step
         if step not in leaves
@@ -83,45 +87,45 @@ def _check_steps(program: Program, inputs: StepInputs) -> None:
         raise InvalidInput(problems=problems)
 
 
-def _one(where: str, value: object, decode: Decode | None) -> Raw:
+def _one(where: str, at: list[str | int], value: object, decode: Decode | None) -> Raw:
     raw = encode(value, where=where)
     if decode is not None:
-        _check(where, decode, raw)
+        _check(at, decode, raw)
     return raw
 
 
-def _check(where: str, decode: Decode, raw: Raw) -> None:
+def _check(at: list[str | int], decode: Decode, raw: Raw) -> None:
     try:
         decode(raw)
     except PayloadError as error:
-        raise InvalidInput.at(where, "type", error.message) from None
+        raise InvalidInput.at(pointer([*at, *error.path]), "type", error.message) from None
 
 
 def _items(step: str, given: ExpandEach[Any], decode: Decode | None) -> Raw:
     where = f"input of step {step!r}"
+    at: list[str | int] = ["inputs", step, "each"]
     if given.source is not None:
         text = "the items of an earlier step are part of the plan: write @step(foreach=ExpandEach.from_step(…)) instead"
-        raise InvalidInput.at(where, "misplaced", text)
+        raise InvalidInput.at(pointer(at), "misplaced", text)
     if len(given.items) > FAN_OUT_LIMIT:
         raise InvalidInput.at(
-            where, "fan_out_limit", f"{len(given.items):,} items, and at most {FAN_OUT_LIMIT:,} are run"
+            pointer(at), "fan_out_limit", f"{len(given.items):,} items, and at most {FAN_OUT_LIMIT:,} are run"
         )
-    items = [_one(f"{where}, item {index}", item, decode) for index, item in enumerate(given.items)]
-    return encode({"items": items, "labels": _labels(where, given)}, where=where, limit=LIMIT_BY_STEP)
+    items = [_one(f"{where}, item {index}", [*at, index], item, decode) for index, item in enumerate(given.items)]
+    return encode({"items": items, "labels": _labels(step, given)}, where=where, limit=LIMIT_BY_STEP)
 
 
-def _labels(where: str, given: ExpandEach[Any]) -> list[str]:
+def _labels(step: str, given: ExpandEach[Any]) -> list[str]:
     if given.suffix is None:
         return [str(index) for index in range(len(given.items))]
     labels: dict[str, int] = {}
     for index, item in enumerate(given.items):
         label = str(given.suffix(item))
         if not label.strip():
-            raise InvalidInput.at(
-                f"{where}, item {index}", "blank_suffix", "its suffix is blank, and clones are named by it"
-            )
+            text = "the suffix of this item is blank, and clones are named by it"
+            raise InvalidInput.at(pointer(["inputs", step, "labels", index]), "blank_suffix", text)
         if label in labels:
-            text = f"it has the same suffix as item {labels[label]}, and clones are named by it"
-            raise InvalidInput.at(f"{where}, item {index}", "duplicate_suffix", text)
+            text = f"this item has the same suffix as item {labels[label]}, and clones are named by it"
+            raise InvalidInput.at(pointer(["inputs", step, "labels", index]), "duplicate_suffix", text)
         labels[label] = index
     return list(labels)

@@ -106,7 +106,9 @@ def _unkept(schema: JSON) -> str | None:
 
 
 def _told(flaw: Flaw) -> Problem:
-    return Problem(pointer(flaw.instance_path), flaw.kind.name, flaw.message)
+    at = list(flaw.instance_path)
+    place = [*at, flaw.kind.property] if isinstance(flaw.kind, Kind.Required) else at  # of what is missing, where it should be
+    return Problem(pointer(place), flaw.kind.name, flaw.message)
 
 
 def pointer(path: list[str | int]) -> str:

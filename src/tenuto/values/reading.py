@@ -37,7 +37,9 @@ def _decoder(annotation: Any, where: str) -> Decode:
             return read(raw)
         except Exception as error:  # of msgspec, or of whatever the type does when it is made
             place, why = _explain(error)
-            raise PayloadError(f"{where}{place}: {why}", code="incompatible") from None
+            refused = PayloadError(f"{where}{place}: {why}", code="incompatible")
+            refused.path = _path(place)
+            raise refused from None
 
     return decode
 
@@ -170,6 +172,19 @@ def _explain(error: Exception) -> tuple[str, str]:
     if str(cause).startswith("Expected `"):
         return place, str(cause)
     return place, f"refused by the type's own checks ({type(cause).__name__})"
+
+
+_PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
+
+
+def _path(place: str) -> tuple[str | int, ...]:
+    """`.items[2].price` part by part; no further than to a key that is not told (`[...]`)."""
+    found: list[str | int] = []
+    at = 0
+    while (part := _PART.match(place, at)) is not None:
+        found.append(part["name"] or int(part["index"]))
+        at = part.end()
+    return tuple(found)
 
 
 def _explain_model(place: str, error: Any) -> tuple[str, str]:

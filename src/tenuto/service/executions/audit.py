@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Query
 from starlette.responses import Response
 
+from tenuto.errors import InvalidInput
 from tenuto.service.http.answers import Cursor, Limit, answer, numbered, page
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
@@ -55,8 +56,14 @@ async def verify_audit(
 ) -> Response:
     """`broken_at` is the first row that does not fit, null if all do. Keep `rows` and `head` elsewhere, and give them
     here as `n` and `hash` later: a chain that was cut short or written anew holds too."""
-    kept = None if n is None or hash is None else Kept(n, hash)
-    return answer((await caller.engine.audit.verify(kept))._asdict())
+    return answer((await caller.engine.audit.verify(_kept(n, hash)))._asdict())
+
+
+def _kept(n: int | None, hash: str | None) -> Kept | None:
+    if (n is None) != (hash is None):
+        missing = "n" if n is None else "hash"
+        raise InvalidInput.at(f"/query/{missing}", "missing", "a head that was kept is its `n` and its `hash`")
+    return None if n is None or hash is None else Kept(n, hash)
 
 
 @face.operation(

@@ -199,7 +199,7 @@ async def get_execution(
 
 face.shorten(
     get_execution,
-    lambda request: None if request.scope["query_string"] else str(request.path_params["id"]),
+    lambda request: str(request.path_params["id"]),
     lambda caller, id: get_execution(id, caller),
 )
 

@@ -48,7 +48,7 @@ def opened(cursor: str | None) -> str | None:
             return text
     except (binascii.Error, ValueError):
         pass
-    raise InvalidInput.at("query:cursor", "bad_cursor", "it is not a cursor of this list")
+    raise InvalidInput.at("/query/cursor", "bad_cursor", "it is not a cursor of this list")
 
 
 def numbered(cursor: str | None) -> int | None:
@@ -57,5 +57,5 @@ def numbered(cursor: str | None) -> int | None:
     if text is None:
         return None
     if not text.isdecimal() or len(text) > 18:
-        raise InvalidInput.at("query:cursor", "bad_cursor", "it is not a cursor of this list")
+        raise InvalidInput.at("/query/cursor", "bad_cursor", "it is not a cursor of this list")
     return int(text)

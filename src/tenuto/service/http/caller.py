@@ -23,6 +23,7 @@ from .crowds import Crowds
 from .gate import REFUSED, TAKEN, Room
 from .headers import header
 from .lean import Short
+from .query import known_parameters
 from .rate import Buckets
 from .shares import Shares
 
@@ -192,7 +193,7 @@ class Face(APIRouter):
                 endpoint,
                 methods=[method],
                 operation_id=endpoint.__name__,
-                dependencies=[Depends(allow(permission))],
+                dependencies=[Depends(allow(permission)), Depends(known_parameters)],
                 openapi_extra=extra,
                 **options,
             )

@@ -29,7 +29,7 @@ LONGEST_HEADER = 255
 
 @dataclass(frozen=True)
 class Short(Generic[T]):
-    """`read` takes what an operation needs from a request, or None: then the framework does."""
+    """`read` takes what an operation needs from a request without a query, or None: then the framework does."""
 
     method: str
     path: re.Pattern[str]
@@ -38,7 +38,7 @@ class Short(Generic[T]):
     answer: Callable[[Request, T], Awaitable[Response]]
 
     async def answered(self, request: Request) -> Response | None:
-        given = self.read(request)
+        given = None if request.scope["query_string"] else self.read(request)
         if given is None:
             return None
         try:

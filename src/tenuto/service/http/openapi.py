@@ -106,7 +106,7 @@ def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[
     found: dict[int | str, dict[str, Any]] = {}
     for status, shape in answers.items():
         found[status] = {"description": _said(status), "content": {"application/json": {"schema": _schema(shape)}}}
-    for status in sorted({400, 401, 403, 429, 503, *problems}):
+    for status in sorted({400, 401, 403, 422, 429, 503, *problems}):
         found[status] = _problem(status)
     return found
 

@@ -161,12 +161,11 @@ def _methods_at(router: Any, path: str) -> set[str]:
 
 
 def _invalid(error: RequestValidationError) -> Response:
-    """What the models refuse: the body by JSON pointer, parameters by their place and name."""
+    """What the models refuse: each by its pointer into the body, or into the parameters (`/query/limit`)."""
     found = []
     for each in error.errors():
-        where, *path = each["loc"]
-        at = pointer(path) if where == "body" else f"{where}:{'.'.join(map(str, path))}"
-        found.append(Problem(at, each["type"], each["msg"]))
+        path = list(each["loc"])
+        found.append(Problem(pointer(path[1:] if path[0] == "body" else path), each["type"], each["msg"]))
     if any(each["type"] == "json_invalid" for each in error.errors()):
         return problem(400, *CODES[400])
     return problem(422, "request_invalid", "The request is not valid.", problems=tuple(found))
