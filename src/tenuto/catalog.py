@@ -96,6 +96,14 @@ class Definitions:
         missing = [name for name in program.missing_handlers() if name not in here]
         return {"valid": True, "errors": [], "missing_handlers": missing}
 
+    async def is_draft(self, name: str, version: int | None, tenant: str) -> bool:
+        """Whether a tenant has nothing but a draft of it."""
+        own = name if tenant == DEFAULT_TENANT else owned_name(tenant, name)
+        if version is not None:
+            row = await self._catalog.find(own, version)
+            return row is not None and row.status == "draft"
+        return bool(await self._catalog.page(DefinitionsWanted(names=(own,), status="draft"), None, 1))
+
     # Changing
 
     async def draft(self, document: Source) -> tuple[dict[str, Any], bool]:

@@ -464,7 +464,12 @@ class Engine:
             if runtime.knows(own) or not runtime.knows(name):
                 with suppress(NotFound):
                     return await runtime.program(own, version)
-        return await runtime.program(name, version)
+        try:
+            return await runtime.program(name, version)
+        except NotFound as error:
+            if isinstance(saga, str) and await self.catalog.is_draft(name, version, tenant):
+                error.hint = "it is a draft: publish it first"
+            raise
 
     def _tenant(self, asked: str | None) -> str:
         own = self._scope.tenant
@@ -552,11 +557,11 @@ class Engine:
         return _by_plain_name(counts) if group_by == "definition" and self._scope.tenant is not None else counts
 
     async def reviews(
-        self, *, kind: ReviewKind | None = None, definition: str | None = None
+        self, *, kind: ReviewKind | None = None, definition: str | None = None, execution_id: str | None = None
     ) -> AsyncIterator[ReviewRow]:
         """What waits for a person, dead letters apart."""
         self._scope.require("reviews:read")
-        wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition)
+        wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)
         async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
             yield row
 

@@ -73,6 +73,7 @@ class Listing:
         *,
         kind: ReviewKind | None = None,
         definition: str | None = None,
+        execution_id: str | None = None,
         resolved: bool = False,
         cursor: str | None = None,
         limit: int = 50,
@@ -81,7 +82,9 @@ class Listing:
         link = self._link
         link.scope.require("reviews:read")
         kinds = get_args(ReviewKind) if kind is None else (kind,)
-        wanted = ReviewsWanted(tenant=link.scope.tenant, kinds=kinds, definition=definition, resolved=resolved)
+        wanted = ReviewsWanted(
+            tenant=link.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
+        )
         found = await link.runtime.review_page(wanted, cursor, limit)
         return Page([review_document(row) for row in found.items], found.next_cursor)
 

@@ -214,6 +214,7 @@ class Filter:
     newest_first: bool = False
     error_class: str | None = None
     kind: str | None = None
+    execution_id: str | None = None  # of reviews: whose
 
     def for_blocked(self) -> "Filter":
         """Those of which some may be blocked."""

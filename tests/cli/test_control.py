@@ -95,6 +95,8 @@ def test_reviews_are_listed_and_resolved(tenuto: Run, work: Work) -> None:
     assert (review.startswith(id), kind, step) == (True, "compensation", "transfer")
     assert json.loads(tenuto("reviews", "ls", "--json").out)[0]["id"] == review
     assert tenuto("reviews", "ls", "--kind", "approval").out == ""
+    assert tenuto("reviews", "ls", "--execution", id).out == f"{line}\n"
+    assert tenuto("reviews", "ls", "--execution", "another") == (0, "", "")
     assert tenuto("reviews", "resolve", review, "completed").code == 2  # without a reason
     done = tenuto("reviews", "resolve", review, "completed", "--reason", "seen", "--result", '"sent"', "--json")
     assert json.loads(done.out)["status"] == "succeeded"

@@ -129,6 +129,11 @@ async def test_a_draft_is_not_started(site: Site) -> None:
     for asked in ({"definition": "flow"}, {"definition": "flow", "version": 1}):
         refused = await client.post("/v1/executions", json={**asked, "input": {"amount": 1}})
         assert refused.status_code == 404, refused.text
+        assert refused.json()["hint"] == "it is a draft: publish it first"
+    unknown = await client.post("/v1/executions", json={"definition": "nothing"})
+    assert "publish" not in unknown.json()["hint"]
+    stranger = await (await site.client("other")).post("/v1/executions", json={"definition": "flow"})
+    assert "draft" not in stranger.json()["hint"]
 
 
 async def test_the_newest_published_version_is_started(site: Site) -> None:

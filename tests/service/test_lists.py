@@ -110,6 +110,7 @@ REVIEWS = {
     "resolved": (False, True),
     "definition": (None, "d1"),
     "error_class": (None, "TRANSIENT"),
+    "execution": (None, "e1"),
     "before": (None, 10**12),
 }
 

@@ -89,6 +89,7 @@ async def test_an_approver_with_the_permission_approves(site: Site) -> None:
     assert (await stands(operator, id, "succeeded"))["output"] == {"limit": 5}
     again = await approver.post(at)
     assert (again.status_code, again.json()["code"]) == (409, "not_waiting")
+    assert "GET /v1/reviews?execution_id=ID" in again.json()["hint"]
 
 
 async def test_a_rejection_fails(site: Site) -> None:
@@ -108,6 +109,12 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
         "id", "kind", "execution_id", "step_id", "path", "reason", "permission", "opened_at", "due_at", "state"
     }  # fmt: skip
     assert (review["execution_id"], review["state"]) == (id, "open")
+    other = await start(admin, "asks")
+    await stands(admin, other, "waiting_approval")
+    assert (await admin.get("/v1/reviews", params={"execution_id": id})).json()["items"] == [review]
+    too_early = await admin.post(f"/v1/executions/{id}:retry", json={"reason": "x"})
+    assert (too_early.status_code, too_early.json()["hint"]) == (409, "wait until it is over, or cancel it")
+    assert (await admin.post(f"/v1/executions/{other}/steps/ok:approve")).status_code == 200
 
     wrong = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate", "reason": "x"})
     assert (wrong.status_code, wrong.json()["code"]) == (409, "bad_resolution")

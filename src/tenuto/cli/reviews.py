@@ -18,11 +18,12 @@ async def ls(
     context: typer.Context,
     kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
     definition: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this definition.")] = None,
+    execution: Annotated[str | None, typer.Option(metavar="ID", help="Only of this execution.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List what waits for a person, the oldest first. Dead letters are in `tenuto dlq`."""
     async with place(context).engine() as engine:
-        found = [row async for row in engine.reviews(kind=kind, definition=definition)]
+        found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
     screen = Screen()
     if as_json:
         screen.json(found)

@@ -435,7 +435,8 @@ class MemoryRuntime(Worker):
         raise NotFound(f"There is no review {id!r}.")
 
     def _with_reviews(self, wanted: Filter) -> Iterator[Record]:
-        return (record for record in self._in_order if record.state.reviews and _fits(record, wanted))
+        found = (record for record in self._in_order if record.state.reviews and _fits(record, wanted))
+        return (record for record in found if wanted.execution_id in (None, record.state.id))
 
     async def workers(self) -> list[WorkerRow]:
         """This process, which is all there is."""

@@ -24,6 +24,7 @@ class ReviewsWanted(Struct, frozen=True, kw_only=True):
     kinds: tuple[str, ...]
     resolved: bool = False
     definition: str | None = None
+    execution: str | None = None
     error_class: str | None = None
     before: int | None = None
 
@@ -72,6 +73,8 @@ def _conditions(wanted: ReviewsWanted, after: str | None) -> tuple[list[str], li
 
     if wanted.tenant is not None:
         add("tenant = {}", wanted.tenant)
+    if wanted.execution is not None:
+        add("execution = {}", wanted.execution)
     if wanted.error_class is not None:
         add("error_class <> '' AND error_class = {}", wanted.error_class)
     if wanted.before is not None:
@@ -93,6 +96,7 @@ def fits(row: StoredReview, wanted: ReviewsWanted) -> bool:
         and (row.resolution is not None) == wanted.resolved
         and wanted.tenant in (None, row.tenant)
         and wanted.definition in names
+        and wanted.execution in (None, row.execution)
         and wanted.error_class in (None, row.error_class)
         and (wanted.before is None or row.opened_at < wanted.before)
     )

@@ -89,7 +89,7 @@ def find_review(state: Execution, fact: Decide) -> Review | Refused:
     return Refused(
         "not_waiting",
         "nothing here waits for this decision: it was decided before, or was never asked for",
-        "list the open reviews of this execution",
+        "list its open reviews: `tenuto reviews ls --execution ID`, or GET /v1/reviews?execution_id=ID",
     )
 
 

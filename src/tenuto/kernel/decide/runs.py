@@ -31,7 +31,8 @@ def refused_unless_failed(state: Execution) -> Refused | None:
     if state.finished == "failed":
         return None
     text = f"only a failed execution can be retried; this one is {state.status}"
-    return Refused("invalid_transition", text, "start a new execution")
+    hint = "wait until it is over, or cancel it" if state.finished is None else "start a new execution"
+    return Refused("invalid_transition", text, hint)
 
 
 def hold_granted(turn: Turn, fact: HoldGranted) -> Answer:

@@ -27,7 +27,11 @@ from tenuto.view import (
 
 def reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:
     return ReviewsWanted(
-        tenant=wanted.tenant, kinds=kinds, definition=wanted.definition, error_class=wanted.error_class
+        tenant=wanted.tenant,
+        kinds=kinds,
+        definition=wanted.definition,
+        execution=wanted.execution_id,
+        error_class=wanted.error_class,
     )
 
 

@@ -32,6 +32,7 @@ async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, lim
         params |= {"error_class": wanted.error_class, "before": _moment(wanted.before)}
         letters = await _page(wire, "/v1/dlq", params, cursor, limit)
         return Page([letter(row) for row in letters.items], letters.next_cursor)
+    params["execution_id"] = wanted.execution
     params["kind"] = wanted.kinds[0] if len(wanted.kinds) == 1 else None
     found = await _page(wire, "/v1/reviews", params, cursor, limit)
     return Page([review(row) for row in found.items], found.next_cursor)

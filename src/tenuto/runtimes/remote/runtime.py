@@ -373,4 +373,9 @@ def _at(execution_id: str) -> str:
 
 
 def _reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:
-    return ReviewsWanted(kinds=kinds, definition=wanted.definition, error_class=wanted.error_class)
+    return ReviewsWanted(
+        kinds=kinds,
+        definition=wanted.definition,
+        execution=wanted.execution_id,
+        error_class=wanted.error_class,
+    )

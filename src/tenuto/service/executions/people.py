@@ -99,12 +99,18 @@ async def list_reviews(
     caller: Called,
     kind: ReviewKind | None = None,
     definition: Annotated[str | None, Query(max_length=256)] = None,
+    execution_id: Annotated[str | None, Query(max_length=256)] = None,
     state: Literal["open", "resolved"] = "open",
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
     found = await caller.engine.listing.reviews(
-        kind=kind, definition=definition, resolved=state == "resolved", cursor=opened(cursor), limit=limit
+        kind=kind,
+        definition=definition,
+        execution_id=execution_id,
+        resolved=state == "resolved",
+        cursor=opened(cursor),
+        limit=limit,
     )
     return page(found.items, found.next_cursor)
 

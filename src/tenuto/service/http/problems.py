@@ -139,10 +139,12 @@ def add_problems(app: FastAPI) -> None:
     async def _(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         code, detail = CODES.get(error.status_code, ("http_error", str(error.detail)))
-        headers = error.headers
+        headers, hint = error.headers, None
         if error.status_code == 405:
             headers = {"Allow": ", ".join(sorted(_methods_at(app, request.scope["path"])))}
-        return problem(error.status_code, code, detail, headers=headers)
+        elif error.status_code == 404:
+            hint = "/openapi.json lists the addresses; a client's TENUTO_SERVER has no path, unless a proxy adds one"
+        return problem(error.status_code, code, detail, headers=headers, hint=hint)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
