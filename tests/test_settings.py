@@ -48,7 +48,10 @@ def test_the_file_can_be_named_by_a_variable(file: Path) -> None:
 
 
 WRONG = {
-    "lease": ["soon", "10ms", ""],
+    "lease": ["soon", "10ms", "", "1", "1.5"],
+    "queues": ["", " , "],
+    "egress_allow": ["foo", "10.0.0.0/8, 10.0.0.1/8"],
+    "smtp_url": ["foo", "smtp://", "http://mail.example", "smtp://mail.example:many"],
     "shutdown_grace": ["x"],
     "retention": ["for ever"],
     "slots": ["0", "-5", "many"],

@@ -6,8 +6,10 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from urllib.parse import urlsplit
 
 from .durations import milliseconds
 from .errors import Problem, SettingsError
@@ -270,8 +272,12 @@ def _within(name: str, value: float) -> float:
 def _word(name: str, value: object) -> object:
     if name in TIMES and (value or name != "retention"):  # nothing is for ever
         least = TIMES[name]
+        if str(value).strip().replace(".", "", 1).isdecimal():
+            raise ValueError(f"it is a time with its unit, as in {value}s, {value}m or {value}h")
         if milliseconds(str(value)) < least:
             raise ValueError(f"it is at least {least / 1_000:g}s")
+    if name == "smtp_url" and value:
+        _check_mail_server(str(value))
     known = WORDS.get(name)
     if known is not None and value not in known:
         raise ValueError(f"it must be one of {', '.join(known)}")
@@ -281,10 +287,33 @@ def _word(name: str, value: object) -> object:
 def _words(name: str, given: Any) -> tuple[str, ...]:
     if not all(isinstance(word, str) for word in given):
         raise ValueError("texts are wanted")
+    if name == "queues" and not (given and all(word.strip() for word in given)):
+        raise ValueError("name at least one: a worker without a queue runs nothing; the usual one is `default`")
+    if name == "egress_allow":
+        _check_ranges(given)
     known = get_args(FourEyes)
     if name == "four_eyes" and (unknown := [word for word in given if word not in known]):
         raise ValueError(f"{', '.join(unknown)}: it must be one of {', '.join(known)}")
     return tuple(given)
+
+
+def _check_ranges(given: Iterable[str]) -> None:
+    for text in given:
+        try:
+            ip_network(text)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no range of addresses such as 10.1.0.0/16: {error}") from None
+
+
+def _check_mail_server(url: str) -> None:
+    """The text itself is not told: it holds a password."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("smtp", "smtps") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError("it must be smtp://user:password@host:587 or smtps://…")
 
 
 def _issuers(given: Any) -> tuple[Issuer, ...]:

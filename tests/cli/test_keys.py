@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from .conftest import Run
 
@@ -39,8 +40,17 @@ def test_a_key_can_be_revoked_by_itself(tenuto: Run) -> None:
     assert tenuto("keys", "revoke", "nobody").code == 3
 
 
-def test_what_a_key_cannot_be(tenuto: Run) -> None:
+def test_what_a_key_cannot_be(tenuto: Run, tmp_path: Path) -> None:
     assert tenuto("keys", "create", "--role", "admin").code == 2
     refused = tenuto("keys", "create", "--tenant", "acme", "--role", "boss")
     assert refused.code == 1
     assert "'boss' is no role: there are viewer" in refused.err
+    assert tenuto("keys", "create", "--tenant", "a b", "--role", "admin").code == 1
+    assert list(tmp_path.iterdir()) == []  # no database was made for it
+
+
+def test_the_option_for_all_commands_says_whose_keys(tenuto: Run) -> None:
+    tenuto("keys", "create", "--tenant", "acme", "--role", "viewer")
+    assert tenuto("--tenant", "acme", "keys", "ls").out.count("\n") == 1
+    assert tenuto("--tenant", "other", "keys", "ls").out == ""
+    assert tenuto("keys", "ls").out.count("\n") == 1

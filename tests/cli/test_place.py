@@ -98,3 +98,60 @@ def test_doctor_looks_at_the_app(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TENUTO_APP", "tests.cli.shop:ALL")
     checks = {check["name"]: check for check in json.loads(tenuto("doctor", "--json").out)["checks"]}
     assert checks["app"]["ok"]
+
+
+@pytest.mark.parametrize("arguments", [["export", "--to"], ["check", "--file"]])
+def test_a_file_that_cannot_be_used_is_named(tenuto: Run, arguments: list[str]) -> None:
+    tenuto("migrate")
+    done = tenuto(*arguments, "/nowhere/at/all")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("tenuto: /nowhere/at/all: No such file or directory. [file_unusable]\nWhat to do: ")
+
+
+@pytest.mark.parametrize("key", ["tnt_é", "tnt_a\n", "two words"])
+def test_what_cannot_be_a_key_is_told_and_not_shown(tenuto: Run, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("TENUTO_API_KEY", key)
+    done = tenuto("--server", "http://127.0.0.1:9", "ls")
+    assert done.code == 8
+    assert "TENUTO_API_KEY" in done.err
+    assert key not in done.err
+
+
+def test_a_server_that_is_not_asked(tenuto: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What works on a database alone says on which, and makes none beside the server's."""
+    monkeypatch.setenv("TENUTO_SERVER", "http://127.0.0.1:9")
+    told = f"tenuto: on sqlite:///{tmp_path}/tenuto.db; the server is not asked\n"
+    for command in (["check"], ["export"], ["migrate"], ["keys", "create", "--tenant", "a", "--role", "admin"]):
+        done = tenuto(*command)
+        assert (done.code, done.out) == (7, "")
+        assert done.err.startswith(f"{told}tenuto: There is no database ")
+    assert list(tmp_path.iterdir()) == []
+    assert tenuto("--url", f"sqlite:///{tmp_path}/tenuto.db", "migrate").err == ""
+    assert tenuto("check") == (0, "0 executions, 0 records: sound\n", told)
+
+
+def test_doctor_finds_what_would_stop_a_process(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenuto("migrate")
+    monkeypatch.setenv("TENUTO_MESSAGES", "foo.bar")
+    done = tenuto("doctor")
+    assert done.code == 1
+    assert "✗ messages: " in done.out
+    assert "TENUTO_MESSAGES: 'foo.bar' is no kind of message" in done.out
+    stopped = tenuto("serve", "--port", "0")
+    assert stopped.code == 1
+    assert "TENUTO_MESSAGES: 'foo.bar' is no kind of message" in stopped.err
+
+
+def test_doctor_reads_the_keys_of_issuers(tenuto: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tenuto("migrate")
+    issuer = {"issuer": "https://id.example", "audience": "tenuto", "jwks_file": str(tmp_path / "keys.json")}
+    monkeypatch.setenv("TENUTO_JWT_ISSUERS", json.dumps([issuer]))
+    assert f"✗ issuer: https://id.example: {tmp_path}/keys.json cannot be read" in tenuto("doctor").out
+    (tmp_path / "keys.json").write_text("{}")
+    assert f"✓ issuer: https://id.example: {tmp_path}/keys.json can be read" in tenuto("doctor").out
+
+
+def test_a_worker_serves_a_queue(tenuto: Run) -> None:
+    done = tenuto("worker", "--queue", "")
+    assert done.code == 1
+    assert "a worker without a queue runs nothing" in done.err

@@ -37,6 +37,13 @@ class NewKey(NamedTuple):
     row: KeyRow
 
 
+def check_key(tenant: str, roles: Iterable[str]) -> tuple[str, ...]:
+    """Whether there can be such a key; gives its roles."""
+    if not TENANT.fullmatch(tenant):
+        raise InvalidInput.at("/tenant", "bad_name", "letters, digits, `_`, `-` and `.`, at most 128")
+    return check_roles(roles)
+
+
 class Keyring:
     """The API keys of a database. What is revoked here is refused at once, and elsewhere after a second."""
 
@@ -51,8 +58,7 @@ class Keyring:
         self, *, tenant: str, roles: Iterable[str], name: str = "", days: int | None = None, actor: str = "system"
     ) -> NewKey:
         """A new key. `days` of None or 0: it does not expire."""
-        if not TENANT.fullmatch(tenant):
-            raise InvalidInput.at("/tenant", "bad_name", "letters, digits, `_`, `-` and `.`, at most 128")
+        known = check_key(tenant, roles)
         if days is not None and days < 0:
             raise InvalidInput.at("/days", "too_small", "days from now")
         now = self._now()
@@ -62,7 +68,7 @@ class Keyring:
             id=id,
             tenant=tenant,
             name=name,
-            roles=check_roles(roles),
+            roles=known,
             secret_hash=_hash(secret),
             created_at=now,
             created_by=actor,

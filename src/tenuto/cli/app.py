@@ -1,5 +1,6 @@
 """The application: every command in its section, and what happens to errors."""
 
+import os
 import sys
 from typing import Annotated, Any
 
@@ -109,5 +110,18 @@ def run(arguments: list[str]) -> int:
     except TenutoError as error:
         tell_error(error, as_json="--json" in arguments)
         return exit_code(error)
+    except BrokenPipeError:  # whoever read it has enough: `tenuto ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    except OSError as error:
+        tell_error(_unusable(error), as_json="--json" in arguments)
+        return Exit.FAILED
     except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
+
+
+def _unusable(error: OSError) -> TenutoError:
+    """A file that was named, as a rule."""
+    where = f"{error.filename}: " if error.filename is not None else ""
+    hint = "look at the path, and at who may read and write there"
+    return TenutoError(f"{where}{error.strerror or type(error).__name__}.", code="file_unusable", hint=hint)

@@ -25,7 +25,7 @@ async def export(
     to: Annotated[Path | None, typer.Option(help="A file; standard output unless said.")] = None,
 ) -> None:
     """Write the record of all executions as lines of JSON, payloads included."""
-    database = url or place(context).settings().url
+    database = place(context).database(url)
     if to is None:
         await _write(database, sys.stdout.buffer)
     else:
@@ -54,7 +54,7 @@ async def check(
     from tenuto.checking import Checker, find_stuck_in, records_of, records_of_lines
 
     screen = Screen()
-    database = url or ("" if file else place(context).settings().url)
+    database = "" if file else place(context).database(url)
     if stuck:
         count = await _tell(find_stuck_in(database, slack * 1_000), screen, as_json=as_json)
         if not as_json:

@@ -19,7 +19,7 @@ async def migrate(
     """Bring a database's schema up to date; safe to run twice."""
     from tenuto.storage import make_store
 
-    store = make_store(url or place(context).settings().url)
+    store = make_store(place(context).database(url, creates=True))
     await store.open(migrate=True)
     await store.close()
     Screen().tell("the schema is up to date", {"up_to_date": True}, as_json=as_json)

@@ -1,10 +1,11 @@
 """What `tenuto doctor` looks at. Each check says what it found; one that is not well says what to do."""
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import NamedTuple
 
 from tenuto.errors import TenutoError
-from tenuto.settings import Settings
+from tenuto.settings import Issuer, Settings
 
 from .place import check_there
 from .words import many
@@ -17,6 +18,11 @@ class Check(NamedTuple):
 
 
 async def checks(settings: Settings) -> AsyncIterator[Check]:
+    if not (messages := _messages(settings)).ok:
+        yield messages
+    for issuer in settings.jwt_issuers:
+        if issuer.jwks_file:
+            yield _keys_of(issuer)
     if settings.app:
         yield _app(settings.app)
     if settings.server:
@@ -26,6 +32,24 @@ async def checks(settings: Settings) -> AsyncIterator[Check]:
         if settings.url.startswith("postgres"):
             yield await _wall(settings.url)
         yield await _workers(settings.url)
+
+
+def _messages(settings: Settings) -> Check:
+    from .processes import check_messages
+
+    try:
+        check_messages(settings)
+    except TenutoError as error:
+        return Check("messages", False, _told(error))
+    return Check("messages", True, ", ".join(settings.messages))
+
+
+def _keys_of(issuer: Issuer) -> Check:
+    try:
+        Path(issuer.jwks_file).read_bytes()
+    except OSError as error:
+        return Check("issuer", False, f"{issuer.issuer}: {issuer.jwks_file} cannot be read: {error.strerror}")
+    return Check("issuer", True, f"{issuer.issuer}: {issuer.jwks_file} can be read")
 
 
 def _app(app: str) -> Check:

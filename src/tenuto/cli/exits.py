@@ -25,7 +25,7 @@ class Exit(IntEnum):
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "It is done. Of an execution that was waited for: it succeeded.",
     Exit.FAILED: "It could not be done, or not for all; or the execution that was waited for failed or was canceled.",
-    Exit.USAGE: "The command was not understood: an unknown option, a missing argument, JSON that is none.",
+    Exit.USAGE: "The command was not understood: an unknown option, a missing argument, an argument that is no JSON.",
     Exit.NOT_FOUND: "There is no such execution, review, definition or key, or it is another tenant's.",
     Exit.REFUSED: "Not allowed as things stand: the state forbids it, or a key is taken. Nothing was changed.",
     Exit.WAITS_FOR_PERSON: "The execution that was waited for cannot go on without a person.",

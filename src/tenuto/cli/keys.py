@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .command import AsJson, command, group, place
-from .place import actor, check_there
+from .place import DEFAULT_TENANT, Place, actor
 from .screen import Cell, Screen
 from .words import ago
 
@@ -37,11 +37,12 @@ async def create(
     as_json: AsJson = False,
 ) -> None:
     """Make an API key. It is printed once, and cannot be had again."""
-    settings = place(context).settings()
-    async with _keys(settings.url, creates=True) as keys:
-        made = await keys.create(
-            tenant=tenant, roles=role, name=name, days=settings.key_days if days is None else days, actor=actor()
-        )
+    from tenuto.access.keys import check_key
+
+    check_key(tenant, role)  # before there is a database that was not there
+    life = place(context).settings().key_days if days is None else days
+    async with _keys(place(context), creates=True) as keys:
+        made = await keys.create(tenant=tenant, roles=role, name=name, days=life, actor=actor())
     screen = Screen()
     if as_json:
         screen.json({"key": made.token, **_document(made.row)})
@@ -61,8 +62,9 @@ async def ls(
     as_json: AsJson = False,
 ) -> None:
     """List API keys; their secrets are not kept."""
-    async with _keys(place(context).settings().url) as keys:
-        found = [_document(row) for row in await keys.list(tenant)]
+    own = place(context).tenant
+    async with _keys(place(context)) as keys:
+        found = [_document(row) for row in await keys.list(tenant or (None if own == DEFAULT_TENANT else own))]
     screen = Screen()
     if as_json:
         screen.json(found)
@@ -80,17 +82,16 @@ async def revoke(
 ) -> None:
     """Make an API key useless, from now on."""
     id = key.split("_")[1] if key.startswith("tnt_") and key.count("_") >= 2 else key
-    async with _keys(place(context).settings().url) as keys:
+    async with _keys(place(context)) as keys:
         await keys.revoke(id, actor=actor())
     Screen().tell(f"revoked: {id}", {"id": id, "revoked": True}, as_json=as_json)
 
 
 @asynccontextmanager
-async def _keys(url: str, *, creates: bool = False) -> "AsyncIterator[Keyring]":
+async def _keys(where: Place, *, creates: bool = False) -> "AsyncIterator[Keyring]":
     from tenuto.engine import Engine
 
-    check_there(url, creates=creates)
-    async with Engine(url, worker=False) as engine:
+    async with Engine(where.database(creates=creates), worker=False) as engine:
         yield engine.keys
 
 

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -49,6 +50,17 @@ class Place:
             eyes = settings.four_eyes
             scoped = engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"], four_eyes=eyes)
             yield engine if all_tenants else scoped
+
+    def database(self, url: str | None = None, *, creates: bool = False) -> str:
+        """For commands that only work on a database: which one. Whoever set a server is told that it is not asked."""
+        from tenuto.redaction import redact_url
+
+        settings = self.settings()
+        found = url or settings.url
+        if settings.server and not url:
+            print(f"tenuto: on {redact_url(found)}; the server is not asked", file=sys.stderr)
+        check_there(found, creates=creates and not settings.server)
+        return found
 
     def _check_tenant(self) -> None:
         from tenuto.errors import InvalidInput

@@ -95,6 +95,7 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
     from tenuto.handlers.settings import HandlerSettings
     from tenuto.telemetry import Telemetry, configure_logs
 
+    check_messages(settings)
     configure_logs(settings.log_level, settings.log_format)
     gc.set_threshold(*COLLECT_AFTER)
     engine = Engine(
@@ -115,6 +116,19 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
 
         engine.register(*load_app(settings.app))
     return engine
+
+
+def check_messages(settings: "Settings") -> None:
+    """Of all settings the one whose words are known above them."""
+    from tenuto.errors import InvalidInput, Problem, SettingsError
+    from tenuto.messages import Announced
+    from tenuto.settings import variable_of
+
+    try:
+        Announced(settings.messages)
+    except InvalidInput as error:
+        where = variable_of("messages")
+        raise SettingsError(problems=[Problem(where, "bad_value", each.message) for each in error.problems]) from None
 
 
 async def store_definitions(engine: "Engine") -> list[str]:

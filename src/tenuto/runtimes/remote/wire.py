@@ -16,7 +16,15 @@ from urllib.parse import quote
 import httpx2
 import msgspec
 
-from tenuto.errors import EngineClosed, InvalidInput, NotFound, RateExceeded, RequestInFlight, ServiceError
+from tenuto.errors import (
+    EngineClosed,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+    RateExceeded,
+    RequestInFlight,
+    ServiceError,
+)
 from tenuto.redaction import hush
 from tenuto.spread import spread
 
@@ -59,7 +67,7 @@ class Wire:
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self.address = _checked(url)
-        self._api_key = api_key
+        self._api_key = _checked_key(api_key)
         self._asking: httpx2.AsyncClient | None = None
         self._listening: httpx2.AsyncClient | None = None
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -204,6 +212,16 @@ async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterat
         cursor = found["next_cursor"]
         if cursor is None:
             return
+
+
+def _checked_key(key: str | None) -> str | None:
+    """What cannot be in a header is no key. It is not shown: whatever it is, it was meant to be secret."""
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise NotAuthenticated(
+            "The API key cannot be one: it has blanks, line breaks or letters that no key has.",
+            hint="give TENUTO_API_KEY as `tenuto keys create` printed it, and nothing else",
+        )
+    return key
 
 
 def quoted(part: str) -> str:
