@@ -584,6 +584,10 @@ class Engine:
         All but `approved` and `rejected`, which answer a question that was asked, take a reason.
         """
         check_one_of(resolution, Resolution, "/resolution")
+        if again and resolution != "retry":
+            raise InvalidInput.at(
+                "/again", "without_retry", "an effect is made once more where it is tried again: `retry`"
+            )
         if resolution not in ("approved", "rejected"):
             check_reason(reason)
         execution_id = review_id.rpartition(".")[0]

@@ -97,6 +97,7 @@ async def test_d3_a_repeated_request_gets_the_first_answer(site: Site) -> None:
     assert (first.status_code, second.status_code) == (201, 200)
     assert "idempotency-replayed" not in first.headers
     assert second.headers["idempotency-replayed"] == "true"
+    assert second.headers["location"] == first.headers["location"] == "/v1/definitions/flow/1"
     assert second.json() == first.json()
     other = await client.post("/v1/definitions", json=flow(version=2), headers=key)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_conflict")

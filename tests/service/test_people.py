@@ -171,7 +171,8 @@ async def test_a_dead_letter_is_reprocessed(site: Site, bank: Bank) -> None:
     assert (await client.get(f"/v1/dlq/{letter['id']}")).json() == letter
 
     bank.broken = False
-    done = await client.post(f"/v1/dlq/{letter['id']}:reprocess", json={"reason": "the account is open again"})
+    at = f"/v1/dlq/{letter['execution_id']}"  # its execution's id will do, as for looking
+    done = await client.post(f"{at}:reprocess", json={"reason": "the account is open again"})
     assert (done.status_code, done.json()["state"]) == (200, "resolved"), done.text
     found = await stands(client, id, "succeeded")
     assert (found["output"], found["attempt_count"]) == (7, 2)

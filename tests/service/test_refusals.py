@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from tenuto import SagaBuilder
 from tenuto.service import executions
-from tests.service.conftest import MakeSite, Site
+from tests.service.conftest import MakeSite, Site, until
 from tests.service.documents import flow
 
 pytestmark = pytest.mark.usefixtures("sound")
@@ -95,3 +95,26 @@ async def test_a_stranger_is_told_nothing_of_parameters(client: httpx2.AsyncClie
 @pytest.mark.parametrize(("query", "missing"), [("n=1", "hash"), (f"hash={'0' * 64}", "n")])
 async def test_a_head_that_was_kept_has_both_its_parts(client: httpx2.AsyncClient, query: str, missing: str) -> None:
     assert places(await client.get(f"/v1/audit:verify?{query}")) == [(f"/query/{missing}", "missing")]
+
+
+async def test_an_empty_key_is_none(client: httpx2.AsyncClient) -> None:
+    for path, body in (("/v1/executions", {"definition": "double", "input": 1}), ("/v1/definitions", flow("other"))):
+        refused = await client.post(path, json=body, headers={"Idempotency-Key": '""'})
+        assert places(refused) == [("/header/Idempotency-Key", "empty")]
+
+
+async def test_to_make_an_effect_again_is_to_retry(client: httpx2.AsyncClient) -> None:
+    id = (await client.post("/v1/executions", json={"definition": "flow", "input": {"amount": 1}})).json()[
+        "execution_id"
+    ]
+    asking = lambda: client.get("/v1/reviews", params={"execution_id": id})  # noqa: E731  (asked again and again)
+    (review,) = (await until(asking, lambda found: found.json()["items"])).json()["items"]
+    refused = await client.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "approved", "again": True})
+    assert places(refused) == [("/again", "without_retry")]
+
+
+async def test_a_limit_is_for_a_tenant_that_can_be(make_site: MakeSite) -> None:
+    admin = await (await make_site()).client("default")
+    assert places(await admin.put("/v1/tenant-limits/%20", json={"max_in_flight": 1})) == [
+        ("/path/tenant", "string_pattern_mismatch")
+    ]

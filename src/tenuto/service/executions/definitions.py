@@ -43,10 +43,11 @@ async def draft_definition(
 
     async def work() -> Response:
         made, new = await caller.engine.catalog.draft(document)
-        where = {"Location": f"/v1/definitions/{made['name']}/{made['version']}"}
-        return answer(made, 201 if new else 200, where)
+        return answer(made, 201 if new else 200)
 
-    return await once(caller, "POST /v1/definitions", key, await request.body(), work)
+    done = await once(caller, "POST /v1/definitions", key, await request.body(), work)
+    done.headers["Location"] = f"/v1/definitions/{document['name']}/{document['version']}"
+    return done
 
 
 @face.operation(

@@ -69,18 +69,21 @@ _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409, 42
     responses=_DECIDED,
 )
 async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody) -> Response:
-    await caller.engine.listing.dead_letter(id)
-    heard = await caller.heard(caller.engine.resolve(id, "retry", reason=body.reason))
-    return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
+    return await _decided(caller, id, "retry", body.reason)
 
 
 @face.operation(
     "POST", "/v1/dlq/{id:plain}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
 )
 async def discard_dead_letter(id: str, caller: Called, body: DiscardBody) -> Response:
-    await caller.engine.listing.dead_letter(id)
-    heard = await caller.heard(caller.engine.resolve(id, "dismiss", reason=body.reason))
-    return answer(await caller.engine.listing.dead_letter(id), 200 if heard else 202)
+    return await _decided(caller, id, "dismiss", body.reason)
+
+
+async def _decided(caller: Caller, id: str, resolution: Literal["retry", "dismiss"], reason: str) -> Response:
+    """By the letter's own id, also where its execution's was given: when it is decided, it is that one still."""
+    letter = (await caller.engine.listing.dead_letter(id))["id"]
+    heard = await caller.heard(caller.engine.resolve(letter, resolution, reason=reason))
+    return answer(await caller.engine.listing.dead_letter(letter), 200 if heard else 202)
 
 
 @face.operation(

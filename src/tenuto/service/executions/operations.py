@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
+from tenuto.access.keys import TENANT
 from tenuto.service.http.answers import Cursor, Limit, part
 from tenuto.service.http.bodies import LimitBody, TenantLimitBody
 from tenuto.service.http.caller import Called, Face
@@ -13,6 +14,7 @@ from tenuto.service.http.openapi import documented
 face = Face(tags=["operations"])
 
 Name = Annotated[str, Path(max_length=256)]
+Tenant = Annotated[str, Path(pattern=f"^{TENANT.pattern}$")]
 
 
 @face.operation(
@@ -84,7 +86,7 @@ async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit
     summary="Bound how many executions of a tenant may be under way",
     responses=documented({}, 422),
 )
-async def set_tenant_limit(tenant: Name, body: TenantLimitBody, caller: Called) -> Response:
+async def set_tenant_limit(tenant: Tenant, body: TenantLimitBody, caller: Called) -> Response:
     """A start beyond that is refused with 429. It takes an admin of the tenant `default`."""
     await caller.engine.tenant_limit(tenant, max_in_flight=body.max_in_flight)
     return Response(status_code=204)
@@ -98,6 +100,6 @@ async def set_tenant_limit(tenant: Name, body: TenantLimitBody, caller: Called) 
     summary="Let a tenant have as many under way as it likes",
     responses=documented({}, 422),
 )
-async def lift_tenant_limit(tenant: Name, caller: Called) -> Response:
+async def lift_tenant_limit(tenant: Tenant, caller: Called) -> Response:
     await caller.engine.tenant_limit(tenant, max_in_flight=None)
     return Response(status_code=204)

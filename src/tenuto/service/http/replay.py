@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Header
 from starlette.responses import Response
 
-from tenuto.errors import IdempotencyConflict, RequestInFlight
+from tenuto.errors import IdempotencyConflict, InvalidInput, RequestInFlight
 from tenuto.storage.registry import Answer
 
 from .caller import Caller
@@ -22,7 +22,11 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 
 def unquoted(key: str | None) -> str | None:
     """The header may be a structured field: a text in quotes."""
-    return key[1:-1] if key is not None and len(key) > 2 and key[0] == key[-1] == '"' else key
+    if key is None or len(key) < 2 or not key[0] == key[-1] == '"':
+        return key
+    if key == '""':
+        raise InvalidInput.at("/header/Idempotency-Key", "empty", "an empty key is none: leave it out")
+    return key[1:-1]
 
 
 @contextmanager
