@@ -127,7 +127,8 @@ def test_a_server_that_is_not_asked(tenuto: Run, monkeypatch: pytest.MonkeyPatch
         assert done.err.startswith(f"{told}tenuto: There is no database ")
     assert list(tmp_path.iterdir()) == []
     assert tenuto("--url", f"sqlite:///{tmp_path}/tenuto.db", "migrate").err == ""
-    assert tenuto("check") == (0, "0 executions, 0 records: sound\n", told)
+    checked = tenuto("check")
+    assert (checked.code, checked.err) == (0, told)
 
 
 def test_doctor_finds_what_would_stop_a_process(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
     resolved = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "completed", "reason": "ok"})
     assert (resolved.status_code, resolved.json()["state"]) == (200, "resolved")
     assert (await admin.get("/v1/reviews")).json()["items"] == []
-    closed = (await admin.get("/v1/reviews", params={"state": "resolved"})).json()["items"]
+    closed = (await admin.get("/v1/reviews", params={"state": "resolved", "execution_id": id})).json()["items"]
     assert [each["id"] for each in closed] == [review["id"]]
     assert (
         await admin.post("/v1/reviews/nothing.1:resolve", json={"resolution": "dismiss", "reason": "x"})

@@ -48,8 +48,9 @@ async def dev(
     if not settings.egress_allow:
         own["egress_allow"] = LOOPBACK
     settings = place(context).settings(**given, **own)
+    made_engine = make_engine(settings)  # before anything is listened on: what is wrong with it is told first
     listener = _listener(settings, any_port="port" not in settings.sources)
-    async with make_engine(settings) as engine:
+    async with made_engine as engine:
         names = await store_definitions(engine)
         made = await engine.keys.create(tenant=place(context).tenant, roles=["admin"], name="tenuto dev", days=1)
         with stopping() as stop:
@@ -67,8 +68,9 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
     from tenuto.signals import stopping
 
     settings = place(context).settings(app=app, host=host, port=port)
+    made = make_engine(settings, worker=False)
     listener = _listener(settings)
-    async with make_engine(settings, worker=False) as engine:
+    async with made as engine:
         await store_definitions(engine)
         with stopping() as stop:
             Screen().say(f"serving on {address_of(listener)}, {redact_url(settings.url)}")
