@@ -107,8 +107,9 @@ def _unkept(schema: JSON) -> str | None:
 
 def _told(flaw: Flaw) -> Problem:
     at = list(flaw.instance_path)
-    place = [*at, flaw.kind.property] if isinstance(flaw.kind, Kind.Required) else at  # of what is missing, where it should be
-    return Problem(pointer(place), flaw.kind.name, flaw.message)
+    if isinstance(flaw.kind, Kind.Required):  # what is missing is told where it should be
+        at.append(flaw.kind.property)
+    return Problem(pointer(at), flaw.kind.name, flaw.message)
 
 
 def pointer(path: list[str | int]) -> str:
