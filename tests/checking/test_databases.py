@@ -201,7 +201,7 @@ def test_a_violation_is_told_and_the_exit_code_says_so(filled: str, capsys: pyte
 
 def test_a_database_that_is_not_there_is_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"sqlite:///{tmp_path}/missing.db"]) == 7
-    assert "no such file" in capsys.readouterr().err
+    assert "There is no database" in capsys.readouterr().err
     assert not (tmp_path / "missing.db").exists()
 
 
