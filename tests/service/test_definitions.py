@@ -277,9 +277,17 @@ async def test_a_draft_for_all_is_seen_by_the_deployment_alone_until_it_is_publi
 async def test_a_schema_that_would_take_for_ever_stops_nobody(site: Site) -> None:
     client = await site.client()
     twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
-    schema = {"$defs": {**twice, "d40": {"type": "string"}}, "$ref": "#/$defs/d0"}
-    await publish(client, {**simple(), "input_schema": schema})
-    refused = await client.post("/v1/executions", json={"definition": "simple", "input": "text"})
+    definitions = {**twice, "d40": {"type": "string"}}
+    refused = await client.post(
+        "/v1/definitions", json={**simple(), "input_schema": {"$ref": "#/$defs/d0", "$defs": definitions}}
+    )
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/input_schema")
+    grows = {"allOf": [{"properties": {"in": {"$ref": "#"}}}] * 2}
+    await publish(client, {**simple(), "input_schema": grows})
+    value: dict[str, Any] = {}
+    for _ in range(30):
+        value = {"in": value}
+    refused = await client.post("/v1/executions", json={"definition": "simple", "input": value})
     assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "too_costly")
 
 

@@ -49,7 +49,7 @@ def input_is_valid(started: e.ExecutionStarted, definition: Definition) -> None:
     if definition.input_schema is None:
         return
     schema = _schema(msgspec.json.encode(definition.input_schema))
-    wrong = [f"{flaw.path or '/'} {flaw.code}" for flaw in schema.problems_of(started.input)]
+    wrong = [f"{flaw.path or '/'} {flaw.code}" for flaw in schema.problems_of(started.input, is_made=True)]
     require(not wrong, D5, f"the input does not fit: {', '.join(wrong[:5])}")
 
 

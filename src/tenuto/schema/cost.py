@@ -1,199 +1,156 @@
-"""What it costs to check a value by a schema that a stranger wrote.
+"""How often a schema that a stranger wrote may look at one part of a value.
 
 A schema of a few lines can ask for a value to be looked at 2^40 times: each definition refers to the next one twice.
-The library would do so, in one call that nothing interrupts. So the looks are counted first, and the count gives up at
-a limit. It is never too low: where a keyword may apply, it is counted as if it did.
+The library would do so, in one call that nothing interrupts. So it is found out once, when the schema is compiled, how
+many of its parts may look at one and the same part of a value, at most: at any depth where that does not grow without
+end, else for each depth. Values are not walked for it. What is found is never too low; nor is it far too high, because
+what cannot look at the same part is not added up.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import islice
-
-import jsonschema_rs
-from jsonschema_rs import RegexOptions
+from urllib.parse import unquote
 
 from tenuto.kernel.definition import JSON
 
-__all__ = ["Costs", "uncountable", "words"]
+BEYOND = 1_000_000_000  # whatever is more is not counted on
+DEEPEST = 64  # what is nested deeper, and looked at more often the deeper it is, is looked at too often
+NAMES = 8  # so many that are required are looked for in the time of one look
+WEIGHT_OF_PATTERN = 20  # tried at every place of a text, if it comes to the worst
 
 _HERE_LISTS = ("allOf", "anyOf", "oneOf")
 _HERE = ("not", "if", "then", "else")
 _HERE_BY_NAME = ("dependentSchemas", "dependencies")
-_ELEMENTS = ("items", "additionalItems", "contains", "unevaluatedItems")
-_MEMBERS = ("additionalProperties", "unevaluatedProperties")
-_AGAIN = (
-    "unevaluatedItems",
-    "unevaluatedProperties",
-)  # what applies here is evaluated once more, to see what it covers
-_DEFINED = ("$defs", "definitions", "properties", "patternProperties", *_HERE_BY_NAME)
+_ANYWHERE = (
+    "items", "additionalItems", "contains", "unevaluatedItems", "additionalProperties", "unevaluatedProperties",
+    "propertyNames",
+)  # fmt: skip
+_AGAIN = ("unevaluatedItems", "unevaluatedProperties")  # what applies here is evaluated twice, to see what it covers
+_ELSEWHERE = ("$dynamicRef", "$recursiveRef")
 
-_BACKTRACKING = 50  # what a pattern costs that the library can match only by trying, in looks
-_WORDS = 16  # so many words of an `enum` are compared in the time of one look
+
+class Uncountable(ValueError):
+    """It cannot be told what the schema refers to, or it never ends."""
+
+
+class Looks:
+    """How many parts of the schema may look at one part of a value: `most`, and at one that is nested so deep."""
+
+    def __init__(self, schema: JSON) -> None:
+        self._root = schema
+        self._is_old = isinstance(schema, dict) and "draft-04" in str(schema.get("$schema"))
+        self._nodes: list[_Node] = []
+        self._known: dict[int, _Node] = {}  # by the identity of what they were made of, which is in the schema
+        root = self._node(schema)
+        for node in self._nodes:  # grows while it is walked
+            self._connect(node)
+        self._by_depth = _by_depth(root, _inner_first(self._nodes))
+        self.most = self._by_depth[-1]
+
+    def at(self, depth: int) -> int:
+        return self._by_depth[min(depth, len(self._by_depth) - 1)]
+
+    def has(self, word: str) -> bool:
+        return any(word in node.schema for node in self._nodes)
+
+    def _node(self, schema: JSON) -> "_Node":
+        found = self._known.get(id(schema))
+        if found is None:
+            found = _Node(schema if isinstance(schema, dict) else {})
+            self._known[id(schema)] = found
+            self._nodes.append(found)
+        return found
+
+    def _connect(self, node: "_Node") -> None:
+        schema = node.schema
+        if schema is not self._root and ("$id" in schema or (self._is_old and "id" in schema)):
+            raise Uncountable("only the outermost schema has an `$id`")
+        for word in _ELSEWHERE:
+            if word in schema:
+                raise Uncountable(f"`{word}` is not supported: use `$ref`")
+        times = 2 if any(word in schema for word in _AGAIN) else 1
+        node.here = [self._node(part) for part in self._same_value(schema)] * times
+        items = schema.get("items")
+        node.single = [self._node(part) for part in _dict(schema.get("properties")).values()]
+        node.single += [self._node(part) for part in (*_list(schema.get("prefixItems")), *_list(items))]
+        anywhere = [schema[word] for word in _ANYWHERE if word in schema and not isinstance(schema[word], list)]
+        node.wide = [self._node(part) for part in (*anywhere, *_dict(schema.get("patternProperties")).values())]
+
+    def _same_value(self, schema: dict[str, JSON]) -> Iterator[JSON]:
+        for word in _HERE_LISTS:
+            yield from _list(schema.get(word))
+        for word in _HERE_BY_NAME:
+            yield from (part for part in _dict(schema.get(word)).values() if not isinstance(part, list))
+        yield from (schema[word] for word in _HERE if word in schema)
+        if "$ref" in schema:
+            yield _resolved(self._root, schema["$ref"])
 
 
 class _Node:
-    """One schema, as far as it decides what looks at what; made once, because values are counted again and again."""
+    """One part of a schema, and what looks where with it."""
 
-    __slots__ = ("elements", "here", "members", "named", "names", "own", "places", "wide")
+    __slots__ = ("here", "own", "schema", "single", "wide")
 
-    def __init__(self, schema: JSON) -> None:
-        self.own = _own(schema)
+    def __init__(self, schema: dict[str, JSON]) -> None:
+        self.schema = schema
+        self.own = WEIGHT_OF_PATTERN if "pattern" in schema or "patternProperties" in schema else 1
+        self.own += len(_list(schema.get("required"))) // NAMES
         self.here: list[_Node] = []  # look at the very same value
-        self.named: dict[str, _Node] = {}  # at what has this name in it
-        self.members: list[_Node] = []  # at what has another name
-        self.wide: list[_Node] = []  # at what has some name that matches
-        self.names: list[_Node] = []  # at the names themselves
-        self.places: list[list[_Node]] = []  # at what is in this place
-        self.elements: list[_Node] = []  # at what is in any
-
-    def inside(self, value: JSON) -> Iterator[tuple["_Node", JSON]]:
-        """What looks at the parts of a value."""
-        if isinstance(value, dict):
-            for key, part in value.items():
-                found = self.named.get(key)
-                looking = self.members if found is None else [found]
-                yield from ((each, part) for each in (*looking, *self.wide))
-                yield from ((each, key) for each in self.names)
-        elif isinstance(value, list) and (self.elements or self.places):
-            for at in self.places:
-                yield from zip(at, value, strict=False)
-            yield from ((each, part) for each in self.elements for part in value)
+        self.single: list[_Node] = []  # each looks at a part of it that has a name or a place of its own
+        self.wide: list[_Node] = []  # all may look at the same part
 
 
-class Costs:
-    """Counts the looks that a value takes, by one schema."""
-
-    def __init__(self, schema: JSON) -> None:
-        self._schema = schema
-        self._nodes: dict[int, _Node] = {}  # by the identity of what they were made of, which is in the schema
-        self._unconnected: list[tuple[_Node, dict[str, JSON]]] = []
-        self._root = self._node(schema)
-        while self._unconnected:  # not from within one another: references may be chained by the thousand
-            self._connect(*self._unconnected.pop())
-        # Without references a value is looked at once by each part of the schema, at most.
-        self.most: int | None = None if _repeats(schema) else sum(node.own for node in self._nodes.values())
-
-    def of(self, value: JSON, limit: int) -> int | None:
-        """How many looks, or None if there are more than `limit`."""
-        spent = 0
-        open: list[tuple[_Node, JSON]] = [(self._root, value)]
-        while open:
-            node, part = open.pop()
-            spent += node.own
-            if spent + len(open) > limit:
-                return None
-            open += [(each, part) for each in node.here]
-            if part and isinstance(part, dict | list):
-                open += islice(node.inside(part), limit + 1 - spent)
-        return spent
-
-    def _node(self, schema: JSON) -> _Node:
-        if not isinstance(schema, dict):
-            return _ANY
-        known = self._nodes.get(id(schema))
-        if known is None:
-            known = self._nodes[id(schema)] = _Node(schema)
-            self._unconnected.append((known, schema))
-        return known
-
-    def _connect(self, node: _Node, schema: dict[str, JSON]) -> None:
-        times = 2 if any(word in schema for word in _AGAIN) else 1
-        node.here = [self._node(part) for part in _here(schema, self._schema)] * times
-        node.named = {name: self._node(part) for name, part in _dict(schema.get("properties")).items()}
-        node.members = [self._node(schema[word]) for word in _MEMBERS if word in schema]
-        node.wide = [self._node(part) for part in _dict(schema.get("patternProperties")).values()]
-        node.names = [self._node(schema["propertyNames"])] if "propertyNames" in schema else []
-        places = [_list(schema.get(word)) for word in ("prefixItems", "items")]
-        node.places = [[self._node(part) for part in each] for each in places if each]
-        node.elements = [self._node(schema[word]) for word in _ELEMENTS if isinstance(schema.get(word), dict)]
+def _inner_first(nodes: list[_Node]) -> list[_Node]:
+    """Each after those that look at the same value for it. Not by recursion: references are chained by the thousand."""
+    waiting_for = {node: len(node.here) for node in nodes}
+    users: dict[_Node, list[_Node]] = {node: [] for node in nodes}
+    for node in nodes:
+        for inner in node.here:
+            users[inner].append(node)
+    order = [node for node in nodes if not node.here]
+    for node in order:  # grows while it is walked
+        for user in users[node]:
+            waiting_for[user] -= 1
+            if not waiting_for[user]:
+                order.append(user)
+    if len(order) < len(nodes):
+        raise Uncountable("a `$ref` leads back to itself without looking at a part of the value")
+    return order
 
 
-def _here(schema: dict[str, JSON], root: JSON) -> Iterator[JSON]:
-    """The schemas that look at the very same value."""
-    for word in _HERE_LISTS:
-        yield from _list(schema.get(word))
-    for word in _HERE_BY_NAME:
-        yield from _dict(schema.get(word)).values()
-    yield from (schema[word] for word in _HERE if word in schema)
-    if isinstance(target := schema.get("$ref"), str):
-        yield _resolved(root, target)
+def _by_depth(root: _Node, order: list[_Node]) -> list[int]:
+    """How many look at one part of a value that is nested so deep; the last is for all that are deeper."""
+    here: dict[_Node, int] = {}
+    for node in order:
+        here[node] = min(BEYOND, node.own + sum(here[inner] for inner in node.here))
+    most = here
+    found = [most[root]]
+    while len(found) <= DEEPEST and found[-1] < BEYOND:
+        inside: dict[_Node, int] = {}
+        for node in order:
+            below = sum(most[part] for part in node.wide) + max((most[part] for part in node.single), default=0)
+            inside[node] = min(BEYOND, below + sum(inside[inner] for inner in node.here))
+        deeper = {node: max(here[node], inside[node]) for node in order}
+        if deeper == most:
+            return found
+        most = deeper
+        found.append(most[root])
+    return [*found, BEYOND]
 
 
-def _own(schema: JSON) -> int:
-    """What a schema looks at itself: as many things can be wrong by it, at most."""
-    if not isinstance(schema, dict):
-        return 1
-    looks = 1 + len(schema) + len(_list(schema.get("required"))) + len(_list(schema.get("enum"))) // _WORDS
-    for word in ("dependentRequired", "dependencies"):
-        looks += sum(len(_list(names)) for names in _dict(schema.get(word)).values())
-    patterns = [schema.get("pattern"), *_dict(schema.get("patternProperties"))]
-    return looks + sum(_BACKTRACKING for pattern in patterns if isinstance(pattern, str) and _backtracks(pattern))
-
-
-@lru_cache(maxsize=1024)
-def _backtracks(pattern: str) -> bool:
-    try:
-        jsonschema_rs.validator_for({"pattern": pattern}, offline=True, pattern_options=RegexOptions())
-    except (jsonschema_rs.ValidationError, ValueError):
-        return True
-    return False
-
-
-def uncountable(schema: JSON) -> str | None:
-    """Why the looks of a schema cannot be counted; None if they can."""
-    is_old = isinstance(schema, dict) and "draft-04" in str(schema.get("$schema"))
-    for part in _subschemas(schema):
-        for word in ("$dynamicRef", "$recursiveRef"):
-            if word in part:
-                return f"`{word}` is not supported: use `$ref`"
-        if part is not schema and ("$id" in part or (is_old and "id" in part)):
-            return "only the outermost schema has an `$id`"
-        target = part.get("$ref")
-        if target is not None and (not isinstance(target, str) or _resolved(schema, target) is None):
-            return "a `$ref` names a place in the schema itself: `#`, or `#/$defs/name`"
-    return None
-
-
-def words(schema: JSON) -> set[str]:
-    """The keywords that it uses, anywhere."""
-    return {word for part in _subschemas(schema) for word in part}
-
-
-def _subschemas(schema: JSON) -> Iterator[dict[str, JSON]]:
-    """Every object in it that is a schema, or could be taken for one by a reference."""
-    open = [schema]
-    while open:
-        part = open.pop()
-        if isinstance(part, list):
-            open += part
-        elif isinstance(part, dict):
-            yield part
-            for word, inner in part.items():
-                if word in ("const", "enum", "default", "examples"):
-                    continue
-                # The keys of these are names that somebody gave, and may look like keywords.
-                open += _dict(inner).values() if word in _DEFINED else [inner]
-
-
-def _repeats(schema: JSON) -> bool:
-    return any("$ref" in part or any(word in part for word in _AGAIN) for part in _subschemas(schema))
-
-
-def _resolved(root: JSON, target: str) -> JSON:
-    """What a reference names, or None if it is nothing in this schema."""
-    if target == "#":
-        return root
-    if not target.startswith("#/") or "%" in target:
-        return None
+def _resolved(root: JSON, target: JSON) -> JSON:
+    """What a reference names: a place in this schema, by its path."""
     part = root
-    for word in target[2:].split("/"):
+    words = unquote(target).split("/") if isinstance(target, str) else [""]
+    for word in words[1:]:
         word = word.replace("~1", "/").replace("~0", "~")
-        if isinstance(part, dict):
-            part = part.get(word)
+        if isinstance(part, dict) and word in part:
+            part = part[word]
         elif isinstance(part, list) and word.isdecimal() and int(word) < len(part):
             part = part[int(word)]
         else:
-            return None
+            words = [""]
+    if words[0] != "#":
+        raise Uncountable("a `$ref` names a place in the schema itself: `#`, or `#/$defs/name`")
     return part
 
 
@@ -203,6 +160,3 @@ def _list(value: JSON) -> list[JSON]:
 
 def _dict(value: JSON) -> dict[str, JSON]:
     return value if isinstance(value, dict) else {}
-
-
-_ANY = _Node(True)

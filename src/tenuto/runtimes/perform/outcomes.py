@@ -38,14 +38,14 @@ def succeeded(handler: Handler, phase: Phase, value: object, schema: Schema | No
         result = _encoded(handler, value)
     except PayloadError as error:
         return _invalid(error.message) if error.code == "invalid_output" else _refused(error.code, error.message)
-    if schema is not None and (problems := schema.problems_of(result)):
+    if schema is not None and (problems := schema.problems_of(result, is_made=True)):
         return _invalid("\n".join(map(str, problems)))
     return f.Succeeded(result=result)
 
 
 def answered(result: Raw, schema: JSON) -> f.Succeeded | f.Failed:
     """What a result means that came from outside, for a step with this schema."""
-    problems = [] if schema is None else Schema(schema).problems_of(result)
+    problems = [] if schema is None else Schema(schema).problems_of(result, is_made=True)
     return _invalid("\n".join(map(str, problems))) if problems else f.Succeeded(result=result)
 
 
