@@ -54,6 +54,15 @@ async def test_i1_an_approval_waits_for_a_person(engine: Engine) -> None:
     }
 
 
+@pytest.mark.parametrize("step", ["nope", "ok#ada", "nope#x@y", "a"])
+async def test_i1_what_does_not_wait_cannot_be_approved(engine: Engine, step: str) -> None:
+    engine.register(approved(Stage()))
+    handle = await engine.start("s")
+    await until_blocked(handle, "approval")
+    with pytest.raises(InvalidTransition):
+        await handle.approve(step)
+
+
 async def test_i1_approving_goes_on_with_the_data_that_came_along(engine: Engine) -> None:
     engine.register(approved(Stage()))
     handle = await engine.start("s")

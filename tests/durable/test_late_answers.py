@@ -199,6 +199,19 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
     assert "were in nobody's hand" in caplog.text
 
 
+async def test_what_was_set_aside_is_left_aside_though_it_has_mail(url: str) -> None:
+    async with Engine(url, worker=False) as engine:
+        engine.register(_listens())
+        handle = await engine.start("listens")
+        store = _runtime(engine)._store
+        await store.post("letter", handle.id, b"cannot be read")
+        await store.park(None, handle.id, "incompatible", None)
+        assert await store.rouse() == 0
+        row = await store.row(handle.id)
+        assert row is not None
+        assert (row.parked, row.wake_at) == ("incompatible", None)
+
+
 async def test_an_observer_that_fails_keeps_nothing_from_going_on(url: str) -> None:
     said: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))

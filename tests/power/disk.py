@@ -91,6 +91,9 @@ class Disk:
     def about_to(self, what: What) -> None:
         self._on(self, what)
 
+    def has(self, name: str) -> bool:
+        return name in self._names
+
     def made(self, name: str, *, syncs_folder: bool) -> None:
         self._names[name] = inode = Inode(syncs_folder=syncs_folder)
         self._moves.append((name, inode))

@@ -18,7 +18,7 @@ class _File(apsw.VFSFile):
         self._disk = disk
         self._name = path.name
         with disk.lock:
-            is_new = not path.exists()
+            is_new = not disk.has(path.name)  # the engine makes an empty one first, for its owner alone
             if is_new:
                 disk.about_to("make")
             super().__init__(base, name, flags)

@@ -43,7 +43,7 @@ async def test_requests_are_counted_by_route_method_and_class_of_answer(telemetr
             assert (await http.get(f"/v1/executions/{id}", params={"wait": "terminal"})).status_code == 200
             assert (await http.get(f"/v1/executions/{id}")).status_code == 200
             assert (await http.get("/v1/executions/canary")).status_code == 404
-            assert (await http.get(f"/v1/executions/{id}/events", params={"after": 0})).status_code == 200
+            assert (await http.get(f"/v1/executions/{id}/events", params={"follow": "false"})).status_code == 200
             assert (await http.post(f"/v1/executions/{id}:pause")).status_code == 409
             for path in ("/canary", "/v1/canary/canary"):
                 assert (await http.get(path)).status_code == 404

@@ -11,6 +11,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.cli.doctor import checks
 from tenuto.errors import StorageError
 from tenuto.settings import Settings
+from tenuto.storage import postgres as stored
 from tenuto.storage.postgres import PostgresStore
 from tenuto.storage.store import Wanted
 from tests.servers import postgres
@@ -203,3 +204,13 @@ async def test_a_user_who_may_make_roles_builds_the_wall_and_others_are_told(
     assert await seen(plain) == [["acme"], ["other"]]
     found = {check.name: check async for check in checks(Settings(url=plain))}
     assert found["tenants"].ok
+
+
+async def test_a_server_that_does_not_take_the_role_shows_nothing(
+    store: PostgresStore, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaf = stored._SHOW.replace("set_config('role', 'tenuto_request', false)", "''")
+    monkeypatch.setattr(stored, "_SHOW", deaf)
+    with pytest.raises(StorageError) as refused:
+        await store.seen_by("acme").row(ids["acme"])
+    assert refused.value.code == "no_wall"

@@ -114,6 +114,8 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     except OSError as error:
+        if error.filename is None:
+            raise  # not about a file: whatever it is, its traceback tells more
         tell_error(_unusable(error), as_json="--json" in arguments)
         return Exit.FAILED
     except (typer.Abort, KeyboardInterrupt):
@@ -121,7 +123,5 @@ def run(arguments: list[str]) -> int:
 
 
 def _unusable(error: OSError) -> TenutoError:
-    """A file that was named, as a rule."""
-    where = f"{error.filename}: " if error.filename is not None else ""
     hint = "look at the path, and at who may read and write there"
-    return TenutoError(f"{where}{error.strerror or type(error).__name__}.", code="file_unusable", hint=hint)
+    return TenutoError(f"{error.filename}: {error.strerror or type(error).__name__}.", code="file_unusable", hint=hint)

@@ -53,6 +53,7 @@ async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace
         access_log=False,
         server_header=False,
         http=Connection,
+        ws="none",
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
     )

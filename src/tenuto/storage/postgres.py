@@ -199,8 +199,12 @@ _HAS_WALL = (
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
 _NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
-# As this role, and for reading only: what a connection behind the wall is from its first moment.
-_BEHIND_WALL = {"role": "tenuto_request", "default_transaction_read_only": "on"}
+_READING = {"default_transaction_read_only": "on"}
+# The role is asked for and seen in one: what is said when a connection is made is not heard by every server and pooler.
+_SHOW = (
+    "SELECT set_config('role', 'tenuto_request', false), set_config('tenuto.tenant', $1, false), "
+    "current_user = 'tenuto_request' AS is_walled"
+)
 
 
 async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
@@ -224,7 +228,13 @@ class Walled(asyncpg.Connection):
         """Most tenants ask again and again, so that mostly there is nothing to do."""
         if self._shown != tenant:
             self._shown = None  # until it is answered nobody knows
-            await self.fetchval("SELECT set_config('tenuto.tenant', $1, false)", tenant)
+            row = await self.fetchrow(_SHOW, tenant)
+            if row is None or not row["is_walled"]:
+                raise StorageError(
+                    "PostgreSQL did not take the role `tenuto_request`, so that it would show the rows of all tenants",
+                    code="no_wall",
+                    hint="connect to the server itself, or with a pooler that keeps a session to one client",
+                )
             self._shown = tenant
 
 
@@ -297,7 +307,7 @@ class PostgresStore(SqlReading):
             self._committer = await self._connect_committer()
             try:
                 self._pool = await self._make_pool(min_size=1)
-                self._walled = await self._make_pool(min_size=0, connection_class=Walled, settings=_BEHIND_WALL)
+                self._walled = await self._make_pool(min_size=0, connection_class=Walled, settings=_READING)
                 try:
                     return await self._look_round()
                 except BaseException:

@@ -139,7 +139,8 @@ class PostgresTasks:
                 key, number = answered.taking
                 async with db.transaction():
                     owners.update(await _post(db, answered.letter))
-                    await db.execute(_ANSWERED, session, *key, number)
+                    if await db.execute(_ANSWERED, session, *key, number) == "DELETE 0":
+                        continue  # how far it is, is told by whoever has it now
                     if answered.is_last:
                         await db.execute(_NO_PROGRESS, *key[:2])
                     elif answered.progress is not None:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 AT_ONCE = 1_000
 
-_ASLEEP = "owner IS NULL AND wake_at IS NULL"
+_ASLEEP = "owner IS NULL AND wake_at IS NULL AND parked = ''"
 _UNHEARD = f"""
 SELECT DISTINCT m.execution FROM mailbox m JOIN executions e ON e.id = m.execution
 WHERE m.verdict IS NULL AND {_ASLEEP} LIMIT $1"""

@@ -591,5 +591,5 @@ def _keep_private(path: str) -> None:
 
     One that is there is not opened here: to close it would drop the locks that others in this process have on it.
     """
-    with suppress(FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError):  # which SQLite tells better
+    with suppress(OSError):  # it is there; or SQLite tells better why it cannot be made
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))

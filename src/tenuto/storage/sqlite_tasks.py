@@ -126,6 +126,8 @@ class SqliteTasks:
                 owners.update(self._post(db, answered.letter))
                 key, number = answered.taking
                 db.execute(f"DELETE FROM tasks WHERE {_IS_MINE}", (*key, number, session))
+                if not db.changes():
+                    continue  # how far it is, is told by whoever has it now
                 if answered.is_last:
                     db.execute(_NO_PROGRESS, key[:2])
                 elif answered.progress is not None:

@@ -19,7 +19,10 @@ def find_path(state: Execution, name: str, near: str = ROOT) -> str | None:
     """
     if name in state.nodes or find_step(state, name) is not None:
         return name
-    segment = parse_segment(name.rpartition("/")[2])
+    try:
+        segment = parse_segment(name.rpartition("/")[2])
+    except ValueError:  # a clone by its label, or nothing that is a name
+        return None
     at = near
     while at != ROOT:
         at = parent_of(at)

@@ -20,7 +20,7 @@ class Beats:
         self._store = store
         self._written: dict[tuple[str, str], bytes] = {}
         self._left: dict[str, None] = {}
-        self._asked = Together(self.give)
+        self._asked = Together(self.give, lanes=4)
 
     async def give(self, executions: Sequence[str]) -> dict[str, list[ProgressRow]]:
         """What former owners wrote about these executions."""

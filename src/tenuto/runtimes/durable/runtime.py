@@ -285,7 +285,8 @@ class DurableRuntime(Postman):
                 with enduring(what):
                     await keep()
             await self._look(hints)
-            self._end_lingering()
+            with enduring("Letting go"):
+                self._end_lingering()
             if self._session.may_start:
                 self._let_in()
 
