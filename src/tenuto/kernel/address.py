@@ -69,9 +69,9 @@ def fan_of(path: str) -> tuple[str, int] | None:
     if hash_at <= path.rfind("/"):
         return None
     visit_at = path.find("@", hash_at)
-    if visit_at < 0:
-        return path[:hash_at], int(path[hash_at + 1 :])
-    return path[:hash_at] + path[visit_at:], int(path[hash_at + 1 : visit_at])
+    end = len(path) if visit_at < 0 else visit_at
+    index = path[hash_at + 1 : end]
+    return (path[:hash_at] + path[end:], int(index)) if index.isdecimal() else None
 
 
 @lru_cache(maxsize=4096)
@@ -94,7 +94,7 @@ def segments(path: str) -> tuple[Segment, ...]:
 def step_id(path: str) -> str:
     """The author's id of the node at this path, without its indexes."""
     last = path[path.rfind("/") + 1 :]
-    return parse_segment(last).id if "@" in last or "#" in last else last
+    return last.partition("@")[0].partition("#")[0]
 
 
 def fingerprint(*fields: str) -> str:

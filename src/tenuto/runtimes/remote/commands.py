@@ -7,7 +7,6 @@ from msgspec import Raw
 
 from tenuto.errors import NotSupported
 from tenuto.kernel import facts as f
-from tenuto.kernel.address import step_id
 from tenuto.kernel.events import NULL
 from tenuto.kernel.state import Review
 
@@ -47,7 +46,8 @@ def _decision(at: str, fact: f.Decide, reviews: Mapping[str, Review]) -> Request
     found = fact.review or next((id for id, review in reviews.items() if review.path == fact.path), None)
     if found is None:  # nothing waits there: the service says so in its own words
         verb = "reject" if fact.resolution == "rejected" else "approve"
-        return Request(f"{at}/steps/{quoted(step_id(fact.path or ''))}:{verb}", {"comment": fact.reason})
+        name = (fact.path or "").rpartition("/")[2]  # with its clone: another one may be waiting
+        return Request(f"{at}/steps/{quoted(name)}:{verb}", {"comment": fact.reason})
     review = reviews.get(found)
     if review is not None and review.kind == "dead_letter" and fact.resolution == "dismiss":
         return Request(f"/v1/dlq/{quoted(found)}:discard", {"reason": fact.reason})
