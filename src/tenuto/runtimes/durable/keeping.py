@@ -351,9 +351,11 @@ class Keeper(Librarian):
     def _end_lingering(self) -> None:
         now = self._now()
         for id in [id for id, until in self._lingering.items() if until <= now]:
-            del self._lingering[id]
-            if (record := self._records.get(id)) is not None:
-                self._let_go_if_idle(record)
+            try:
+                if (record := self._records.get(id)) is not None:
+                    self._let_go_if_idle(record)
+            finally:  # not before: until then it says that the time is over
+                del self._lingering[id]
 
     def _hand_over(self, record: Record) -> None:
         """This process decided for it, and cannot run what was granted: that is for whoever can."""
