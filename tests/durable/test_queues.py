@@ -194,6 +194,32 @@ async def test_a_fan_out_is_shared_by_the_workers_of_its_queue(owner: MakeEngine
     assert (await home.execute("s")).output == list(range(10))
 
 
+async def test_a_guest_of_many_attempts_remembers_those_that_are_not_over(owner: MakeEngine, guest: MakeEngine) -> None:
+    last = asyncio.Event()
+
+    async def numbers() -> list[int]:
+        return list(range(30))
+
+    async def work(number: int) -> int:
+        if number == 29:
+            await last.wait()
+        return number
+
+    builder = SagaBuilder("s", output="work").step("numbers", numbers)
+    saga = builder.step("work", work, depends_on=["numbers"], foreach="steps.numbers.result", queue="gpu").build()
+    home, away = await owner(saga), await guest(saga)
+    handle = await home.start("s")
+    runtime: Any = away._runtime
+
+    async def only_the_last_is_known() -> bool:
+        visit = runtime._visits.get(handle.id)
+        return visit is not None and [ref.path for ref in visit.takings] == ["work#29"]
+
+    await until_true(only_the_last_is_known)
+    last.set()
+    assert (await handle.result()).output == list(range(30))
+
+
 async def test_l1_many_workers_never_run_the_same_attempt(owner: MakeEngine, guest: MakeEngine) -> None:
     calls: Counter[tuple[str, str]] = Counter()
 

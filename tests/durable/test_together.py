@@ -129,4 +129,6 @@ async def test_executions_are_read_together_by_each_tenant_for_itself(url: str) 
                 assert each["execution_id"] == id
             else:
                 assert isinstance(each, NotFound)
-        assert runtime._asked_by == {}, "what nobody asks is forgotten"
+        with pytest.raises(NotFound):
+            await reads.scoped(tenant="third", actor="a").get("0" * 22).status()
+        assert list(runtime._asked_by) == ["third"], "what nobody asks is forgotten"

@@ -95,11 +95,11 @@ class Answerer(Worker):
         """What is only sent from here, and answered elsewhere, may be sent again: it is never lost with its worker."""
         record, ref, role = ticket
         assert isinstance(record, Visit)
-        letter = None
+        taking, letter = record.takings[ref], None
         if role.begins:
-            id = f"begun:{lease_id(record.state.id, ref)}:{session.id}"
+            id = f"begun:{lease_id(record.state.id, ref)}:{session.id}:{taking.number}"
             letter = Letter(id, record.state.id, encode_fact(self._begun(ref)))
-        return Beginning(record.takings[ref], marks=not role.dispatches, letter=letter)
+        return Beginning(taking, marks=not role.dispatches, letter=letter)
 
     def _withdraw(self, ticket: Ticket) -> None:
         """It does not begin: it is somebody else's now, or settled, or this process may be taken for dead."""

@@ -279,8 +279,9 @@ class GuestWorker(Answerer):
         self._lane(role).enter(visit.state.tenant, visit, rank, role.limits, ticket)
 
     def _rest(self) -> None:
-        """Visits that are over."""
+        """Visits that are over, and in the others the attempts that are."""
         for id, visit in list(self._visits.items()):
+            visit.forget_takings(self._in_hand)
             if visit.is_idle:
                 del self._visits[id]
                 self._rested[id] = visit

@@ -51,7 +51,7 @@ from .together import Together
 
 LAST_SEQ = 2**31 - 1
 LOADS = 4  # of a tenant, under way at once
-LOADED_AT_ONCE = 50  # histories, which may be long
+LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
 PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
 
 
@@ -109,13 +109,10 @@ class Reader(Claimer):
     async def _loaded(self, tenant: str | None, execution_id: str) -> Loaded | None:
         asked = self._asked_by.get(tenant)
         if asked is None:
+            self._asked_by = {tenant: asked for tenant, asked in self._asked_by.items() if not asked.is_idle}
             load = partial(_load, self._store.seen_by(tenant))
             asked = self._asked_by[tenant] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
-        try:
-            return await asked.find(execution_id)
-        finally:
-            if asked.is_idle and self._asked_by.get(tenant) is asked:
-                del self._asked_by[tenant]
+        return await asked.find(execution_id)
 
     async def _reading(self, loaded: Loaded) -> Reading:
         performer = await self._stored_performer(loaded.row.definition, loaded.row.version)

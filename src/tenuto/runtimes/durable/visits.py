@@ -1,5 +1,7 @@
 """Visits to executions that are decided elsewhere: their histories are folded as they are found, and followed."""
 
+from collections.abc import Container
+
 from msgspec import Raw
 
 from tenuto.kernel.address import Ref
@@ -32,6 +34,14 @@ class Visit(Record):
     def take_news(self, path: str) -> bytes | None:
         progress = self.news.pop(path, None)
         return None if progress is None else bytes(progress)
+
+    def forget_takings(self, in_hand: Container[Taking]) -> None:
+        """An execution may have a hundred thousand attempts on this worker: those that are over are no longer known."""
+        self.takings = {
+            ref: taking
+            for ref, taking in self.takings.items()
+            if taking in in_hand or ref in self.beginning or ref.path in self.zombies
+        }
 
     def follow(self, bodies: list[bytes]) -> None:
         entries = [entry for body in bodies for entry in decode_entries(body)]
