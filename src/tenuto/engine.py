@@ -37,11 +37,12 @@ from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
 from .listing import Listing
 from .messages import Announced, Publish
+from .names import check_name
 from .observation import Announcer, SagaEvents
 from .program import Handler, Program
 from .projection import AuditRow
 from .rates import parse_rate
-from .requests import concurrency_key_of, digest_of, headers_of, not_empty
+from .requests import concurrency_key_of, digest_of, headers_of
 from .results import SagaResult
 from .runtime import (
     Clock,
@@ -401,8 +402,9 @@ class Engine:
         self._scope.require("executions:start")
         runtime = self._runtime
         version = options.get("version")
-        not_empty(key, "idempotency_key")
-        not_empty(options.get("concurrency_key"), "concurrency_key")
+        check_name(key, "idempotency_key")
+        check_name(options.get("concurrency_key"), "concurrency_key")
+        check_name(options.get("correlation_id") or None, "correlation_id")
         tenant = self._tenant(options.get("tenant"))
         if key is None and connection is None and runtime.is_crowded(tenant):
             raise tenant_is_full(tenant)
@@ -412,6 +414,8 @@ class Engine:
             name: encode(v, where=f"variable {name!r}") for name, v in (options.get("variables") or {}).items()
         }
         target = options.get("target")
+        for part, field in zip(target or (), ("target/type", "target/id"), strict=False):
+            check_name(part, field)
         concurrency_key = options.get("concurrency_key")
         priority = options.get("priority", "normal")
         check_one_of(priority, Priority, "/priority")
@@ -473,7 +477,7 @@ class Engine:
 
     def _tenant(self, asked: str | None) -> str:
         own = self._scope.tenant
-        not_empty(asked, "tenant")
+        check_name(asked, "tenant")
         if own is not None and asked not in (None, own):
             raise InvalidInput.at("/tenant", "other_tenant", f"this engine is scoped to the tenant {own!r}")
         return asked or own or DEFAULT_TENANT
@@ -693,7 +697,8 @@ class Engine:
 
         With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
         """
-        not_empty(tenant, "tenant")
+        check_name(tenant, "tenant")
+        check_name(actor, "actor")
         self._runtime.check_scope(tenant)
         other = copy.copy(self)
         permitted = None if roles is None else frozenset(roles)

@@ -22,6 +22,7 @@ from .kernel.definition import CancelMode, ErrorClass, Step
 from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
+from .names import check_name
 from .program import Program
 from .redaction import bounded
 from .results import SagaResult
@@ -234,6 +235,8 @@ class Handle(Generic[O_co]):
         """A message for a step that waits for it, now or later. The same `id` twice is one message."""
         link = self._link
         link.scope.require("executions:write")
+        check_name(name, "name")
+        check_name(id or None, "id")
         raw = encode(payload, where=f"signal {name!r}")
         check_signal((await link.read(self.id)).program, name, raw)
         id = id or link.environment.new_id()

@@ -10,6 +10,7 @@ from .kernel.address import fingerprint
 from .kernel.definition import plain_name
 from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
+from .names import check_name
 
 MAX_HEADERS = 16 * 1024
 
@@ -25,12 +26,6 @@ def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
     return headers
 
 
-def not_empty(given: str | None, field: str) -> None:
-    """Empty text is a variable that was not filled in. Taken for a name, it would make one of all that leave it so."""
-    if given == "":
-        raise InvalidInput.at(f"/{field}", "empty", "empty text names nothing: leave it out, or give it a value")
-
-
 def concurrency_key_of(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> str:
     assert plan.concurrency_key is not None
     scope = {
@@ -40,9 +35,11 @@ def concurrency_key_of(plan: Plan, input: Raw, variables: Mapping[str, Raw]) -> 
         "context": {"saga": plain_name(plan.definition.name), "version": plan.definition.version},
     }
     try:
-        return evaluate_key(plan.concurrency_key, scope)
+        key = evaluate_key(plan.concurrency_key, scope)
     except ExpressionError as error:
         raise InvalidInput.at("", "concurrency_key", error.message) from None
+    check_name(key, "concurrency_key")
+    return key
 
 
 def digest_of(

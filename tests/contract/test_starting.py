@@ -57,6 +57,42 @@ async def test_b4_empty_text_is_no_name(engine: Engine, field: str) -> None:
     assert [handle async for handle in engine.executions()] == []
 
 
+UNFIT: dict[str, dict[str, Any]] = {
+    "a long idempotency key": {"idempotency_key": "k" * 257},
+    "a long concurrency key": {"concurrency_key": "k" * 257},
+    "a long correlation id": {"correlation_id": "k" * 257},
+    "a long target": {"target": ("Order", "k" * 257)},
+    "a long tenant": {"tenant": "k" * 257},
+    "a NUL": {"idempotency_key": "a\0b"},
+    "half a character": {"idempotency_key": "\ud800"},
+    "half a character in a target": {"target": ("Order", "\ud800")},
+    "a number": {"idempotency_key": 7},
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+async def test_b4_a_name_that_no_database_could_find_is_refused(engine: Engine, what: str) -> None:
+    engine.register(BookTrip())
+    with pytest.raises(InvalidInput):
+        await engine.start(BookTrip, Trip("Oslo"), **UNFIT[what])
+    longest: dict[str, Any] = dict.fromkeys(("idempotency_key", "correlation_id"), "k" * 255)
+    longest |= {"target": ("Order", "é" * 256), "concurrency_key": "\U0001f680" * 256}
+    handle = await engine.start(BookTrip, Trip("Oslo"), **longest)
+    assert (await handle.result()).succeeded
+    assert [found.id async for found in engine.executions()] == [handle.id]
+
+
+async def test_b4_a_concurrency_key_that_comes_of_the_input_may_be_too_long(engine: Engine) -> None:
+    engine.register(SagaBuilder("s", concurrency_key="input").step("a", _one))
+    with pytest.raises(InvalidInput, match="concurrency_key"):
+        await engine.start("s", "k" * 257)
+    assert (await engine.execute("s", "k" * 256)).succeeded
+
+
+async def _one(given: str) -> int:
+    return len(given)
+
+
 async def test_b4_a_key_used_with_another_request_is_refused(engine: Engine) -> None:
     engine.register(BookTrip(), one_step("other", Stage().does("x")).build())
     await engine.start(BookTrip, Trip("Oslo"), idempotency_key="k")

@@ -125,6 +125,20 @@ async def test_those_of_one_key_run_in_the_order_in_which_they_were_started(driv
     assert order == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("isolation", ["repeatable_read", "serializable"])
+async def test_a_concurrency_key_is_not_asked_of_an_old_snapshot(postgres_url: str, isolation: Any) -> None:
+    """Who holds it now would not be seen there, and two would run at once."""
+    async with Engine(postgres_url) as engine:
+        engine.register(doubling())
+        connection = await asyncpg.connect(postgres_url)
+        async with connection.transaction(isolation=isolation):
+            with pytest.raises(NotSupported, match="READ COMMITTED"):
+                await engine.start("double", 1, concurrency_key="k", connection=connection)
+            without = await engine.start("double", 2, connection=connection)
+        await connection.close()
+        assert (await without.result()).output == 4
+
+
 async def test_a_tenants_limit_holds_within_a_transaction(driver: str, url: str) -> None:
     gate = asyncio.Event()
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tenuto.errors import NotSupported
 from tenuto.projection import AuditRow, OutboxRow, ReviewRow, TaskRow
 
 from .admissions import admission, line_of, lock_name
@@ -72,6 +73,7 @@ async def _check(caller: Caller, start: NewExecution, *, ends: bool) -> None:
         raise _Refused("duplicate_key")
     if (line := line_of(start)) is not None:
         await _lock(caller, *line)
+        await _check_isolation(caller)
         query = "SELECT 1 FROM admissions WHERE tenant = $1 AND definition = $2 AND key = $3 LIMIT 1"
         if start.reject_conflict and await caller.fetch(query, *line):
             raise _Refused("conflict")
@@ -88,6 +90,17 @@ async def _check(caller: Caller, start: NewExecution, *, ends: bool) -> None:
 async def _lock(caller: Caller, *name: str) -> None:
     if caller.dialect == "postgres":
         await caller.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))::text", lock_name(*name))
+
+
+async def _check_isolation(caller: Caller) -> None:
+    """Who stands first for a key must be seen as it is now, and not as it was when the transaction began."""
+    if caller.dialect == "postgres":
+        ((isolation,),) = await caller.fetch("SELECT current_setting('transaction_isolation')")
+        if isolation != "read committed":
+            raise NotSupported(
+                f"An execution with a concurrency key cannot be started in a transaction that is {isolation}.",
+                hint="start it in a transaction that is READ COMMITTED, or after your commit",
+            )
 
 
 async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:

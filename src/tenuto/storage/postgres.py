@@ -200,6 +200,8 @@ _HAS_WALL = (
 )
 _NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
 _READING = {"default_transaction_read_only": "on"}
+# Of a process that is frozen, or whose host is gone: the server lets go of what its transaction holds.
+_SHORT_TRANSACTIONS = {"idle_in_transaction_session_timeout": "5s"}
 # The role is asked for and seen in one: what is said when a connection is made is not heard by every server and pooler.
 _SHOW = (
     "SELECT set_config('role', 'tenuto_request', false), set_config('tenuto.tenant', $1, false), "
@@ -301,7 +303,7 @@ class PostgresStore(SqlReading):
             connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS)
             try:
                 await self._migrate(connection, apply=migrate)
-                self._settings = await _durably(connection)
+                self._settings = {**_SHORT_TRANSACTIONS, **await _durably(connection)}
             finally:
                 await connection.close()
             self._committer = await self._connect_committer()
@@ -535,12 +537,14 @@ class PostgresStore(SqlReading):
             await _end_sessions(connection, "id = $1 AND ended_at IS NULL", id)
 
     async def reap(self, own: str = "") -> int:
+        """One that has a transaction open is left for the next time: nobody waits for it."""
         over = f"ended_at IS NULL AND expires_at < {NOW} AND id <> $1"
         async with translated(), self._pool.acquire() as connection:
             if not await connection.fetchval(f"SELECT true FROM sessions WHERE {over} LIMIT 1", own):
                 return 0
             async with connection.transaction():
-                return await _end_sessions(connection, over, own)
+                free = f"id IN (SELECT id FROM sessions WHERE {over} FOR UPDATE SKIP LOCKED)"
+                return await _end_sessions(connection, free, own)
         raise AssertionError("translated() does not swallow")
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
@@ -761,6 +765,13 @@ _UNREACHABLE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+)
+_BAD_DATA = (
+    asyncpg.DataError,
+    asyncpg.IntegrityConstraintViolationError,
+    asyncpg.ProgramLimitExceededError,  # a text that no index has room for
+    UnicodeEncodeError,
 )
 
 
@@ -773,7 +784,7 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError(
             "PostgreSQL cannot be reached", code="unreachable", hint="check the URL and that the server is up"
         ) from error
-    except (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError) as error:
+    except _BAD_DATA as error:
         raise StorageError("the database refused the data of a batch", code="bad_data") from error
     except asyncpg.TransactionRollbackError as error:
         raise StorageError("PostgreSQL ended a transaction that stood in the way of another", code="busy") from error

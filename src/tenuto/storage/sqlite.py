@@ -221,7 +221,8 @@ class SqliteStore(SqlReading):
     # Writing --------------------------------------------------------------------------------------------------------
 
     async def commit(self, batch: Batch) -> Committed:
-        rows = None if self._has_limits else plain(batch)
+        with translated():
+            rows = None if self._has_limits else plain(batch)
         begun = threading.Event()
         committed = asyncio.get_running_loop().run_in_executor(self._writer, self._commit, batch, rows, begun)
         if len(batch.appends) >= MANY:  # a loop with so much to tell would not give way by itself
@@ -576,7 +577,7 @@ def translated() -> Iterator[None]:
         raise StorageError(
             "the database cannot be written: the disk is full or failing", code="full", hint="free space and try again"
         ) from error
-    except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError) as error:
+    except (apsw.ConstraintError, apsw.TooBigError, apsw.MismatchError, UnicodeEncodeError) as error:
         raise StorageError("the database refused the data of a batch", code="bad_data") from error
     except apsw.BusyError as error:
         raise StorageError(

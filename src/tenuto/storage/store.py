@@ -7,14 +7,16 @@ execution that is being run points to the session that owns it and has an epoch,
 owner appends to an execution's history, and only through `commit`.
 
 `commit` first locks the session's row (shared) and finds it live, or writes nothing: that is the fence. Whoever finds a
-session expired ends it (`reap`), which needs the same row exclusively: it waits for a commit under way, and every later
-commit of that session is refused. With its end, and not before, its executions become nobody's, and due. So between two
-owners of an execution there is always a moment at which the first one is known to have written its last word, however
-long it was frozen. A claim locks the claimant's session in the same way.
+session expired ends it (`reap`), which needs the same row exclusively: one that commits is left for the next time, and
+of one that was ended every later commit is refused. With its end, and not before, its executions become nobody's, and
+due. So between two owners of an execution there is always a moment at which the first one is known to have written its
+last word, however long it was frozen. A claim locks the claimant's session in the same way.
 
 What can go wrong, and what happens then:
 - the owner is killed: its session expires, somebody reaps it, the execution is claimed with a higher epoch;
 - the owner is frozen and wakes after its session was reaped: its commit is refused, it drops all it had in memory;
+- the owner is frozen in the middle of a transaction: the server ends that after five seconds (PostgreSQL; on SQLite
+  nobody can write until it wakes or is killed, and that is what SQLite's lock is);
 - the owner cannot reach the database: its renewals fail; it stops starting attempts when its lease is over by its own
   monotonic clock, and goes on if the database comes back before anybody reaped it;
 - a commit's outcome is unknown (the connection broke): the worker reads the batch back, and never assumes;

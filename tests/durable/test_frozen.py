@@ -1,0 +1,55 @@
+"""A process that is frozen, or whose host is gone, in the middle of a transaction on PostgreSQL."""
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from tenuto import Engine, SagaBuilder
+from tenuto.storage import postgres
+from tenuto.storage.postgres import PostgresStore
+from tests.checking.soundness import assert_sound
+
+_LOCK = "SELECT id FROM sessions WHERE id = $1 FOR SHARE"
+
+
+async def one() -> int:
+    return 1
+
+
+async def test_whoever_has_a_transaction_open_is_left_for_later_and_the_others_are_reaped(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.open(migrate=True)
+    for session in ("frozen", "dead"):
+        await store.open_session(session, "worker", "", 0, None)
+    holder = await asyncpg.connect(postgres_url)
+    async with holder.transaction():
+        await holder.fetch(_LOCK, "frozen")
+        async with asyncio.timeout(20):  # less than a question to the database may take
+            while not await store.reap():
+                await asyncio.to_thread(lambda: None)
+        assert [row.id for row in await store.sessions()] == ["frozen"]
+    await holder.close()
+    assert await store.reap() == 1
+    await store.close()
+
+
+async def test_the_server_ends_the_transaction_of_a_process_that_is_frozen(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had in hand is taken over, although its connection is still there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres, "_SHORT_TRANSACTIONS", {"idle_in_transaction_session_timeout": "300ms"})
+        frozen = PostgresStore(postgres_url)
+        await frozen.open(migrate=True)
+    await frozen.open_session("frozen", "worker", "", 0, None)
+    transaction = frozen._committer.transaction()
+    await transaction.start()
+    await frozen._committer.fetch(_LOCK, "frozen")
+    async with Engine(postgres_url) as engine:
+        engine.register(SagaBuilder("quick", output="a").step("a", one))
+        assert (await engine.execute("quick")).output == 1
+        while any(row.id == "frozen" for row in await frozen.sessions()):
+            await asyncio.to_thread(lambda: None)
+    await frozen.close()
+    await assert_sound(postgres_url)
