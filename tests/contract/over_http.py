@@ -7,7 +7,7 @@ from typing import Any
 from tenuto import Engine
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
-from tests.service.conftest import serving
+from tests.servers.http import serving
 
 # Of each of these modules every test is run over HTTP, except those below: starting, looking, telling, definitions.
 # What happens inside of an execution is the same whoever asks for it, and is not run once more.

@@ -19,7 +19,10 @@ DOUBLES = 2  # second crashes for each first one
 
 def main() -> int:
     options = _parse()
-    names = [name for name in SCENARIOS if options.scenario in name]
+    part, parts = options.shard
+    names = [name for name in SCENARIOS if options.scenario in name][part - 1 :: parts]
+    if options.shard != (1, 1):
+        _say(f"part {part} of {parts}: {', '.join(names)}")
     wrong = 0
     if options.database != "postgres":
         wrong += _run(Harness(), "SQLite", names, options)
@@ -37,7 +40,17 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--all-doubles", action="store_true", help="a second crash at every commit of every recovery")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="which second crashes, and which of all")
     parser.add_argument("--minutes", type=float, help="on each database: as many as fit, drawn by the seed from all")
+    parser.add_argument(
+        "--shard", type=_shard, default=(1, 1), metavar="I/N", help="the Ith of N parts of the scenarios"
+    )
     return parser.parse_args()
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, parts = map(int, text.split("/"))
+    if not 1 <= part <= parts:
+        raise ValueError(text)
+    return part, parts
 
 
 def _run(harness: Harness, database: str, names: list[str], options: argparse.Namespace) -> int:

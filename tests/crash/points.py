@@ -106,7 +106,7 @@ READS = {
     "open", "close", "load", "bodies", "holding", "tail", "mail", "verdict", "verdicts", "by_key", "by_keys", "row",
     "definition", "definitions", "executions", "count", "reviews", "statuses", "moved", "written", "check", "backlog",
     "sessions", "notice", "serving", "held", "of", "all", "tenants", "standing", "fetch", "find", "page", "key", "keys",
-    "audit", "chained", "unchained", "unchained_tenants", "head", "heads",
+    "tails", "owned", "progress", "blocked", "audit", "chained", "unchained", "unchained_tenants", "head", "heads",
 }  # fmt: skip
 LOOKING = {"claim", "claim_one", "claim_in_turn", "reap", "take", "sweep", "exchange"}  # may find nothing to write
 PARTS = {"limits", "tasks", "registry", "outbox", "catalog", "pruning", "review_book"}

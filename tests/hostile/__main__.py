@@ -14,6 +14,7 @@ from .situations import SITUATIONS, never_met
 
 DEFAULT_SEEDS = 300
 MAX_SHOWN = 3
+TOLD_EVERY = 25
 
 
 def main() -> int:
@@ -48,13 +49,15 @@ def _many(start: int, count: int) -> int:
     failures: list[Report] = []
     simulated = 0.0
     seeds = [*corpus(), *range(start, start + count)]
-    for report in run_seeds(seeds):
+    for number, report in enumerate(run_seeds(seeds), 1):
         simulated += report.seconds
         counts.update(report.situations)
         if report.law:
             failures.append(report)
             if len(failures) <= MAX_SHOWN:
                 say(report.explain())
+        if number % TOLD_EVERY == 0:  # a run that is cut short says how far it came
+            sys.stderr.write(f"{number} of {len(seeds)} seeds, {len(failures)} violations\n")
     missing = never_met(counts) if count >= DEFAULT_SEEDS else []
     seconds = time.monotonic() - began
     say(

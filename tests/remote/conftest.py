@@ -11,7 +11,7 @@ from tenuto import Engine
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
 from tests.checking.soundness import assert_sound
-from tests.service.conftest import serving
+from tests.servers.http import serving
 from tests.service.conftest import url as url
 
 

@@ -1,8 +1,7 @@
 """The service over HTTP: on memory, SQLite and PostgreSQL, each with keys for some tenants and roles."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,7 +11,6 @@ import pytest
 
 from tenuto import Engine
 from tenuto.service.app import create_app
-from tenuto.service.server import address_of, bind, serve
 from tenuto.settings import Settings
 from tests.checking.soundness import assert_sound
 from tests.servers.databases import database
@@ -54,18 +52,6 @@ class Site:
         transport = httpx2.ASGITransport(app=self.app, raise_app_exceptions=False)
         client = httpx2.AsyncClient(transport=transport, base_url="http://tenuto", headers=headers)
         return await self.stack.enter_async_context(client)
-
-
-@asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """The service on a port of its own; gives its address."""
-    listener, stop = bind("127.0.0.1", 0), asyncio.Event()
-    task = asyncio.create_task(serve(app, listener, stop, grace_seconds=1))
-    try:
-        yield address_of(listener)
-    finally:
-        stop.set()
-        await task
 
 
 class MakeSite(Protocol):

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from tenuto.service.connection import Connection
-from tests.service.conftest import MakeSite, serving
+from tests.servers.http import serving
+from tests.service.conftest import MakeSite
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: tenuto\r\n\r\n"
 

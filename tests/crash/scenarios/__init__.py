@@ -1,5 +1,16 @@
 """All scenarios, by what they are about. Importing a module registers its own."""
 
-from . import control, elsewhere, people, registry, retries, safety, structure, surroundings, undo
+from . import control, elsewhere, people, registry, retries, safety, service, structure, surroundings, undo
 
-__all__ = ["control", "elsewhere", "people", "registry", "retries", "safety", "structure", "surroundings", "undo"]
+__all__ = [
+    "control",
+    "elsewhere",
+    "people",
+    "registry",
+    "retries",
+    "safety",
+    "service",
+    "structure",
+    "surroundings",
+    "undo",
+]
