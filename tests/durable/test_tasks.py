@@ -271,7 +271,7 @@ async def test_how_tasks_stand(store: Store) -> None:
     await grant(store, row(key(path="a")), row(key(path="b"), created_at=2))
     await take(store, limit=1)
     await store.tasks.begin("s2", [Beginning(first(key(path="a")), marks=True)])
-    await store.tasks.beat("s2", {key(path="a"): b"7"})
+    await store.tasks.beat("s2", {first(key(path="a")): b"7"})
     a, b = await store.tasks.of("x1")
     assert (a.key, a.worker, a.begun, a.progress) == (key(path="a"), "worker of s2", True, b"7")
     assert (b.key, b.worker, b.begun, b.progress) == (key(path="b"), None, False, None)
@@ -282,11 +282,27 @@ async def test_progress_is_kept_for_the_next_attempt(store: Store, is_last: bool
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     await take(store)
-    await store.tasks.beat("s2", {key(): b"8"})
+    await store.tasks.beat("s2", {first(key()): b"8"})
     await store.tasks.answer("s2", [Answered(first(key()), letter("r1"), b"9", is_last)])
     await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks=[row(key(number=2))]))
     (again,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
     assert (again.key.number, again.progress) == (2, left)
+
+
+async def test_how_far_a_step_is_is_told_by_whoever_has_it(store: Store) -> None:
+    """Words of an earlier attempt that are heard late, again, change nothing."""
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    await take(store)
+    old = Answered(first(key()), letter("r1"), b"5")
+    await store.tasks.answer("s2", [old])
+    await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks=[row(key(number=2))]))
+    (task,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
+    await store.tasks.beat("s2", {task.taking: b"6"})
+    await store.tasks.beat("s2", {first(key()): b"4"})
+    await store.tasks.answer("s2", [old])
+    (found,) = await store.tasks.of("x1")
+    assert found.progress == b"6"
 
 
 async def test_what_live_sessions_serve(store: Store) -> None:

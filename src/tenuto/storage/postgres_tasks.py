@@ -85,6 +85,10 @@ WHERE execution = $1 ORDER BY created_at, path, number"""
 _PROGRESS = """
 INSERT INTO progress (execution, path, body) VALUES ($1, $2, $3)
 ON CONFLICT (execution, path) DO UPDATE SET body = excluded.body"""
+_MY_PROGRESS = f"""
+INSERT INTO progress (execution, path, body)
+SELECT execution, path, $7 FROM tasks WHERE session = $1 AND {_IS_KEY} AND takings = $6
+ON CONFLICT (execution, path) DO UPDATE SET body = excluded.body"""
 _NO_PROGRESS = "DELETE FROM progress WHERE execution = $1 AND path = $2"
 
 Connect = Callable[[], AbstractAsyncContextManager[Any]]
@@ -166,11 +170,12 @@ class PostgresTasks:
             rows = await db.fetch(query, session)
         return [Held(_taking(row), row["begun"], row["status"], row["cancel_requested"]) for row in rows]
 
-    async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
+    async def beat(self, session: str, progress: Mapping[Taking, bytes]) -> None:
         async with self._connect() as db:
             await db.execute(_BEAT, session)
             if progress:
-                await db.executemany(_PROGRESS, [(*key[:2], body) for key, body in sorted(progress.items())])
+                rows = [(session, *key, number, body) for (key, number), body in sorted(progress.items())]
+                await db.executemany(_MY_PROGRESS, rows)
 
     async def sweep(self, lease_ms: int) -> int:
         async with self._connect() as db:

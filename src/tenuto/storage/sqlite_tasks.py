@@ -61,6 +61,9 @@ SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL, body, parked
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session LEFT JOIN progress USING (execution, path)
 WHERE execution = ? ORDER BY created_at, path, number"""
 _PROGRESS = "INSERT OR REPLACE INTO progress (execution, path, body) VALUES (?, ?, ?)"
+_MY_PROGRESS = (
+    f"INSERT OR REPLACE INTO progress (execution, path, body) SELECT execution, path, ? FROM tasks WHERE {_IS_MINE}"
+)
 _NO_PROGRESS = "DELETE FROM progress WHERE execution = ? AND path = ?"
 
 
@@ -163,11 +166,11 @@ class SqliteTasks:
         rows = await self._fetch(query, (session,))
         return [Held(_taking(row), bool(row[5]), row[6], bool(row[7])) for row in rows]
 
-    async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
+    async def beat(self, session: str, progress: Mapping[Taking, bytes]) -> None:
         def work(db: apsw.Connection) -> None:
             db.execute("UPDATE tasks SET beat_at = ? WHERE session = ?", (self._now(), session))
-            for key, body in progress.items():
-                db.execute(_PROGRESS, (*key[:2], body))
+            for (key, number), body in progress.items():
+                db.execute(_MY_PROGRESS, (body, *key, number, session))
 
         await self._write(work)
 

@@ -163,8 +163,11 @@ class TaskStore(Protocol):
     async def held(self, session: str) -> list[Held]:
         """What the session holds by the database's account."""
 
-    async def beat(self, session: str, progress: Mapping[TaskKey, bytes]) -> None:
-        """Says that the tasks of this session are being worked on, and how far some of them are."""
+    async def beat(self, session: str, progress: Mapping[Taking, bytes]) -> None:
+        """Says that the tasks of this session are being worked on, and how far some of them are.
+
+        How far one is that others have now, they tell.
+        """
 
     async def sweep(self, lease_ms: int) -> int:
         """Takes the tasks of ended sessions from them: what they did not begin waits again, the rest is lost."""

@@ -18,7 +18,7 @@ from tenuto.kernel.codec import decode_answer, encode_fact
 from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.worker import Worker
 from tenuto.storage.store import WORK, Store, mail_for
-from tenuto.storage.tasks import Answered, Beginning, Letter, Taking, TaskKey
+from tenuto.storage.tasks import Answered, Beginning, Letter, Taking
 from tenuto.view import Waiting
 
 from .gathering import Gathering
@@ -197,17 +197,17 @@ class Answerer(Worker):
             return
         news = list(self._news())
         try:
-            await self._store.tasks.beat(self._session.id, {key: progress for key, progress, _ in news})
+            await self._store.tasks.beat(self._session.id, {taking: progress for taking, progress, _ in news})
         except BaseException:
-            for key, progress, visit in news:
-                visit.news.setdefault(key.path, Raw(progress))
+            for taking, progress, visit in news:
+                visit.news.setdefault(taking.key.path, Raw(progress))
             raise
 
-    def _news(self) -> Iterator[tuple[TaskKey, bytes, Visit]]:
-        for (key, _), visit in self._in_hand.items():
-            progress = visit.take_news(key.path)
+    def _news(self) -> Iterator[tuple[Taking, bytes, Visit]]:
+        for taking, visit in self._in_hand.items():
+            progress = visit.take_news(taking.key.path)
             if progress is not None:
-                yield key, progress, visit
+                yield taking, progress, visit
 
 
 def _may_begin(verdict: bytes) -> bool:
