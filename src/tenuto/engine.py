@@ -402,12 +402,12 @@ class Engine:
         self._scope.require("executions:start")
         runtime = self._runtime
         version = options.get("version")
-        check_name(key, "idempotency_key")
-        check_name(options.get("concurrency_key"), "concurrency_key")
-        check_name(options.get("correlation_id") or None, "correlation_id")
         tenant = self._tenant(options.get("tenant"))
         if key is None and connection is None and runtime.is_crowded(tenant):
             raise tenant_is_full(tenant)
+        check_name(key, "idempotency_key")
+        check_name(options.get("concurrency_key"), "concurrency_key")
+        check_name(options.get("correlation_id") or None, "correlation_id")
         program = await self._program(saga, version, tenant)
         given = encode_inputs(program, input)
         variables = {

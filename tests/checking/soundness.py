@@ -1,9 +1,30 @@
-"""For every test that leaves a database behind."""
+"""For every test that leaves executions behind."""
 
+from collections.abc import Callable
+from typing import Any
+
+from tenuto import Engine
 from tenuto.checking import check_database
+from tenuto.checking.history import Follower
+from tenuto.runtimes.memory import MemoryRuntime
 
 
 async def assert_sound(url: str) -> None:
     """What is stored there obeys every invariant."""
     findings = await check_database(url)
     assert not findings, "\n".join(line for found in findings for line in found.lines())
+
+
+def assert_histories_sound(engine: Engine) -> int:
+    """What an engine in memory has recorded obeys every invariant of a history: there are no rows. How many it was."""
+    runtime = engine._runtime
+    assert isinstance(runtime, MemoryRuntime)
+    for record in runtime._in_order:
+        follower = Follower(record.performer.program.plan, _ask)
+        for entry in record.history:
+            follower.follow(entry)
+    return len(runtime._in_order)
+
+
+def _ask(rule: Callable[..., None], *given: Any) -> None:
+    rule(*given)

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import Engine
 from tenuto.testing import Harness
-from tests.checking.soundness import assert_sound
+from tests.checking.soundness import assert_histories_sound, assert_sound
 from tests.servers.databases import database
 
 from .over_http import client_of, runs_over_http
@@ -64,10 +64,12 @@ def url(runtime: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
 @pytest.fixture
 async def make_engine(url: str, runtime: str) -> AsyncIterator[MakeEngine]:
     """Makes engines on the runtime under test, opened, with these sagas; all of one test share their executions."""
+    engines: list[Engine] = []
     async with AsyncExitStack() as stack:
 
         async def make(*sagas: object, **options: Any) -> Engine:
             engine = Engine(url, **{"shutdown_grace": "1s", **options})
+            engines.append(engine)
             engine.register(*sagas)
             await stack.enter_async_context(engine)
             return engine if runtime != "http" else await stack.enter_async_context(client_of(engine, *sagas))
@@ -75,6 +77,9 @@ async def make_engine(url: str, runtime: str) -> AsyncIterator[MakeEngine]:
         yield make
     if not url.startswith("memory"):
         await assert_sound(url)
+    else:
+        for engine in engines:
+            assert_histories_sound(engine)
 
 
 @pytest.fixture
@@ -85,9 +90,14 @@ async def engine(make_engine: MakeEngine) -> Engine:
 @pytest.fixture(params=VIRTUAL)
 async def make_harness(request: pytest.FixtureRequest) -> AsyncIterator[MakeHarness]:
     """Makes engines whose time is skipped instead of waited for."""
+    harnesses: list[Harness] = []
     async with AsyncExitStack() as stack:
 
         async def make(*sagas: object, **options: Any) -> Harness:
-            return await stack.enter_async_context(Harness(*sagas, url=f"{request.param}://", **options))
+            harness = await stack.enter_async_context(Harness(*sagas, url=f"{request.param}://", **options))
+            harnesses.append(harness)
+            return harness
 
         yield make
+    for harness in harnesses:
+        assert_histories_sound(harness)

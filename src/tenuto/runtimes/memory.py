@@ -506,7 +506,8 @@ class MemoryRuntime(Worker):
             if job is not None:
                 job.stop()
         record.held.clear()
-        self.apply(record, f.Taken(at=self._now(), epoch=state.epoch + 1))
+        record.epoch += 1
+        self.apply(record, f.Taken(at=self._now(), epoch=record.epoch))
         # What had not begun is granted as it was, and so is on the agenda without having changed.
         again = [ref for ref in local if ref in state.agenda and ref not in record.tickets and ref not in record.jobs]
         self._take_up_again(record, again)
