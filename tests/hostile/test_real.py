@@ -2,16 +2,21 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import apsw
 import pytest
 
 import tenuto.connecting
+from tenuto.errors import StorageError
 from tenuto.storage import Store, make_store
 from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.store import Batch, Committed
 from tests.checking.soundness import assert_sound
 from tests.servers.databases import database
 from tests.servers.postgres import Server
@@ -27,6 +32,7 @@ EXECUTIONS = 24
 # What is applied only after its error is the proxy's part: two statements at once on a connection are no fault of a
 # database.
 ALL = Rates(fails_before=0.05, applied_but_error=0.08, busy=0.05, slow=0.05, stale=0.05)
+T = TypeVar("T")
 OUTAGES = ("read-only", "full", "out of reach")
 
 
@@ -113,35 +119,64 @@ async def test_postgres_whose_disk_is_full_says_so_and_goes_on_when_there_is_roo
 
 @pytest.mark.slow
 async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file may grow by one page at a time: every page is once the one that is missing."""
+    """The file grows by one page when one was missing, and never otherwise."""
     url = f"sqlite:///{tmp_path}/x.db"
     world = RealWorld(url, 3, Rates())
-    stores: list[SqliteStore] = []
-    full = 0
+    stores: list[Narrow] = []
 
-    def watched(url: str) -> Store:
-        store = SqliteStore(url.removeprefix("sqlite:///"), synchronous="OFF")
-        stores.append(store)
-        return store
+    def narrow(url: str) -> Store:
+        stores.append(Narrow(url.removeprefix("sqlite:///"), synchronous="OFF"))
+        return stores[-1]
 
-    monkeypatch.setattr(tenuto.connecting, "make_store", watched)
+    monkeypatch.setattr(tenuto.connecting, "make_store", narrow)
     async with world.engine() as engine:
         (store,) = stores
         pages: int = store._write.execute("PRAGMA page_count").get
         store._write.execute(f"PRAGMA max_page_count = {pages}")
-        starting = asyncio.gather(*(world.start(engine, number) for number in range(EXECUTIONS)))
-        for _ in range(200):
-            if starting.done():
-                break
-            await pause(0.02)
-            full += 1
-            pages = await store._in_writer(lambda: _grow(store))
-        handles = await starting
-        await store._in_writer(lambda: store._write.execute("PRAGMA max_page_count = 1000000").get)
+        growing = asyncio.create_task(store.grow_when_full())
+        handles = await asyncio.gather(*(world.start(engine, number) for number in range(EXECUTIONS)))
         await world.calm(engine, handles)
-    assert full >= 5
+        growing.cancel()
+        await asyncio.wait([growing])
+    assert store.pages_missed >= 5
     world.check()
     await assert_sound(url)
+
+
+class Narrow(SqliteStore):
+    """On a disk without room. What could not be written for that is told by this store, and by no other."""
+
+    pages_missed = 0
+
+    async def commit(self, batch: Batch) -> Committed:
+        with self._noting():
+            return await super().commit(batch)
+        raise AssertionError("it does not swallow")
+
+    async def _in_writer(self, work: Callable[[], T]) -> T:
+        with self._noting():
+            return await super()._in_writer(work)
+        raise AssertionError("it does not swallow")
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError as error:
+            if error.code == "full":
+                self.missed.set()
+            raise
+
+    @cached_property
+    def missed(self) -> asyncio.Event:
+        return asyncio.Event()
+
+    async def grow_when_full(self) -> None:
+        while True:
+            await self.missed.wait()
+            self.missed.clear()
+            self.pages_missed += 1
+            await self._in_writer(lambda: _grow(self))
 
 
 def _grow(store: SqliteStore) -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import apsw
 
@@ -109,7 +109,7 @@ class SqliteStore(SqlReading):
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=False)
 
-    def seen_by(self, tenant: str | None) -> "SqliteStore":
+    def seen_by(self, tenant: str | None) -> Self:
         return self
 
     # Connections ----------------------------------------------------------------------------------------------------
