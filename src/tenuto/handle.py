@@ -22,7 +22,7 @@ from .kernel.definition import CancelMode, ErrorClass, Step
 from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
-from .names import check_name
+from .names import check_name, check_text
 from .program import Program
 from .redaction import bounded
 from .results import SagaResult
@@ -56,6 +56,9 @@ class Link(NamedTuple):
         return self.environment.now_ms()
 
     async def tell(self, execution_id: str, fact: f.Fact) -> f.Answer:
+        for field in fact.__struct_fields__:
+            if isinstance(text := getattr(fact, field), str):
+                check_text(text, field)
         return await self.runtime.tell(self.scope.tenant, execution_id, fact)
 
     async def command(self, execution_id: str, fact: f.Fact) -> None:

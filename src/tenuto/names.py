@@ -1,11 +1,11 @@
-"""Text that executions, people and messages are found by."""
+"""Text that something is found by, and text that is kept with it."""
 
 from .errors import InvalidInput
 
 MAX_NAME = 256  # characters
 
 
-def check_name(given: str | None, field: str) -> None:
+def check_name(given: str | None, field: str, at_most: int = MAX_NAME) -> None:
     """Text that something is found by. An index has no room for more, and databases take no other.
 
     Empty text is a variable that was not filled in. Taken for a name, it would make one of all that leave it so.
@@ -16,8 +16,13 @@ def check_name(given: str | None, field: str) -> None:
         raise InvalidInput.at(f"/{field}", "type", "it is text")
     if not given:
         raise InvalidInput.at(f"/{field}", "empty", "empty text names nothing: leave it out, or give it a value")
-    if len(given) > MAX_NAME:
-        raise InvalidInput.at(f"/{field}", "too_long", f"at most {MAX_NAME} characters: shorten it, or give a digest")
+    if len(given) > at_most:
+        raise InvalidInput.at(f"/{field}", "too_long", f"at most {at_most} characters: shorten it, or give a digest")
+    check_text(given, field)
+
+
+def check_text(given: str, field: str) -> None:
+    """Of any length. What no database takes is refused where it comes in: later, it would be in the way of the rest."""
     if "\0" in given or not (given.isascii() or _is_unicode(given)):
         raise InvalidInput.at(f"/{field}", "text", "it holds what is no character: a NUL, or half of a surrogate pair")
 

@@ -10,7 +10,7 @@ from .kernel.address import fingerprint
 from .kernel.definition import plain_name
 from .kernel.expression import evaluate_key
 from .kernel.plan import Plan
-from .names import check_name
+from .names import check_name, check_text
 
 MAX_HEADERS = 16 * 1024
 
@@ -21,6 +21,8 @@ def headers_of(given: Mapping[str, str] | None) -> dict[str, str]:
     headers = dict(given)
     if not all(isinstance(part, str) for pair in headers.items() for part in pair):
         raise InvalidInput.at("/headers", "type", "names and values of headers are text")
+    for name, value in headers.items():
+        check_text(name + value, "headers")
     if sum(len(part.encode("utf-8", "replace")) for pair in headers.items() for part in pair) > MAX_HEADERS:
         raise InvalidInput.at("/headers", "too_large", f"at most {MAX_HEADERS:,} bytes, names and values together")
     return headers

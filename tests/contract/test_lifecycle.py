@@ -148,6 +148,26 @@ async def test_a_word_that_nobody_knows_is_refused(engine: Engine) -> None:
 # -- Pausing -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\udcff"])
+async def test_text_that_no_database_takes_is_refused_and_the_execution_goes_on(engine: Engine, text: str) -> None:
+    """Such as comes of names of files. Decided upon and not kept, it would be in the way of all that follows."""
+    engine.register(SagaBuilder("s").approval("ok"))
+    handle = await engine.start("s")
+    await handle.result()
+    told = [
+        handle.pause(reason=text),
+        handle.cancel(reason=text),
+        handle.approve("ok", comment=text),
+        handle.signal("s", id=text),
+        handle.signal(text),
+    ]
+    for each in told:
+        with pytest.raises(InvalidInput):
+            await each
+    await handle.approve("ok", comment="é\U0001f680\n")
+    assert (await handle.result()).succeeded
+
+
 async def test_b10_a_pause_lets_what_runs_finish_and_starts_nothing(engine: Engine) -> None:
     stage = Stage()
     gate, next_gate = stage.gate("a"), stage.gate("b")

@@ -66,6 +66,7 @@ UNFIT: dict[str, dict[str, Any]] = {
     "a NUL": {"idempotency_key": "a\0b"},
     "half a character": {"idempotency_key": "\ud800"},
     "half a character in a target": {"target": ("Order", "\ud800")},
+    "half a character in a header": {"headers": {"a": "\ud800"}},
     "a number": {"idempotency_key": 7},
 }
 

@@ -9,6 +9,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.storage import postgres
 from tenuto.storage.postgres import PostgresStore
 from tests.checking.soundness import assert_sound
+from tests.durable.rows import started
 
 _LOCK = "SELECT id FROM sessions WHERE id = $1 FOR SHARE"
 
@@ -32,6 +33,34 @@ async def test_whoever_has_a_transaction_open_is_left_for_later_and_the_others_a
     await holder.close()
     assert await store.reap() == 1
     await store.close()
+
+
+async def test_a_session_whose_execution_somebody_holds_is_left_for_later(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.open(migrate=True)
+    for session in ("held", "dead"):
+        await store.open_session(session, "worker", "", 0, None)
+    await store.commit(started("x1", session="held"))
+    holder = await asyncpg.connect(postgres_url)
+    async with holder.transaction():
+        await holder.fetch("SELECT id FROM executions WHERE id = 'x1' FOR UPDATE")
+        assert await store.reap() == 1
+        assert [row.id for row in await store.sessions()] == ["held"]
+    await holder.close()
+    assert await store.reap() == 1
+    await store.close()
+
+
+async def test_a_database_that_is_up_to_date_is_opened_while_somebody_migrates(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    await store.open(migrate=True)
+    await store.close()
+    holder = await asyncpg.connect(postgres_url)
+    async with holder.transaction():
+        await holder.fetch("SELECT pg_advisory_xact_lock($1)", postgres.MIGRATION_LOCK)
+        await store.open(migrate=True)
+        await store.close()
+    await holder.close()
 
 
 async def test_the_server_ends_the_transaction_of_a_process_that_is_frozen(

@@ -1,16 +1,18 @@
 """What a worker gives up, it gives up whole: no slot stays taken, nothing of it runs, and nobody else is held up."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tenuto import Engine, NotDone, SagaBuilder
-from tenuto.errors import StorageError
-from tenuto.kernel.codec import decode_entries
-from tenuto.kernel.events import AttemptBegun
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.errors import InvalidTransition, StorageError
+from tenuto.kernel.codec import decode_entries, encode_entries
+from tenuto.kernel.events import AttemptBegun, CancelRequested, Entry
+from tenuto.runtimes.durable import DurableRuntime, keeping
 from tenuto.storage.store import Batch, Committed
+from tests.checking.soundness import assert_sound
 from tests.contract.doubles import until_blocked
 from tests.durable.test_unknown_fates import Altered
 
@@ -91,3 +93,45 @@ async def test_a_letter_that_cannot_be_read_sets_its_execution_aside_and_no_othe
         await until_blocked(bad, "incompatible")
         assert engine.alive().ok
     assert said[0] == f"Execution {bad.id} cannot be read by this release; it is set aside."
+
+
+async def test_what_cannot_be_written_never_came_to_be(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that cannot be put into words leaves no gap: the execution goes on from what is recorded."""
+    gate = asyncio.Event()
+
+    async def wait() -> str:
+        await gate.wait()
+        return "through"
+
+    def unable(entries: list[Entry]) -> bytes:
+        if isinstance(entries[0].event, CancelRequested):
+            raise UnicodeEncodeError("utf-8", "?", 0, 1, "no character")
+        return encode_entries(entries)
+
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("waits", output="wait").step("wait", wait))
+        handle = await engine.start("waits")
+        with monkeypatch.context() as patch:
+            patch.setattr(keeping, "encode_entries", unable)
+            with pytest.raises(UnicodeEncodeError):
+                await handle.cancel()
+        await until_blocked(handle, "incompatible")
+        gate.set()
+        with suppress(InvalidTransition):  # any command tries again: it may be over before this one is read
+            await handle.resume()
+        assert (await handle.result()).output == "through"
+    await assert_sound(url)
+
+
+async def test_a_start_that_cannot_be_written_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(entries: list[Entry]) -> bytes:
+        raise UnicodeEncodeError("utf-8", "?", 0, 1, "no character")
+
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("quick").approval("ok"))
+        with monkeypatch.context() as patch:
+            patch.setattr(keeping, "encode_entries", unable)
+            with pytest.raises(UnicodeEncodeError):
+                await engine.start("quick")
+        assert not _runtime(engine)._records
+        assert (await engine.execute("quick")).status == "waiting_approval"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tenuto.errors import InvalidInput, NotFound
+from tenuto.names import check_name
 from tenuto.projection import AuditRow
 from tenuto.storage.registry import KeyRow, Registry
 
@@ -19,6 +20,7 @@ from .permission import check_roles
 PREFIX: Final = "tnt_"
 SECRET_BYTES = 32
 DAY_MS = 86_400_000
+LONGEST_NAME = 128  # characters: with its id it is who did something
 USED_EVERY_MS = 60_000  # how exactly the time of last use is kept
 FRESH_MS = 1_000  # for so long a key is not looked up again: what another process revokes is refused after that
 KEPT = 10_000  # keys; the one that was not used for the longest time goes first
@@ -59,6 +61,7 @@ class Keyring:
     ) -> NewKey:
         """A new key. `days` of None or 0: it does not expire."""
         known = check_key(tenant, roles)
+        check_name(name or None, "name", LONGEST_NAME)
         if days is not None and days < 0:
             raise InvalidInput.at("/days", "too_small", "days from now")
         now = self._now()

@@ -1,21 +1,32 @@
 """What goes on for ever must not end because of one bad round."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tenuto.errors import StorageError
 
+logger = logging.getLogger("tenuto.runtime")
+
+_troubled: dict[str, str] = {}  # what the last round failed for, by what it was for
+
 
 @contextmanager
 def enduring(what: str) -> Iterator[None]:
-    """One round. A database that is away waits for the next one; any other error is said as well, and waits too."""
+    """One round. What the database says is told once, until a round is well; any other error is told each time."""
     try:
         yield
-    except StorageError:
-        return
+    except StorageError as error:
+        if _troubled.get(what) != error.code:
+            _troubled[what] = error.code
+            extra = {"action": "round_failed", "code": error.code}
+            logger.warning("%s failed, and will be tried again: %s", what, error.message, extra=extra)
     except Exception as error:
         report(f"{what} failed, and will be tried again.", error)
+    else:
+        if _troubled:
+            _troubled.pop(what, None)
 
 
 def report(message: str, error: Exception) -> None:

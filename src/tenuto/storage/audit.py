@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from tenuto.errors import StorageError
+
 from .registry import AuditEntry, Head, Registry
 
 AT_ONCE = 500
@@ -37,15 +39,24 @@ def row_hash(before: str, row: AuditEntry, n: int) -> str:
 async def seal(registry: Registry) -> int:
     """Numbers and chains what is not chained yet. Two who do it at once do it once."""
     sealed = conflicts = 0
+    refused: StorageError | None = None
     while conflicts < MAX_CONFLICTS and (tenants := await registry.unchained_tenants(AT_ONCE)):
         for tenant in tenants:
             # The head comes first: whoever chains these rows meanwhile moves it, and then ours is refused.
             head = await registry.head(tenant)
             rows = await registry.unchained(tenant, AT_ONCE)
-            if rows and await registry.chain(tenant, head, _numbered(head, rows)):
-                sealed += len(rows)
-            elif rows:
-                conflicts += 1  # somebody else is at it: look again
+            try:
+                if rows and await registry.chain(tenant, head, _numbered(head, rows)):
+                    sealed += len(rows)
+                elif rows:
+                    conflicts += 1  # somebody else is at it: look again
+            except StorageError as error:
+                if error.code != "bad_data":
+                    raise
+                refused = error
+                conflicts += 1
+    if refused is not None:  # one tenant's rows are in nobody else's way
+        raise refused
     return sealed
 
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
@@ -217,6 +217,11 @@ async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
     return {"synchronous_commit": "on"} if is_weak else {}
 
 
+async def _applied(connection: asyncpg.Connection) -> dict[int, str]:
+    rows = await connection.fetch("SELECT number, checksum FROM tenuto_migrations")
+    return {row["number"]: row["checksum"] for row in rows}
+
+
 async def _leave_as_it_is(connection: object) -> None:
     """What is changed beyond a transaction is known here (`Walled`): asking for it would cost a turn."""
 
@@ -300,7 +305,7 @@ class PostgresStore(SqlReading):
 
     async def open(self, *, migrate: bool) -> int:
         async with translated():
-            connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS)
+            connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS, server_settings=_SHORT_TRANSACTIONS)
             try:
                 await self._migrate(connection, apply=migrate)
                 self._settings = {**_SHORT_TRANSACTIONS, **await _durably(connection)}
@@ -367,13 +372,14 @@ class PostgresStore(SqlReading):
         has_table = await connection.fetchval("SELECT to_regclass('tenuto_migrations') IS NOT NULL")
         if not apply and not has_table:
             raise StorageError("the database has no tenuto schema", code="no_schema", hint="run `tenuto migrate`")
+        if has_table and not missing(known, await _applied(connection)):
+            return  # as nearly always: nobody waits for anybody
+        if not apply:
+            raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
             await connection.execute(MIGRATIONS_TABLE)
-            rows = await connection.fetch("SELECT number, checksum FROM tenuto_migrations")
-            for migration in missing(known, {row["number"]: row["checksum"] for row in rows}):
-                if not apply:
-                    raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
+            for migration in missing(known, await _applied(connection)):
                 await connection.execute(migration.sql)
                 await connection.execute(
                     f"INSERT INTO tenuto_migrations VALUES ($1, $2, $3, {NOW})",
@@ -538,14 +544,16 @@ class PostgresStore(SqlReading):
 
     async def reap(self, own: str = "") -> int:
         """One that has a transaction open is left for the next time: nobody waits for it."""
-        over = f"ended_at IS NULL AND expires_at < {NOW} AND id <> $1"
+        over = f"ended_at IS NULL AND expires_at < {NOW}"
+        free = f"id = (SELECT id FROM sessions WHERE {over} AND id = $1 FOR UPDATE SKIP LOCKED)"
+        reaped = 0
         async with translated(), self._pool.acquire() as connection:
-            if not await connection.fetchval(f"SELECT true FROM sessions WHERE {over} LIMIT 1", own):
-                return 0
-            async with connection.transaction():
-                free = f"id IN (SELECT id FROM sessions WHERE {over} FOR UPDATE SKIP LOCKED)"
-                return await _end_sessions(connection, free, own)
-        raise AssertionError("translated() does not swallow")
+            for row in await connection.fetch(f"SELECT id FROM sessions WHERE {over} AND id <> $1", own):
+                with suppress(asyncpg.LockNotAvailableError):  # somebody's transaction holds an execution of it
+                    async with connection.transaction():
+                        await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
+                        reaped += await _end_sessions(connection, free, row["id"])
+        return reaped
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         async with translated():

@@ -218,7 +218,7 @@ class Committer:
                 if attempts or not is_bad:
                     await asyncio.sleep(_pause(attempts))
                     attempts += 1
-                    writes = await self._not_written(writes)
+                writes = await self._not_written(writes)  # a part may have been, before another was refused
                 if is_bad:
                     await self._halve(writes, self._park_alone)
                     return

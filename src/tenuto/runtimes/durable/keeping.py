@@ -149,7 +149,12 @@ class Keeper(Librarian):
             changed, state.changed = state.changed, []
             record.unkept += 1
             kept = Kept(self, record, entries, changed, rank, answer, then, execution=state.id)
-            self._write(kept)
+            try:
+                self._write(kept)
+            except Exception as error:  # what was decided cannot be written, and nothing may be decided on top of it
+                self._mail_in_hand = None
+                self._break(record, error)
+                raise
         elif then is not None and record.unkept:
             # An answer may rest on what is not kept yet: it waits for that.
             tell = partial(self._answer_when_kept, record, then, answer)

@@ -141,7 +141,11 @@ class Starter(Keeper):
         kept = Started(
             self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
         )
-        self._write(kept, release=not owned)
+        try:
+            self._write(kept, release=not owned)
+        except Exception:  # it cannot be written, and so was never started
+            self._lose(record)
+            raise
         self._door.enter(submission.tenant)
         fate = await settled
         if submission.concurrency_key is not None:

@@ -1,0 +1,23 @@
+"""What goes on for ever says what stops it, and does not fill the log with it."""
+
+import pytest
+
+from tenuto.errors import StorageError
+from tenuto.runtimes.enduring import enduring
+
+
+async def test_what_the_database_says_is_told_once_until_all_is_well(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(code: str) -> None:
+        with enduring("Looking"):
+            raise StorageError("it is away", code=code)
+
+    for code in ("unreachable", "unreachable", "full", "full"):
+        fail(code)
+    assert [record.__dict__["code"] for record in caplog.records] == ["unreachable", "full"]
+    with enduring("Looking"):
+        pass
+    fail("full")
+    assert [record.__dict__["code"] for record in caplog.records] == ["unreachable", "full", "full"]
+    assert caplog.records[0].getMessage() == "Looking failed, and will be tried again: it is away"
+    with enduring("Looking"):
+        pass
