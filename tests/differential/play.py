@@ -18,7 +18,7 @@ from tenuto import Done, Engine, Handle, NotDone, Outcome, Pending, SagaContext
 from tenuto.errors import IndeterminateError, InvalidTransition, NonRetryableError, RetryableError, TransientError
 from tenuto.kernel.address import Phase, Ref
 from tenuto.kernel.decide.people import RESOLUTIONS
-from tenuto.kernel.effects import RunAttempt
+from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.events import Entry, Resolution
 from tenuto.kernel.state import Execution, Review
 from tenuto.testing import VirtualClock
@@ -44,7 +44,8 @@ class Player:
         self.program = program
         # It begins with the database's, so that what it calls due is due there, too.
         self.clock = VirtualClock(int(time() * 1_000))
-        self.engine = Engine(url, clock=self.clock, lease="60s")  # nobody is taken for dead, however busy the machine
+        # Nobody is taken for dead, however busy the machine is.
+        self.engine = Engine(url, clock=self.clock, lease="60s", queues=("default", "side"))
         self.rng = Random(f"outside {program.seed}")
         self.calm = self.rng.choice((0.6, 0.9, 1.0))  # how many attempts succeed
         self.meddling = self.rng.choice((0.0, 0.0, 0.1, 0.3))
@@ -112,7 +113,7 @@ class Player:
             await asyncio.to_thread(os.sched_yield)
 
     def _has_called(self, state: Execution) -> bool:
-        granted = {effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)}
+        granted = {effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt | DispatchAttempt)}
         return granted == set(self.called)
 
     def _is_due_soon(self, state: Execution) -> bool:

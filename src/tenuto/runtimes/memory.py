@@ -61,7 +61,7 @@ from tenuto.view import (
 
 from .in_flight import InFlight
 from .limits import LocalLimits
-from .perform import Performer, Role
+from .perform import Performer
 from .publishing import check_startable, definition_row
 from .record import Record
 from .relay import Relay
@@ -252,14 +252,6 @@ class MemoryRuntime(Worker):
     @property
     def outbox(self) -> OutboxStore:
         return self._outbox
-
-    def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
-        """A queue that this process serves is served here and now."""
-        if not super()._dispatch_to_queue(record, ref, role):
-            return False
-        if not role.dispatches:
-            self._dispatched(record, ref)
-        return ref in record.state.agenda
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         self._later(partial(self._grant_hold, record, effect.amount))  # nobody keeps accounts here
