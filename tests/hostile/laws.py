@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from tenuto.checking import check_database
 from tenuto.kernel import events as e
 
+from .sagas import QUEUED
+
 if TYPE_CHECKING:
     from .operators import Operator
     from .world import World
@@ -19,7 +21,7 @@ TOLD = (e.ExecutionStarted, e.ExecutionFinished, e.RunOpened, e.Paused, e.Resume
 async def check_end(world: "World", operator: "Operator") -> None:
     from .world import Violation
 
-    for law, detail in (*_callers(world), *_letters(world), *_effects(world), *_messages(world)):
+    for law, detail in (*_callers(world), *_letters(world), *_effects(world), *_messages(world), *_progress(world)):
         raise Violation(law, detail)
     findings = await check_database(f"sqlite:///{world.path}")
     if findings:
@@ -114,6 +116,13 @@ def _messages(world: "World") -> Iterator[Broken]:
         for entry in world.entries_of(execution):
             if isinstance(entry.event, TOLD) and entry.seq not in first.get(execution, ()):
                 yield "what is recorded is told", f"{execution} {entry.seq} {type(entry.event).__name__}"
+
+
+def _progress(world: "World") -> Iterator[Broken]:
+    if world.knows_words:
+        for told in world.reader().execute("SELECT execution, path, body FROM told_late"):
+            if told[1] in QUEUED:
+                yield "how far a step is, is told by its last attempt", f"{told}"
 
 
 def _note_situations(world: "World") -> None:

@@ -1,5 +1,6 @@
 """The bugs that are planted in the durable runtime, its store and its relay: each is a list of changes."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,14 @@ from tenuto.runtimes.record import Record, Ticket
 from tenuto.runtimes.relay import Relay
 from tenuto.runtimes.worker import Worker
 from tenuto.storage import rows, sqlite, sqlite_admissions, sqlite_plain, sqlite_tasks
+from tenuto.storage.permits import LimitRow
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.sqlite_tasks import SqliteTasks
 from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
+from tenuto.storage.tasks import Answered
 
 from .patching import everywhere
+from .world import LATEST, NEWER
 
 Change = tuple[Any, Any, Any]  # where, the name of an attribute, what is there instead
 Changes = Callable[[], list[Change]]
@@ -30,16 +34,19 @@ Changes = Callable[[], list[Change]]
 
 @dataclass(frozen=True)
 class Mutant:
+    """`since`: the first seed of the worlds that can find it."""
+
     name: str
     changes: Changes
+    since: int
 
 
 MUTANTS: list[Mutant] = []
 
 
-def mutant(name: str) -> Callable[[Changes], Changes]:
+def mutant(name: str, *, since: int = NEWER) -> Callable[[Changes], Changes]:
     def register(changes: Changes) -> Changes:
-        MUTANTS.append(Mutant(name, changes))
+        MUTANTS.append(Mutant(name, changes, since))
         return changes
 
     return register
@@ -94,11 +101,17 @@ def _() -> list[Change]:
         return self.apply(record, fact)
 
     async def sent(self: DurableRuntime, execution_id: str, fact: f.Fact) -> f.Answer:
-        self._loop.create_task(send(self, execution_id, fact)) if self._loop else None
+        if self._loop is not None:
+            self._loop.create_task(send(self, execution_id, fact)).add_done_callback(_whatever_came)
         return f.APPLIED
 
     send = DurableRuntime._send
     return [(DurableRuntime, "_apply_and_wait", hasty), (DurableRuntime, "_send", sent)]
+
+
+def _whatever_came(task: "asyncio.Task[Any]") -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 # -- Commits whose outcome is unknown ----------------------------------------------------------------------------------
@@ -237,6 +250,15 @@ def _() -> list[Change]:
 @mutant("what was dealt of a limit is never given back")
 def _() -> list[Change]:
     return [(Permits, "leave", lambda self, names: None)]
+
+
+@mutant("a limit deals more than there is", since=LATEST)
+def _() -> list[Change]:
+    def generous(name: str, count: Any, period: Any, concurrency: int | None, spent: str) -> LimitRow:
+        return row(name, count, period, None if concurrency is None else 3 * concurrency, spent)
+
+    row = LimitRow.of
+    return [(LimitRow, "of", staticmethod(generous))]
 
 
 @mutant("a takeover is not reported to the kernel")
@@ -412,6 +434,35 @@ def _() -> list[Change]:
     waiting, take = (text.replace(free, "queue") for text in (sqlite_tasks._WAITING, sqlite_tasks._TAKE))
     assert free not in waiting + take
     return [(sqlite_tasks, "_WAITING", waiting), (sqlite_tasks, "_TAKE", take)]
+
+
+@mutant("a task is given back by a late word about an earlier taking", since=LATEST)
+def _() -> list[Change]:
+    assert "takings = ?" in sqlite_tasks._GIVE_BACK
+    return [(sqlite_tasks, "_GIVE_BACK", sqlite_tasks._GIVE_BACK.replace("takings = ?", "? > 0"))]
+
+
+@mutant("a late answer of an earlier attempt says how far the step is", since=LATEST)
+def _() -> list[Change]:
+    answer = SqliteTasks.answer
+
+    async def touching(self: SqliteTasks, session: str, answers: Sequence[Answered]) -> set[str | None]:
+        def work(db: apsw.Connection) -> None:
+            for (key, _), progress in ((each.taking, each.progress) for each in answers):
+                if progress is not None:
+                    db.execute(sqlite_tasks._PROGRESS, (*key[:2], progress))
+
+        owners = await answer(self, session, answers)
+        await self._write(work)
+        return owners
+
+    return [(SqliteTasks, "answer", touching)]
+
+
+@mutant("how far an attempt is, is told by whoever no longer has it", since=LATEST)
+def _() -> list[Change]:
+    query = "INSERT OR REPLACE INTO progress (body, execution, path) SELECT ?, ?, ? WHERE length(? || ? || ? || ?)"
+    return [(sqlite_tasks, "_MY_PROGRESS", query)]
 
 
 @mutant("messages are marked as published before they are")

@@ -67,7 +67,7 @@ class Operator:
         await self.engine.__aenter__()
         if world.passers:  # whoever looks after everything at once hides what nobody else looks after
             await pause(PATIENCE_SECONDS + 15)
-        while not self.leaves:
+        while not (self.leaves and self.is_over()):
             await pause(1)
             for row in self.rows():
                 if row.ended_at is None:

@@ -21,6 +21,7 @@ class Stage(Protocol):
     pace: tuple[float, float]
     trouble: float
     jumps: int
+    knows_words: bool
 
     def time(self) -> float: ...
 
@@ -37,6 +38,8 @@ class Stage(Protocol):
     def fail(self, law: str, detail: str) -> None: ...
 
     def alone(self, key: str, execution: str) -> AbstractContextManager[None]: ...
+
+    def among_few(self) -> AbstractContextManager[None]: ...
 
     def entries_of(self, execution: str) -> list[e.Entry]: ...
 
@@ -72,6 +75,8 @@ class Outside:
         process = PROCESS.get()
         began, jumps = world.frozen_times(process), world.jumps
         self.under_way[process] += 1
+        if world.knows_words and phase == "forward":
+            await ctx.heartbeat({"attempt": ctx.attempt})
         try:
             await pause(world.between(*world.pace) / 1_000)
             if world.happens_outside(world.trouble):

@@ -17,6 +17,7 @@ from .loop import Process, pause
 if TYPE_CHECKING:
     from .world import World
 
+LATEST = 1.5  # times as long as the hostile phase
 WORDS = ("signal", "signal", "pause", "resume", "pause", "resume", "read")
 
 
@@ -30,7 +31,7 @@ class Passer:
     async def run(self) -> None:
         """Comes by at some time, also when everything else is quiet: that people go away is no fault."""
         world = self.world
-        await pause(self.rng.uniform(1, world.hostile_seconds * 1.5))
+        await pause(self.rng.uniform(1, world.hostile_seconds * LATEST))
         known = [id for client in world.clients for id in client.started.values()]
         engine = await self._open()
         if known:

@@ -41,6 +41,7 @@ class RealWorld:
         self.pace: tuple[float, float] = (1, 30)
         self.trouble = 0.05
         self.jumps = 0
+        self.knows_words = False
         self.counts: Counter[str] = Counter()
         self.broken: list[str] = []
         self.outside = Outside(self)
@@ -85,6 +86,10 @@ class RealWorld:
 
     @contextmanager
     def alone(self, key: str, execution: str) -> Iterator[None]:
+        yield
+
+    @contextmanager
+    def among_few(self) -> Iterator[None]:
         yield
 
     def entries_of(self, execution: str) -> list[e.Entry]:

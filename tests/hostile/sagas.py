@@ -6,7 +6,8 @@ from tenuto import FromStep, Outcome, Retry, Saga, SagaContext, approval, saga, 
 
 from .outside import Outside
 
-FEW = "few"
+FEW, MOST = "few", 2
+QUEUED = ("sort", "ship")  # steps that are run by whoever serves their queue
 SOON = Retry(3, initial="200ms", jitter=0.1)
 
 
@@ -124,11 +125,13 @@ class Bounded(_Acting):
 
     @step(compensate=_Acting.undo, retry=SOON, timeout="3s", foreach="[1, 2, 3, 4, 5]", limits=[FEW])
     async def each(self, ctx: SagaContext) -> str:
-        return await self.out.act(ctx)
+        with self.out.world.among_few():
+            return await self.out.act(ctx)
 
     @step(depends_on=[each], retry=SOON, timeout="3s", limits=[FEW])
     async def join(self, ctx: SagaContext) -> str:
-        return await self.out.act(ctx)
+        with self.out.world.among_few():
+            return await self.out.act(ctx)
 
 
 @saga("mailed", output="after")

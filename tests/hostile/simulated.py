@@ -9,7 +9,8 @@ from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import EVERYTHING, Batch, Committed, Hints, Renewal
 
 from .loop import PROCESS, pause
-from .store import HostileStore
+from .store import HostileStore, Part
+from .words import Words
 
 if TYPE_CHECKING:
     from .world import World
@@ -21,6 +22,8 @@ _RENEW = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
 
 
 class SimulatedStore(HostileStore):
+    world: "World"
+
     def __init__(self, world: "World") -> None:
         self.inner = SqliteStore(world.path, synchronous="OFF", clock=world.database_now)
         super().__init__(self.inner, world)
@@ -28,6 +31,10 @@ class SimulatedStore(HostileStore):
         self._renewing: dict[str, tuple[Callable[[Renewal], None], threading.Event]] = {}
         self._registered: dict[str, threading.Event] = {}
         self._hear: Callable[[Hints], None] | None = None
+
+    @property
+    def tasks(self) -> Part:
+        return (Words if self.world.knows_words else Part)(self.inner.tasks, self)
 
     async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
         self.world.sometimes("session taken for dead", self._renewing)

@@ -58,7 +58,7 @@ class HostileStore:
         def __getattr__(self, name: str) -> Any:
             found = getattr(self._store, name)
             if name in PARTS:
-                return _Part(found, self)
+                return Part(found, self)
             return found if not iscoroutinefunction(found) else _hostile(self, name, found)
 
     def seen_by(self, tenant: str | None) -> Store:
@@ -149,12 +149,12 @@ class HostileStore:
 
     def _met(self, fault: str, name: str) -> None:
         self._around.sometimes(fault)
-        named = f"{name}: {fault}"
+        named = f"{'limit' if name == 'exchange' else name}: {fault}"
         if named in SITUATIONS:
             self._around.sometimes(named)
 
 
-class _Part:
+class Part:
     """Tasks, the outbox and so on: the same faults."""
 
     def __init__(self, part: Any, store: HostileStore) -> None:

@@ -8,14 +8,15 @@ from .mutants import MUTANTS
 from .planted import MAX_SEEDS, hunt
 from .run import corpus, run_seed
 from .situations import FAULTS, SITUATIONS
-from .world import NEWER
+from .world import LATEST, NEWER
 
 SEEDS_PER_SHARD = 6
-SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD)
+SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD, LATEST)
 QUICK_TO_FIND = (
     "effects are let out before the commit",
     "a commit with an unknown outcome is taken for applied",
     "the time to wake is lost when an execution is let go of",
+    "a limit deals more than there is",
 )
 
 
@@ -53,7 +54,7 @@ def test_situations_are_named_once() -> None:
 
 
 def test_mutants_are_named_once() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 40
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 44
 
 
 @pytest.mark.slow

@@ -30,16 +30,22 @@ from .loop import PROCESS, Process, VirtualLoop, pause
 from .operators import Operator
 from .outside import Outside
 from .overdue import Overdue
+from .passers import LATEST as LATEST_PASSER
 from .passers import Passer
 from .patching import in_world
-from .sagas import FEW, MAILED, SAGAS, Bounded, Mailed
+from .sagas import FEW, MAILED, MOST, SAGAS, Bounded, Mailed, Queued
 from .simulated import SimulatedStore
 from .situations import Situations
 from .store import whatever_comes
+from .words import WATCH
 
 SETTLE_SECONDS = 900
 NEWER = 200  # seeds from here on have what was added to the world later; those before stay the runs that they were
+LATEST = 10_000  # and those from here on what was added last: words about tasks that are heard late
 SHM = Path("/dev/shm")  # noqa: S108  (a file that lives as long as a seed)
+
+
+_LIVE = "SELECT id FROM sessions WHERE ended_at IS NULL AND expires_at > ?"
 
 
 class Violation(Exception):
@@ -74,6 +80,7 @@ class World:
         self.seed = seed
         self.rng = random.Random(seed)
         self.loop = VirtualLoop()
+        self.began = self.loop.time()
         self.lines: deque[str] = deque(maxlen=None if verbose else 60)
         self.situations = Situations()
         self.rates = draw_rates(self.rng)
@@ -97,6 +104,8 @@ class World:
         self.grace = newer.choice(("0s", "300ms", "2s")) if seed >= NEWER else "2s"
         self.sagas = (*SAGAS, *MAILED) if self.passers else SAGAS
         self.knows_the_worst = seed >= NEWER
+        self.knows_words = seed >= LATEST
+        self.sagas += (*(Queued,) * 4, Bounded, Bounded) if self.knows_words else ()
         self.letters_left: dict[Process, int] = {}  # of those who die when they have posted so many
         self.listeners: list[Callable[[], None]] = []
         self.outside = Outside(self)
@@ -106,6 +115,7 @@ class World:
         self.published: list[tuple[str, int]] = []
         self.late: set[asyncio.Task[None]] = set()
         self.alone_in: dict[str, tuple[str, Process | None]] = {}
+        self.few: list[tuple[Process | None, int, str | None]] = []
         self.violation: Violation | None = None
         self._ids = 0
         self._directory = tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None, prefix="tenuto-hostile-")
@@ -176,6 +186,28 @@ class World:
         finally:
             if self.alone_in.get(key) == (execution, process):
                 del self.alone_in[key]
+
+    @contextmanager
+    def among_few(self) -> Iterator[None]:
+        """Of those whose processes are well, no more are under way than the limit has.
+
+        A word about a limit that is heard late gives back what runs by then: a world that has met that says nothing.
+        """
+        process = PROCESS.get()
+        engine: Any = self.workers.get(process) if process is not None else None
+        here = (process, self.frozen[process], engine._runtime._session.id if engine is not None else None)
+        self.few.append(here)
+        live = {id for (id,) in self.reader().execute(_LIVE, (self.database_now(),))}
+        well = [who for who, frozen, session in self.few if session in live and self._is_as_before(who, frozen)]
+        if self.knows_words and len(well) > MOST and not self.situations.counts["limit: applied after the error"]:
+            self.fail("no more are under way than a limit has", f"{well}")
+        try:
+            yield
+        finally:
+            self.few.remove(here)
+
+    def _is_as_before(self, process: Process | None, frozen: int) -> bool:
+        return process is not None and not process.killed and not process.frozen and self.frozen[process] == frozen
 
     def _is_well(self, process: Process | None) -> bool:
         return process is not None and not process.killed and not self.frozen[process] and not self.hostile
@@ -287,7 +319,9 @@ class World:
     async def _run(self) -> None:
         first = SimulatedStore(self)
         await first.open(migrate=True)
-        await first.inner.limits.set(FEW, None, 2)
+        await first.inner.limits.set(FEW, None, MOST)
+        if self.knows_words:
+            first.inner._write.execute(WATCH)
         await first.close()
         for _ in range(self.rng.choice((1, 2, 3))):
             self.start_worker()
@@ -348,7 +382,7 @@ class World:
         looking_after = self.loop.spawn(operator.process, operator.run())
         until = self.loop.time() + SETTLE_SECONDS
         overdue = Overdue(self, self.reader())
-        while not (all(task.done() for task in driving) and operator.is_over()):
+        while not (all(task.done() for task in driving) and operator.is_over() and self._have_passed()):
             await pause(1)
             self._check_now()
             if late := overdue.look():
@@ -360,6 +394,8 @@ class World:
         operator.leaves = True
         while not (looking_after.done() and operator.is_over()):
             await pause(1)
+            if self.loop.time() > until + SETTLE_SECONDS:
+                raise Violation("what is over stays so", operator.what_is_left(driving))
         for process in [*self.workers]:
             await self.loop.spawn(process, self.close_worker(process))
         await self.loop.spawn(operator.process, operator.close())
@@ -367,6 +403,10 @@ class World:
             await self.loop.spawn(client.process, client.close())
         self._check_now()
         await check_end(self, operator)
+
+    def _have_passed(self) -> bool:
+        """Whether nobody comes by any more: whoever does may pause what was over, and somebody has to resume it."""
+        return not self.passers or self.loop.time() > self.began + LATEST_PASSER * self.hostile_seconds + 5
 
     def _check_now(self) -> None:
         if self.violation is not None:
