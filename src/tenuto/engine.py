@@ -59,6 +59,7 @@ from .runtimes.in_flight import tenant_is_full
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
 from .signals import stopping
+from .storage.permits import UNCOUNTED
 from .storage.registry import Registry
 from .values import encode
 from .view import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
@@ -653,6 +654,8 @@ class Engine:
         self._require_deployment()
         if max_in_flight is not None and max_in_flight < 0:
             raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
+        if max_in_flight is not None and max_in_flight >= UNCOUNTED:
+            raise InvalidInput.at("/max_in_flight", "too_large", f"less than {UNCOUNTED:,}; None lifts the limit")
         await self._runtime.tenant_limit(tenant, max_in_flight)
         await self._note_limit("tenant_limit", tenant, "" if max_in_flight is None else f"{max_in_flight} executions")
 

@@ -24,7 +24,7 @@ from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
 from .names import check_name, check_text
 from .program import Program
-from .redaction import bounded
+from .redaction import summary
 from .results import SagaResult
 from .runtime import Environment, Reading, Runtime, Until
 from .runtimes.perform import Parked, answered, failed
@@ -363,7 +363,7 @@ def _path_dispatched(state: Execution, name: str) -> str | None:
 
 def _failure(error: str | StepError, error_class: ErrorClass, code: str) -> f.Failed:
     if isinstance(error, str):
-        return f.Failed(error_class=error_class, code=code, summary=bounded(error))
+        return f.Failed(error_class=error_class, code=code, summary=summary(error))
     told = failed(error, Step(id="callback"), {})
     assert not isinstance(told, Parked)
     return told

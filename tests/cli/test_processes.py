@@ -42,6 +42,21 @@ def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> N
 
 
 @pytest.mark.slow
+def test_a_worker_ends_although_a_handler_does_not(url: str) -> None:
+    app = "tests.cli.stubborn:ALL"
+    with running("worker", "--app", app, ready="worker on", TENUTO_URL=url, TENUTO_SHUTDOWN_GRACE="10ms") as worker:
+        assert tenuto(url, "run", "stubborn").returncode == 0
+        assert worker.process.stdout is not None
+        while worker.process.stdout.readline() != "began\n":
+            pass
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait() == 0
+        assert worker.process.stderr is not None
+        assert "did not end when it was told to" in worker.process.stderr.read()
+    assert json.loads(tenuto(url, "workers", "--json").stdout) == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("role", ["dev", "serve", "worker"])
 def test_a_process_does_not_tell_the_password_of_its_database(role: str, postgres_server: Server) -> None:
     with database(postgres_server) as url:

@@ -122,7 +122,7 @@ async def test_d5_what_cannot_be_published_is_seen_and_holds_up_nobody_else(make
     await inbox.until(lambda i: i.refused > 0 and len(i.messages) == 1)
     assert [message.execution_id for message in inbox.messages] == [good.id]
     while ((status := await engine.outbox()).waiting, status.failing) != (1, 1):
-        pass  # both are noted when the publisher has returned
+        await asyncio.to_thread(lambda: None)  # both are noted when the publisher has returned
     assert status.last_error is not None
     assert "the broker is away" in status.last_error
     assert "hunter2" not in status.last_error

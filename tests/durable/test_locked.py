@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.errors import InvalidInput
 from tests.checking.soundness import assert_sound
 
 PATIENCE_SECONDS = 60  # for what goes on at once; with one commit behind the other it never would
@@ -87,3 +88,26 @@ async def test_what_ends_meanwhile_waits_and_is_counted_once(engine: Engine, cal
         assert {(await result).status for result in results} == {"succeeded"}
     (row,) = await engine.tenant_limits()
     assert row["in_flight"] == 0
+
+
+async def test_whoever_is_killed_while_he_sets_a_tenants_limit_leaves_none(postgres_url: str) -> None:
+    async with Engine(postgres_url) as engine:
+        engine.register(SagaBuilder("asks").approval("ok"))
+        await engine.execute("asks")
+        stranger = await asyncpg.connect(postgres_url)
+        async with stranger.transaction():
+            await stranger.execute("LOCK TABLE executions IN ROW EXCLUSIVE MODE")
+            setting = asyncio.create_task(engine.tenant_limit("default", max_in_flight=10))
+            while not await stranger.fetchval("SELECT count(*) FROM tenant_limits"):
+                await asyncio.to_thread(lambda: None)
+            setting.cancel()
+            await asyncio.wait([setting])
+        await stranger.close()
+        assert await engine.tenant_limits() == []
+        await assert_sound(postgres_url)
+        await engine.execute("asks")
+        await engine.tenant_limit("default", max_in_flight=10)
+        assert [row["in_flight"] for row in await engine.tenant_limits()] == [2]
+        with pytest.raises(InvalidInput):
+            await engine.tenant_limit("default", max_in_flight=2**31 - 1)
+    await assert_sound(postgres_url)

@@ -5,6 +5,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from tenuto import Engine, Message, SagaBuilder
 from tenuto.projection import OutboxRow
+from tenuto.runtimes import relay as relaying
 from tenuto.runtimes.relay import Relay
 from tenuto.storage import Store, make_store
 from tenuto.storage.outbox import Waiting
@@ -138,6 +140,39 @@ async def test_b4_a_relay_without_its_session_publishes_no_more_of_a_line(store:
     relay = Relay(store.outbox, publish, lambda: 10, lambda: session[0])
     await relay._round()
     assert published == [1]
+
+
+class _Abrupt(BaseException):
+    pass
+
+
+async def test_a_publisher_that_does_not_end_holds_up_nobody_else(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relaying, "END_SECONDS", 0.01)
+    await _sessions(store, "s1")
+    for execution in ("stays", "breaks", "goes"):
+        batch = started(execution)
+        batch.outbox = [OutboxRow(execution, 1, "t", "kind", _message(execution, 1), 1)]
+        await store.commit(batch)
+    published: list[str] = []
+    over = asyncio.Event()
+
+    async def publish(message: Message) -> None:
+        if message.execution_id == "breaks":
+            raise _Abrupt
+        while message.execution_id == "stays" and not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        published.append(message.execution_id)
+
+    relay = Relay(store.outbox, publish, lambda: 10, lambda: "s1", patience_s=0.01)
+    assert await relay._round()
+    standing = await store.outbox.standing()
+    assert (published, standing.waiting, standing.failing) == (["goes"], 2, 2)
+    relay.start()
+    await relay.stop(0)
+    over.set()
 
 
 def _message(execution: str, seq: int) -> bytes:

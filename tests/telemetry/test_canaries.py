@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.checking import export_lines
-from tenuto.errors import TenutoError
+from tenuto.errors import NonRetryableError, TenutoError
 from tenuto.handlers.settings import LOOPBACK, HandlerSettings, Secret
 from tenuto.telemetry import Telemetry, configure_logs
 from tenuto.telemetry.traces import Tracing
@@ -162,6 +162,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "noted": _noted,
     "in a group": lambda: ExceptionGroup("several", [ValueError(f"api_key: {CANARY}"), KeyError(f"secret={CANARY}")]),
     "that would end a program": lambda: Shy(f"Authorization: Bearer {CANARY}-0000"),
+    "of ours": lambda: NonRetryableError(f"refused: password={CANARY}, Authorization: Bearer {CANARY}"),
     "with arguments": lambda: OSError(13, f"denied: passwd={CANARY}", f"https://me:{CANARY}@host/"),
 }
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from msgspec import Struct
 
 from tenuto.errors import StorageError
+from tenuto.storage.permits import UNCOUNTED
 from tenuto.storage.records import (
     AuditRecord,
     DuplicateKey,
@@ -131,7 +132,7 @@ class Checker:
         return [finding(G6, execution, "there is no such execution", show(record))]
 
     def _limit(self, row: TenantLimitRow) -> list[Finding]:
-        if row.in_flight == row.counted:
+        if row.in_flight == row.counted or row.max_in_flight == UNCOUNTED:
             return []
         return [finding(I3, None, f"{row.in_flight} are noted, {row.counted} counted", show(row))]
 

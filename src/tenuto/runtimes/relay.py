@@ -22,6 +22,7 @@ logger = logging.getLogger("tenuto.outbox")
 EXECUTIONS_AT_ONCE = 50
 POLL_SECONDS = 0.5
 PUBLISH_SECONDS = 30.0
+END_SECONDS = 1.0  # for whoever was told to end
 FIRST_DELAY_MS = 500
 LONGEST_DELAY_MS = 300_000
 LONGEST_REST_SECONDS = 30.0
@@ -69,7 +70,7 @@ class Relay:
         self._nudged.set()
         await asyncio.wait([self._task], timeout=patience_s)
         self._task.cancel()
-        await asyncio.wait([self._task])
+        await asyncio.wait([self._task], timeout=END_SECONDS)
 
     async def _run(self) -> None:
         while not self._stopped.is_set():
@@ -140,15 +141,30 @@ class Relay:
 
     async def _try(self, message: Waiting) -> str | None:
         """What went wrong, in words that may be shown; None if it was published."""
+        publishing = asyncio.create_task(self._call(message), name="tenuto-publish")
         try:
-            async with asyncio.timeout(self._patience_s):
-                await self._publish(read_message(message.body))
-        except Exception as error:
-            told = summary(f"{type(error).__name__}: {error}".rstrip(": "))
+            await asyncio.wait([publishing], timeout=self._patience_s)
+            if not publishing.done():
+                publishing.cancel()
+                await asyncio.wait([publishing], timeout=END_SECONDS)
+        finally:
+            publishing.cancel()
+        told = _trouble(publishing)
+        if told is not None:
             extra = {"action": "publish_failed", "execution_id": message.execution, "tries": message.tries + 1}
             logger.warning("A message could not be published: %s", told, extra=extra)
-            return told
-        return None
+        return told
+
+    async def _call(self, message: Waiting) -> None:
+        await self._publish(read_message(message.body))
+
+
+def _trouble(publishing: "asyncio.Task[None]") -> str | None:
+    """One that does not end when it is told to is left alone: nobody waits for it."""
+    if not publishing.done() or publishing.cancelled():
+        return "TimeoutError"
+    error = publishing.exception()
+    return None if error is None else summary(f"{type(error).__name__}: {error}".rstrip(": "))
 
 
 def delay_ms(tries: int) -> int:

@@ -17,6 +17,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
+UNCOUNTED: Final = 2**31 - 1  # the limit of a tenant whose executions are being counted
+
 Names: TypeAlias = tuple[str, ...]
 
 SLICES: Final = 100

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from .permits import USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
+from .permits import UNCOUNTED, USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
 
 LOCK_MS = 100
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
@@ -33,13 +33,14 @@ _SET = """
 INSERT INTO limits (name, count, period_ms, concurrency, spent) VALUES ($1, $2, $3, $4, '[]')
 ON CONFLICT (name) DO UPDATE SET count = excluded.count, period_ms = excluded.period_ms,
     concurrency = excluded.concurrency"""
-_ADD_TENANT = """
-INSERT INTO tenant_limits (tenant, max_in_flight, in_flight) VALUES ($1, 2147483647, 0) ON CONFLICT DO NOTHING"""
+_ADD_TENANT = f"""
+INSERT INTO tenant_limits (tenant, max_in_flight, in_flight) VALUES ($1, {UNCOUNTED}, 0) ON CONFLICT DO NOTHING"""
 _SET_TENANT = """
 UPDATE tenant_limits SET max_in_flight = $2,
     in_flight = (SELECT count(*) FROM executions WHERE tenant = $1 AND ended_at IS NULL) WHERE tenant = $1"""
-_TENANTS = """
-SELECT tenant, max_in_flight, in_flight FROM tenant_limits WHERE tenant = coalesce($1, tenant) ORDER BY tenant"""
+_TENANTS = f"""
+SELECT tenant, max_in_flight, in_flight FROM tenant_limits
+WHERE tenant = coalesce($1, tenant) AND max_in_flight < {UNCOUNTED} ORDER BY tenant"""
 
 
 class PostgresLimits:
@@ -86,7 +87,8 @@ class PostgresLimits:
 
         Commits of tenants without a limit take no lock for it. So its row comes first, without a bound; then whatever
         was being written when it came is waited for; then the row is locked, which every start and every end of the
-        tenant needs from now on, and what is in flight is counted.
+        tenant needs from now on, and what is in flight is counted. Whoever is killed before that leaves a row that
+        bounds nothing, and that nobody is shown.
         """
         async with self._lend() as db:
             if max_in_flight is None:

@@ -12,9 +12,10 @@ from typing import IO, Any, Final
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, idempotency_key, step_id
 from tenuto.kernel.evolve import find_step
-from tenuto.redaction import redact
+from tenuto.redaction import bounded, redact
 from tenuto.runtime import Reading
 
+MOST_LOGGED: Final = 16 * 1024  # bytes of one text
 logger = logging.getLogger("tenuto.executions")
 
 
@@ -207,9 +208,9 @@ def _mask(_: object, __: str, line: Any) -> Any:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, str):
-        return redact(value)
+        return redact(bounded(value, MOST_LOGGED))
     if isinstance(value, dict):
         return {key: _masked(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(part) for part in value]
-    return value if isinstance(value, int | float | bool | None) else redact(str(value))
+    return value if isinstance(value, int | float | bool | None) else redact(bounded(str(value), MOST_LOGGED))

@@ -72,7 +72,7 @@ def _probed(handler: Handler, value: object) -> f.Outcome:
         case answers.Pending(retry_after=wait):
             return f.Pending(retry_after_ms=_wait_ms(wait))
         case answers.Unknown(reason):
-            return f.Unknown(reason=bounded(str(reason)))
+            return f.Unknown(reason=summary(str(reason)))
     given = type(value).__name__
     return _refused("bad_answer", f"a probe answers Done, NotDone, Pending or Unknown, and this one gave {given}")
 
@@ -100,7 +100,7 @@ def _planned(value: object) -> f.Outcome:
         try:
             node_from_document(document)
         except (msgspec.ValidationError, TypeError) as error:
-            return f.Failed(error_class="RETRYABLE", code="bad_plan", summary=bounded(f"child {position}: {error}"))
+            return f.Failed(error_class="RETRYABLE", code="bad_plan", summary=summary(f"child {position}: {error}"))
         children.append(document)
     return f.Planned(children=tuple(children))
 
@@ -137,14 +137,14 @@ def _understood(error: BaseException, step: Step, defaults: Mapping[str, ErrorCl
         case StepError():
             return _declared(error)
         case PayloadError(code="incompatible"):
-            return Parked(bounded(error.message))
+            return Parked(summary(error.message))
         case PayloadError() | ExpressionError():
             return _refused(error.code, error.message)
     return _classified(error, step, defaults)
 
 
 def _declared(error: StepError) -> f.Failed:
-    """One of our own classes: its author chose the words, so they are shown."""
+    """One of our own classes. Its author chose the words, and may have put those of another into them."""
     error_class: ErrorClass = next((known for known in ERROR_CLASSES if known == error.error_class), "RETRYABLE")
     try:
         retry_after = _wait_ms(error.retry_after)
@@ -153,7 +153,7 @@ def _declared(error: StepError) -> f.Failed:
     return f.Failed(
         error_class=error_class,
         code=bounded(str(error.code), 128),
-        summary=bounded(str(error.message)),
+        summary=summary(str(error.message)),
         retry_after_ms=retry_after,
         partial_effect=bool(error.partial_effect),
     )

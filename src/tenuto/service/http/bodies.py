@@ -150,4 +150,4 @@ class LimitBody(Body):
 
 
 class TenantLimitBody(Body):
-    max_in_flight: int = Field(ge=0, le=2**31 - 1)
+    max_in_flight: int = Field(ge=0, le=2**31 - 2)
