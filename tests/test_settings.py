@@ -58,6 +58,8 @@ WRONG = {
     "port": ["99999", "-1"],
     "traces_sample": ["2", "x"],
     "rate_per_second": ["-1"],
+    "tenant_rate_per_second": ["-1", "inf"],
+    "tenant_rate_burst": ["0"],
     "max_requests": ["-1"],
     "body_seconds": ["-1", "0", "inf", "nan"],
     "verdict_seconds": ["inf"],

@@ -21,7 +21,7 @@ CLIENT = "benchmarks.programs.http_client"
 HOST = "127.0.0.1"
 IN_FLIGHT = 2_000
 TENUTO = [sys.executable, "-c", "from tenuto.cli import main; main()"]
-LIFTED = {"TENUTO_RATE_PER_SECOND": "0", "TENUTO_LOG_LEVEL": "WARNING"}
+LIFTED = {"TENUTO_RATE_PER_SECOND": "0", "TENUTO_TENANT_RATE_PER_SECOND": "0", "TENUTO_LOG_LEVEL": "WARNING"}
 
 
 class HttpStage(Stage):

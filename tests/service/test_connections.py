@@ -71,6 +71,31 @@ async def test_after_an_answer_the_next_request_has_as_long_as_the_first(address
     writer.close()
 
 
+@pytest.mark.usefixtures("in_a_hurry")
+async def test_the_rest_of_a_body_that_nobody_read_does_not_close_it(address: tuple[str, int]) -> None:
+    """A stranger is answered by the head of his request. What he sends after that is no head of another one."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(b"POST /v1/executions HTTP/1.1\r\nHost: tenuto\r\nContent-Length: 10\r\n\r\n")
+    assert b"401" in await answered(reader)
+    writer.write(b"0123")
+    writer.write(b"456789")
+    await closed_when_silent(address)
+    writer.write(REQUEST)
+    assert b"200" in await answered(reader)
+    writer.write(b"POST /v1/executions HTTP/1.1\r\nHost: tenuto\r\nContent-Length: 10\r\n\r\n")
+    assert b"401" in await answered(reader)
+    writer.write(b"0123")
+    assert await reader.read() == b""  # the rest of it does not come
+    writer.close()
+
+
+async def closed_when_silent(address: tuple[str, int]) -> None:
+    """As long as one that says nothing is kept, and those before it were."""
+    reader, writer = await asyncio.open_connection(*address)
+    assert await reader.read() == b""
+    writer.close()
+
+
 async def test_there_are_so_many_and_no_more(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Connection, "most", 2)
     held = [await asyncio.open_connection(*address) for _ in range(2)]

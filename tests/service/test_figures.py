@@ -66,10 +66,13 @@ async def test_requests_are_counted_by_route_method_and_class_of_answer(telemetr
 
 async def test_what_is_turned_away_is_counted_with_the_reason(telemetry: Telemetry) -> None:
     async with Engine(telemetry=telemetry) as engine:
-        app = create_app(engine, Settings(max_requests=4, rate_per_second=0.001, rate_burst=2))
+        settings = Settings(
+            max_requests=4, rate_per_second=0.001, rate_burst=2, tenant_rate_per_second=0.001, tenant_rate_burst=2
+        )
+        app = create_app(engine, settings)
         room = app.state.service.room
         transport = httpx2.ASGITransport(app=app)
-        key = (await engine.keys.create(tenant="acme", roles=["admin"])).token
+        key, other = [(await engine.keys.create(tenant="acme", roles=["admin"])).token for _ in range(2)]
         async with httpx2.AsyncClient(transport=transport, base_url="http://service") as http:
             http.headers["Authorization"] = f"Bearer {key}"
             room.under_way = 4
@@ -82,9 +85,12 @@ async def test_what_is_turned_away_is_counted_with_the_reason(telemetry: Telemet
                 room.shares.give("acme")
             assert (await http.get("/v1/executions")).status_code == 200
             assert (await http.get("/v1/executions")).status_code == 429
+            http.headers["Authorization"] = f"Bearer {other}"
+            assert (await http.get("/v1/executions")).status_code == 429
         found = await figures(telemetry)
     refused = "tenuto_http_requests_refused_total"
-    assert [found[refused, reason] for reason in ("room", "share", "rate")] == [1, 1, 1]
+    reasons = ("room", "share", "rate", "tenant_rate")
+    assert [found[refused, reason] for reason in reasons] == [1, 1, 1, 1]
 
 
 async def test_a_fault_of_ours_is_counted_as_one(telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,3 +214,19 @@ async def test_a_server_that_does_not_take_the_role_shows_nothing(
     with pytest.raises(StorageError) as refused:
         await store.seen_by("acme").row(ids["acme"])
     assert refused.value.code == "no_wall"
+
+
+async def test_what_takes_too_long_in_a_tenants_name_is_stopped(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the server. What is committed is not: it may have to wait, and is known to the end."""
+    monkeypatch.setitem(stored._READING, "statement_timeout", "50ms")
+    store = PostgresStore(dsn)
+    await store.open(migrate=True)
+    try:
+        with pytest.raises(StorageError) as caught:
+            await store.seen_by("acme").fetch("SELECT pg_sleep(3600)", ())
+        assert caught.value.code == "too_slow"
+        assert [row[0] for row in await store.seen_by("acme").fetch("SELECT 1", ())] == [1]
+        assert [row[0] for row in await store.fetch("SHOW statement_timeout", ())] == ["30s"]
+        assert await store._committer.fetchval("SHOW statement_timeout") == "0"
+    finally:
+        await store.close()

@@ -14,8 +14,10 @@ from tenuto.engine import Engine
 from tenuto.settings import Settings, load
 
 from . import executions, probes
+from .http.admission import Admission
 from .http.answers import answer
 from .http.caller import MAX_STREAMS, Service, unless_closed
+from .http.caught import Caught
 from .http.counted import Counted
 from .http.crowds import Crowds
 from .http.gate import Gate, Room, Turnstile
@@ -25,7 +27,6 @@ from .http.lean import ShortWays
 from .http.openapi import add_openapi
 from .http.pages import docs_page, policy
 from .http.problems import add_problems
-from .http.rate import Buckets
 from .http.shares import Shares
 
 
@@ -44,13 +45,12 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     )
     room = Room(settings.max_requests)
     crowds = Crowds(engine)
+    admission = Admission(Authenticator(engine.keys, Tokens(settings.jwt_issuers)), settings)
     app.state.service = Service(
         engine=engine,
         settings=settings,
         registry=engine.registry,
-        authenticator=Authenticator(engine.keys, Tokens(settings.jwt_issuers)),
-        by_credential=Buckets(settings.rate_per_second, settings.rate_burst),
-        by_stranger=Buckets(settings.rate_per_second, settings.rate_burst),
+        admission=admission,
         under_way=set(),
         room=room,
         streams=Shares(MAX_STREAMS, "streams open"),
@@ -65,8 +65,9 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     add_openapi(app)
     app.add_middleware(ShortWays, shorts=executions.shorts())
     app.add_middleware(Turnstile, room=room)
-    app.add_middleware(Guard, settings=settings)
+    app.add_middleware(Guard, settings=settings, admission=admission)
     app.add_middleware(Gate, room=room, crowds=crowds)
+    app.add_middleware(Caught)
     app.add_middleware(Headers)
     if engine.telemetry is not None:
         app.add_middleware(Counted, served=engine.telemetry.served)

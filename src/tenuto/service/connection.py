@@ -32,6 +32,7 @@ class Connection(HttpToolsProtocol):
     most = most_connections()
 
     _due: asyncio.TimerHandle | None = None
+    _is_over = False  # the request that was answered before all of it was here
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the server has it
         super().connection_made(transport)
@@ -42,10 +43,17 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._is_idle:
-            self._await_head()
-        elif self._due is not None:
+        if not self._is_idle:
             self._forget()
+        elif self._is_over:
+            self._rest()
+        else:
+            self._await_head()
+        self._is_over = False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._is_over = self._is_idle
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
@@ -57,8 +65,15 @@ class Connection(HttpToolsProtocol):
         cycle = self.cycle
         return cycle is None or cycle.response_complete  # type: ignore[redundant-expr]  # None before the first one
 
+    def _rest(self) -> None:
+        """The rest of a body came that nobody reads. Until the next request, the connection is as idle as any."""
+        self._forget()
+        if self.timeout_keep_alive_task is None and not self.transport.is_closing():
+            wait = self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_later(wait, self.timeout_keep_alive_handler)
+
     def _await_head(self) -> None:
-        """From the first byte on: those that follow do not put it off."""
+        """From the first byte on, of a head or of the rest of a body: those that follow do not put it off."""
         if self._due is None and not self.transport.is_closing():
             self._due = self.loop.call_later(self.head_seconds, self._give_up)
 

@@ -63,6 +63,7 @@ SESSIONS_KEPT_MS = 24 * 3_600_000
 _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
 # Where a page may be read from several indexes, the one that fits best, and not the one whose rows lie side by side.
 _BY_ROW = {**_BY_INDEX, "random_page_cost": "1.1"}
+_BOUNDED = {"statement_timeout": f"{ANSWER_SECONDS:.0f}s"}  # nobody waits longer for an answer
 # A subquery is asked once, and may be looked up in an index; the clock itself is read anew for every row.
 _DUE = f"e.owner IS NULL AND e.wake_at <= (SELECT {NOW})"
 _TAKE = "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL, parked = ''"
@@ -199,7 +200,8 @@ _HAS_WALL = (
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
 _NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
-_READING = {"default_transaction_read_only": "on"}
+# What a request asks for is little, or wrong: the server stops it, also when nobody is there to tell it so.
+_READING = {"default_transaction_read_only": "on", "statement_timeout": "10s", "lock_timeout": "2s"}
 # Of a process that is frozen, or whose host is gone: the server lets go of what its transaction holds.
 _SHORT_TRANSACTIONS = {"idle_in_transaction_session_timeout": "5s"}
 # The role is asked for and seen in one: what is said when a connection is made is not heard by every server and pooler.
@@ -338,7 +340,7 @@ class PostgresStore(SqlReading):
             connection_class=connection_class,
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
-            server_settings={**_BY_ROW, **self._settings, **settings},
+            server_settings={**_BY_ROW, **_BOUNDED, **self._settings, **settings},
             reset=_leave_as_it_is,
         )
 
@@ -798,6 +800,10 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError("PostgreSQL ended a transaction that stood in the way of another", code="busy") from error
     except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
         raise StorageError("the database gave one of two transactions up", code="busy") from error
+    except asyncpg.QueryCanceledError as error:
+        raise StorageError(
+            "PostgreSQL stopped a query that took too long", code="too_slow", hint="ask for less, or try again later"
+        ) from error
     except asyncpg.LockNotAvailableError as error:
         raise StorageError("somebody else's transaction holds what a batch needs", code="locked") from error
     except asyncpg.ReadOnlySQLTransactionError as error:

@@ -104,8 +104,8 @@ HTTP_UNDER_WAY = Metric("tenuto_http_requests_in_flight", "gauge", "Requests and
 HTTP_REFUSED = Metric(
     "tenuto_http_requests_refused_total",
     "counter",
-    "Requests turned away: no room here, a tenant's share of it used up, too many of a credential, or its tenant has "
-    "too many executions in flight.",
+    "Requests turned away: no room here (`room`), a tenant's share of it used up (`share`), too many of a credential "
+    "(`rate`) or a tenant (`tenant_rate`), or its tenant has too many executions in flight (`tenant`).",
     ("reason",),
 )
 

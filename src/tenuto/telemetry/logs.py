@@ -198,7 +198,7 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
 
 # Made by Tenuto of nothing secret, and would be taken for tokens.
 _NAMES: Final = frozenset(
-    {"idempotency_key", "execution_id", "correlation_id", "review_id", "timestamp", "path", "audit_hash"}
+    {"idempotency_key", "execution_id", "correlation_id", "review_id", "request_id", "timestamp", "path", "audit_hash"}
 )
 
 

@@ -13,18 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.access.permission import Permission
-from tenuto.access.principal import Authenticator, Principal
+from tenuto.access.principal import Principal
 from tenuto.engine import Engine
-from tenuto.errors import NotAuthenticated, RateExceeded
+from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
+from .admission import Admission, take
 from .crowds import Crowds
-from .gate import REFUSED, TAKEN, Room
+from .gate import TAKEN, Room
 from .headers import header
 from .lean import Short
 from .query import known_parameters
-from .rate import Buckets
 from .shares import Shares
 
 MAX_ENGINES = 1_000
@@ -41,9 +41,7 @@ class Service:
     engine: Engine
     settings: Settings
     registry: Registry
-    authenticator: Authenticator
-    by_credential: Buckets
-    by_stranger: Buckets
+    admission: Admission
     under_way: set[asyncio.Task[Any]]
     room: Room
     streams: Shares
@@ -82,7 +80,7 @@ class Caller:
     async def is_still_known(self) -> bool:
         """Whether the credential is good still: a stream may outlast it."""
         try:
-            return await self.service.authenticator.principal(self.authorization) == self.principal
+            return await self.service.admission.authenticator.principal(self.authorization) == self.principal
         except NotAuthenticated:
             return False
 
@@ -111,42 +109,13 @@ def service_of(request: Request) -> Service:
 
 
 async def authenticated(request: Request) -> Caller:
-    service = service_of(request)
-    authorization = header(request.scope, b"authorization")
-    principal = await _principal(request, service, authorization)
-    _take(request, "rate", service.by_credential.spend, principal.credential)
-    taken: list[str] | None = request.scope.get(TAKEN)
+    service, scope = service_of(request), request.scope
+    principal = await service.admission.admit(scope)
+    taken: list[str] | None = scope.get(TAKEN)
     if taken is not None and not taken:
-        _take(request, "share", service.room.shares.take, principal.tenant)
+        take(scope, "share", service.room.shares.take, principal.tenant)
         taken.append(principal.tenant)
-    return Caller(principal, service.engine_for(principal), service, authorization)
-
-
-async def _principal(request: Request, service: Service, authorization: str | None) -> Principal:
-    """A stranger has so many tries. A key that was not seen before counts as one until it is found, because to look for
-    it is a question to the database."""
-    address = request.client.host if request.client is not None else ""
-    is_new = service.authenticator.is_new(authorization)
-    if is_new:
-        _take(request, "rate", service.by_stranger.spend, address)
-    try:
-        principal = await service.authenticator.principal(authorization)
-    except NotAuthenticated:
-        if not is_new:
-            _take(request, "rate", service.by_stranger.spend, address)
-        raise
-    if is_new:
-        service.by_stranger.give_back(address)
-    return principal
-
-
-def _take(request: Request, reason: str, take: Callable[[str], None], who: str) -> None:
-    """Of what there is so much of: where there is no more, the request is turned away, and that is counted."""
-    try:
-        take(who)
-    except RateExceeded:
-        request.scope[REFUSED] = reason
-        raise
+    return Caller(principal, service.engine_for(principal), service, header(scope, b"authorization"))
 
 
 Called = Annotated[Caller, Depends(authenticated)]

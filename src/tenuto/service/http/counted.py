@@ -8,7 +8,7 @@ from tenuto.telemetry.served import Served
 
 from .gate import REFUSED, is_attended
 from .headers import STATUS
-from .lean import ROUTE
+from .lean import route_of
 
 
 class Counted:
@@ -33,8 +33,7 @@ class Counted:
             self._note(scope, time.perf_counter() - began)
 
     def _note(self, scope: Scope, seconds: float) -> None:
-        route = scope.get(ROUTE) or getattr(scope.get("route"), "path_format", None)
         spent = None if is_attended(scope) else seconds
-        self._served.answered(route, scope["method"], scope.get(STATUS, 0), spent)
+        self._served.answered(route_of(scope), scope["method"], scope.get(STATUS, 0), spent)
         if (reason := scope.get(REFUSED)) is not None:
             self._served.refused(reason)

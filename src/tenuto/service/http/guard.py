@@ -1,4 +1,7 @@
-"""What is looked at before any route: the size and the shape of a request's body. Nothing is written until it fits."""
+"""What is looked at before any route: who sends a body, its size and its shape. Nothing is written until it fits.
+
+A stranger's body is not read: he hears so by the head of his request. What he sends all the same is thrown away.
+"""
 
 import asyncio
 import json
@@ -8,11 +11,13 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tenuto.errors import TenutoError
 from tenuto.settings import Settings
 
+from .admission import Admission
 from .headers import header
 from .lean import BODY
-from .problems import Refusal, refused
+from .problems import Refusal, refused, told
 
 MAX_KEY_LENGTH = 256
 MAX_TEXT_BYTES = 128 * 1024
@@ -21,11 +26,12 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 class Guard:
-    """Reads the whole body, checks it, and hands it on as it was."""
+    """Reads the whole body of whoever is known, checks it, and hands it on as it was."""
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, admission: Admission) -> None:
         self._app = app
         self._settings = settings
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,12 +44,16 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
+            await self._admission.admit(scope)
             body = await self._read_in_time(scope, receive)
             if body is None:
                 return
             scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
         except Refusal as refusal:
             await refused(refusal)(scope, receive, send)
+            return
+        except TenutoError as error:
+            await told(error)(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
 

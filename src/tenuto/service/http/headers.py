@@ -1,8 +1,11 @@
-"""Headers that go in and come out again, and those that every answer has."""
+"""Headers that go in and come out again, and those that every answer has: one of them names the request."""
+
+import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 STATUS = "tenuto.status"  # in a request's scope, once it is answered
+REQUEST_ID = "tenuto.request_id"  # in a request's scope: ours, whatever a caller says
 _ECHOED = (b"x-correlation-id", b"traceparent")
 _LONGEST = 255
 _ALWAYS = [
@@ -30,6 +33,7 @@ class Headers:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope[REQUEST_ID] = id = secrets.token_hex(8)
         echoed = [(name, value) for name, value in scope["headers"] if name in _ECHOED and len(value) <= _LONGEST]
 
         async def finish(message: Message) -> None:
@@ -37,7 +41,7 @@ class Headers:
                 scope[STATUS] = message["status"]
                 there = {name.lower() for name, _ in message["headers"]}
                 added = [pair for pair in (*echoed, *_ALWAYS) if pair[0] not in there]
-                message["headers"] = [*message["headers"], *added]
+                message["headers"] = [*message["headers"], (b"x-request-id", id.encode()), *added]
             await send(message)
 
         await self._app(scope, receive, finish)

@@ -22,7 +22,7 @@ from .problems import told
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
 
-ROUTE = "tenuto.route"  # in a request's scope: the template of its path, if it went a short way
+ROUTE = "tenuto.route"  # in a request's scope: the template of its path, if that has a short way
 BODY = "tenuto.body"  # in a request's scope: its JSON, read and checked by the guard
 LONGEST_HEADER = 255
 
@@ -60,12 +60,18 @@ class ShortWays:
             for short in self._shorts:
                 if scope["method"] == short.method and (found := short.path.match(path)) is not None:
                     scope["path_params"] = found.groupdict()
+                    scope[ROUTE] = short.template
                     response = await short.answered(Request(scope, receive))
                     if response is not None:
-                        scope[ROUTE] = short.template
                         await response(scope, receive, send)
                         return
         await self._app(scope, receive, send)
+
+
+def route_of(scope: Scope) -> str | None:
+    """The template of a request's path, once it is known: it names nobody."""
+    found: str | None = scope.get(ROUTE) or getattr(scope.get("route"), "path_format", None)
+    return found
 
 
 def body_of(request: Request, kind: type[B]) -> B | None:

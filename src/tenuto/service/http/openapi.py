@@ -53,6 +53,7 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         "detail": {"type": "string"},
         "code": {"type": "string"},
         "hint": {"type": "string", "description": "what to do"},
+        "request_id": {"type": "string", "description": "with 5xx: what the log calls this request"},
         "errors": {
             "type": "array",
             "items": {

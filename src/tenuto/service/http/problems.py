@@ -12,13 +12,17 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from tenuto import errors
 from tenuto.errors import Problem, TenutoError
 from tenuto.schema import pointer
 
+from .headers import REQUEST_ID
+
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:tenuto:problem:"
+FAULT = "tenuto.fault"  # in a request's scope: the code of a problem that is not the caller's
 MOST_ERRORS = 101  # of a schema a hundred are told, and that there are more
 
 # The nearest class counts. What is not here is a fault of ours.
@@ -52,7 +56,10 @@ CODES = {
     408: ("request_timeout", "The request took too long to arrive."),
     413: ("too_large", "The request is larger than is allowed."),
     415: ("unsupported_media_type", "Bodies are JSON: `Content-Type: application/json`."),
-    500: ("internal_error", "Something went wrong here. It was logged; the request may be tried again."),
+    500: (
+        "internal_error",
+        "Something went wrong here. It was logged with the id of this request, which may be tried again.",
+    ),
 }
 
 
@@ -64,6 +71,20 @@ class Refusal(Exception):
         self.status = status
         self.detail = detail
         self.problems = problems
+
+
+class ProblemResponse(Response):
+    """What is our fault, or the database's, names the request: its id is in the log."""
+
+    media_type = MEDIA_TYPE
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.status_code >= 500 and REQUEST_ID in scope:
+            document = {**msgspec.json.decode(self.body), "request_id": scope[REQUEST_ID]}
+            scope[FAULT] = document["code"]
+            self.body = msgspec.json.encode(document)
+            self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
 def problem(
@@ -86,7 +107,7 @@ def problem(
         document["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems[:MOST_ERRORS]]
     if hint:
         document["hint"] = hint
-    return Response(msgspec.json.encode(document), status, headers, MEDIA_TYPE)
+    return ProblemResponse(msgspec.json.encode(document), status, headers)
 
 
 def refused(refusal: Refusal) -> Response:
@@ -96,12 +117,15 @@ def refused(refusal: Refusal) -> Response:
 
 
 def told(error: TenutoError) -> Response:
-    """An error of ours. Its own words are meant for callers: payloads and secrets are never in them."""
+    """An error of ours. Its own words are meant for callers: payloads and secrets are never in them.
+
+    One that no status is known for is a fault of ours. It is raised, to be logged, and told as any other fault.
+    """
     status = status_of(type(error))
+    if status == 500:
+        raise error
     problems = getattr(error, "problems", ())
     detail = error.message.split("\n", 1)[0]
-    if status == 500:
-        return problem(500, *CODES[500])
     return problem(status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error))
 
 

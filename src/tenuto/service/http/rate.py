@@ -1,4 +1,4 @@
-"""How many requests a credential may make: a bucket of tokens for each, in this process."""
+"""How many requests a credential, a tenant or a stranger may make: a bucket of tokens for each, in this process."""
 
 import time
 from collections import OrderedDict

@@ -1,0 +1,73 @@
+"""Who is let in, by the head of a request alone. Its body is read for those who are, and for nobody else."""
+
+from collections.abc import Callable
+
+from starlette.types import Scope
+
+from tenuto.access.principal import Authenticator, Principal
+from tenuto.errors import NotAuthenticated, RateExceeded
+from tenuto.settings import Settings
+
+from .gate import REFUSED
+from .headers import header
+from .rate import Buckets
+
+PRINCIPAL = "tenuto.principal"  # in a request's scope, once it is known who sent it
+
+
+class Admission:
+    """Finds out who calls, and how often they may: a credential, its tenant, and strangers by address."""
+
+    def __init__(self, authenticator: Authenticator, settings: Settings) -> None:
+        self.authenticator = authenticator
+        self._by_credential = Buckets(settings.rate_per_second, settings.rate_burst)
+        self._by_tenant = Buckets(settings.tenant_rate_per_second, settings.tenant_rate_burst)
+        self._by_stranger = Buckets(settings.rate_per_second, settings.rate_burst)
+
+    async def admit(self, scope: Scope) -> Principal:
+        """Raises `NotAuthenticated` or `RateExceeded`. A request is asked, and counted, once."""
+        known: Principal | None = scope.get(PRINCIPAL)
+        if known is None:
+            known = scope[PRINCIPAL] = await self._principal(scope)
+            self._spend(scope, known)
+        return known
+
+    def _spend(self, scope: Scope, principal: Principal) -> None:
+        """What the tenant may not is not taken from the credential: another one of it may have used that up."""
+        take(scope, "rate", self._by_credential.spend, principal.credential)
+        try:
+            take(scope, "tenant_rate", self._by_tenant.spend, principal.tenant)
+        except RateExceeded:
+            self._by_credential.give_back(principal.credential)
+            raise
+
+    async def _principal(self, scope: Scope) -> Principal:
+        """A stranger has so many tries. A key that was not seen before counts as one until it is found, because to look
+        for it is a question to the database."""
+        authorization = header(scope, b"authorization")
+        address = scope["client"][0] if scope.get("client") else ""
+        is_new = self.authenticator.is_new(authorization)
+        if is_new:
+            take(scope, "rate", self._by_stranger.spend, address)
+        try:
+            principal = await self.authenticator.principal(authorization)
+        except NotAuthenticated:
+            if not is_new:
+                take(scope, "rate", self._by_stranger.spend, address)
+            raise
+        except BaseException:
+            if is_new:  # the database did not say: nobody is a stranger for that
+                self._by_stranger.give_back(address)
+            raise
+        if is_new:
+            self._by_stranger.give_back(address)
+        return principal
+
+
+def take(scope: Scope, reason: str, of: Callable[[str], None], who: str) -> None:
+    """Of what there is so much of: where there is no more, the request is turned away, and that is counted."""
+    try:
+        of(who)
+    except RateExceeded:
+        scope[REFUSED] = reason
+        raise

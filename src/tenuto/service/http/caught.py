@@ -1,0 +1,47 @@
+"""What went wrong here is logged with the id of its request, and told as such: whoever asked can name it."""
+
+import logging
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .headers import REQUEST_ID, STATUS
+from .lean import route_of
+from .problems import CODES, FAULT, problem
+
+logger = logging.getLogger("tenuto.service")
+
+
+class Caught:
+    """Stands around all that may fail. Problems that are not the caller's are logged, all other answers at DEBUG."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            _log(logging.ERROR, "A request failed.", "request_failed", scope, error)
+            if STATUS in scope:  # half of an answer is sent: all that can be done is to break it off
+                raise
+            await problem(500, *CODES[500])(scope, receive, send)
+        else:
+            if FAULT in scope:
+                _log(logging.WARNING, "A request could not be answered.", "request_failed", scope)
+            elif logger.isEnabledFor(logging.DEBUG):
+                _log(logging.DEBUG, "A request was answered.", "request_answered", scope)
+
+
+def _log(level: int, words: str, action: str, scope: Scope, error: Exception | None = None) -> None:
+    about = {
+        "action": action,
+        "request_id": scope[REQUEST_ID],
+        "method": scope["method"],
+        "route": route_of(scope),
+        "status": scope.get(STATUS, 500),
+        "code": scope.get(FAULT, CODES[500][0] if error is not None else None),
+    }
+    logger.log(level, words, extra=about, exc_info=error)
