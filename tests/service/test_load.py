@@ -150,8 +150,9 @@ async def test_bodies_that_do_not_come_take_nobodys_place_and_are_given_up(make_
     site = await make_site(SAGA, settings=Settings(max_requests=2, rate_per_second=0, body_seconds=2))
     async with listening(site) as client:
         lines = [await asyncio.open_connection(client.base_url.host, client.base_url.port) for _ in range(4)]
+        known = f"Authorization: {client.headers['Authorization']}\r\n".encode()
         for _, writer in lines:
-            writer.write(b"POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n")
+            writer.write(b"POST /v1/executions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n" + known + b"\r\n")
             await writer.drain()
         assert (await client.get("/v1/executions")).status_code == 200
         for reader, writer in lines:
