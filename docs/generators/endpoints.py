@@ -21,8 +21,8 @@ permit this), 429 (too many requests, with `Retry-After`) and 503 (the database 
 and 415 as well. Below are the others.
 
 Every answer has an `X-Request-ID`, which the service gives, whatever a caller sends. Problems with 5xx repeat it as
-`request_id`; in the log it is the `request_id` of that request's line. `X-Correlation-ID` and `traceparent` come back as
-they were sent.
+`request_id`; in the log it is the `request_id` of that request's line. `X-Correlation-ID` and `traceparent` come back
+as they were sent.
 
 """
 EVERYWHERE = {"400", "401", "403", "413", "415", "429", "503"}
