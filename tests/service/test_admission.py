@@ -12,7 +12,8 @@ from starlette.types import Message
 
 from tenuto.settings import Settings
 from tests.servers import sqlite
-from tests.service.conftest import MakeSite, Site, serving
+from tests.servers.http import serving
+from tests.service.conftest import MakeSite, Site
 
 MIB = 1024 * 1024
 
