@@ -119,4 +119,11 @@ class World:
         self.note("published", x=message.execution_id, id=message.id, kind=message.kind, seq=message.seq)
 
     async def plan(self, ctx: SagaContext) -> Any:
-        raise NotImplementedError
+        """Two steps, of which the first has to be tried again. Asked a second time, it says the same."""
+        with_undo = {"compensation_handler": "undo", "compensation_with": {"script": ["ok"]}}
+        step = {"type": "task", "handler": "act", "idempotency_strategy": "SAFE_TO_RETRY", **with_undo}
+        retry = {"max_attempts": 5, "initial_delay_ms": 5, "jitter": 0}
+        scripts = {"m": ["transient", "ok"], "n": ["ok"]}
+        return [
+            {**step, "step_id": id, "with": {"script": script}, "retry_policy": retry} for id, script in scripts.items()
+        ]

@@ -86,8 +86,9 @@ def _letters(world: "World") -> Iterator[Broken]:
 
 def _effects(world: "World") -> Iterator[Broken]:
     outside = world.outside
+    of = {effect.key: effect.execution for effect in outside.effects}
     for key, times in outside.applied.items():
-        if outside.begun[key] and times > 1 and key not in outside.doubtful and not outside.may_repeat:
+        if outside.begun[key] and times > 1 and key not in outside.doubtful and not outside.may_repeat[of[key]]:
             yield "an unsafe effect is made once", f"{key}: {times} times"
     applied = {(x.execution, x.path, x.phase, x.number) for x in outside.effects if x.what == "applied"}
     for id in _rows(world):

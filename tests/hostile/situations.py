@@ -56,6 +56,7 @@ SITUATIONS = (
     "waited for a key",
     "under a limit",
     "canceled",
+    "failed, and tried again",
     "paused",
     "review opened",
     "all succeeded",

@@ -1,8 +1,9 @@
 """All scenarios, by what they are about. Importing a module registers its own."""
 
-from . import control, elsewhere, people, registry, retries, safety, service, structure, surroundings, undo
+from . import bounds, control, elsewhere, people, registry, retries, safety, service, structure, surroundings, undo
 
 __all__ = [
+    "bounds",
     "control",
     "elsewhere",
     "people",

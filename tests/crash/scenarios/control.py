@@ -51,6 +51,48 @@ scenario(
 )
 
 
+async def _cancel_twice(client: Client) -> None:
+    handle = await client.start()
+    await client.until_began("b")
+    await client.command(handle.cancel("drain"))
+    await client.command(handle.cancel("terminate"))
+    await client.finish(handle)
+
+
+scenario(
+    "cancel drain, then terminate",
+    task("a", undo="ok"),
+    task("b", "hangs", "ok", timeout=5_000, undo="ok", partial_effect=True),
+    task("c"),
+    script=_cancel_twice,
+    ends="canceled succeeded",
+    lost=True,
+)
+
+
+def _in_mid_rollback(*verbs: str) -> Script:
+    async def script(client: Client) -> None:
+        handle = await client.start()
+        await client.until(handle, lambda _: client.world.lines("undoing"))
+        for verb in verbs:
+            await client.command(getattr(handle, verb)())
+        await client.finish(handle)
+
+    return script
+
+
+for name, verbs in (("paused", ("pause", "resume")), ("cancelled", ("cancel",))):
+    scenario(
+        f"{name} in mid-rollback",
+        task("a", undo="ok"),
+        task("b", undo=["transient", "transient", "ok"]),
+        task("c", "refused"),
+        script=_in_mid_rollback(*verbs),
+        ends="failed canceled",
+        compensation="RETRY_WITH_BACKOFF",
+    )
+
+
 async def _retry(client: Client) -> None:
     handle = await client.start()
     if (await handle.result()).status == "failed":
@@ -75,12 +117,44 @@ scenario(
 )
 
 
+async def _retry_from(client: Client) -> None:
+    handle = await client.start()
+    if (await handle.result()).status == "failed":
+        await client.command(handle.retry(from_step="a", reason="from the beginning"))
+    await client.finish(handle)
+
+
+scenario(
+    "new run from an earlier step",
+    task("a", undo="ok"),
+    task("b"),
+    task("c", "refused", "ok"),
+    script=_retry_from,
+    ends="succeeded",
+)
+
+
 async def _in_line(client: Client) -> None:
     handles = [await client.start(f"k{n}", concurrency_key="one") for n in range(3)]
     await client.finish(*handles)
 
 
 scenario("one at a time", task("a"), task("b", "transient", "ok"), script=_in_line)
+
+
+async def _leave_the_line(client: Client) -> None:
+    handles = [await client.start(f"k{n}", concurrency_key="one") for n in range(3)]
+    await client.command(handles[1].cancel("drain"))
+    await client.finish(*handles)
+
+
+scenario(
+    "cancelled in line",
+    task("a", "transient", "ok"),
+    task("b"),
+    script=_leave_the_line,
+    ends="succeeded canceled",
+)
 
 
 async def _many(client: Client) -> None:

@@ -66,3 +66,20 @@ scenario(
     task("count", on_success="more", set_variable="n"),
     mode="flow",
 )
+
+for ends in ("succeeded", "failed"):
+    scenario(
+        f"planned, and {ends}",
+        task("a", undo="ok"),
+        scope("p", planner="plan", mode="sequence", max_children=5),
+        task("b", "ok" if ends == "succeeded" else "refused"),
+        ends=ends,
+    )
+
+scenario(
+    "a clone is passed over",
+    task("a", gives=ITEMS),
+    task("each", "refused", foreach="steps.a.result.more", max_concurrency=1),
+    task("b"),
+    failure_mode="continue",
+)
