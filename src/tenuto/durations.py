@@ -10,7 +10,8 @@ Duration: TypeAlias = str | float | timedelta
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_PART.pattern})+")
-_FORMS = 'write "200ms", "5s", "10m", "24h", "2d", a timedelta, or a number of seconds'
+_TEXTS = 'write "200ms", "5s", "10m", "24h" or "2d"'
+_FORMS = f"{_TEXTS}, or give a timedelta or a number of seconds"
 
 
 def milliseconds(duration: Duration) -> int:
@@ -29,7 +30,7 @@ def milliseconds(duration: Duration) -> int:
 def _of_text(text: str) -> float:
     compact = text.strip().replace(" ", "")
     if not _WHOLE.fullmatch(compact):
-        raise ValueError(f"{text!r} is not a duration: {_FORMS}")
+        raise ValueError(f"{text!r} is not a duration: {_TEXTS}")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(compact))
 
 

@@ -222,8 +222,10 @@ class Handle(Generic[O_co]):
         check_reason(reason)
         start = None if from_step is None else step_text(from_step)
         check_again(again=again, start=start)
-        if link.scope.is_bounded:
-            await link.check_retry(await link.read(self.id), start, again=again)
+        if link.scope.is_bounded or (start is not None and "#" in start):
+            reading = await link.read(self.id)
+            start = None if start is None else _known_clone(reading.state, start)
+            await link.check_retry(reading, start, again=again)
         await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
@@ -350,13 +352,28 @@ def _check_result(program: Program, step: Step, value: Raw, where: str) -> None:
 
 
 def _path_under_review(state: Execution, name: str) -> str:
-    """The step by that name which waits for a person; else whatever the name means, for the kernel to refuse."""
-    paths = [review.path for review in state.reviews.values()]
+    """The step by that name which waits for a person; else whatever the name means, for the kernel to refuse.
+
+    Whoever names a clone means that one, and no other of its step.
+    """
+    paths = [] if "#" in name else [review.path for review in state.reviews.values()]
     found = next((path for path in paths if name in (path, step_id(path))), None)
     return found or find_path(state, name) or name
 
 
+def _known_clone(state: Execution, name: str) -> str:
+    """Of a step that is named with one of its clones, where that is; any other as it is, for the kernel to judge."""
+    if "#" not in name:
+        return name
+    path = find_path(state, name)
+    if path is None:
+        raise NotFound(f"Execution {state.id} has no step {name!r}.", hint="its history names the clones of a step")
+    return path
+
+
 def _path_dispatched(state: Execution, name: str) -> str | None:
+    if "#" in name:
+        return None
     refs = [key for key in state.agenda if isinstance(key, Ref) and key.phase == "forward"]
     return next((ref.path for ref in refs if name in (ref.path, step_id(ref.path))), None)
 

@@ -152,7 +152,7 @@ class Listing:
         """Of a fan-out, in the order of its items."""
         self._link.scope.require("executions:read")
         reading = await self._link.read(id)
-        found = clone_documents(reading.state, reading.history, step, cursor, limit + 1)
+        found = clone_documents(reading.state, step, cursor, limit + 1)
         if found is None:
             raise NotFound(f"Execution {id} has no fan-out {step!r}.")
         return Page(found[:limit], str(cursor + limit) if len(found) > limit else None)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from .errors import InvalidInput
 from .kernel import events as e
-from .kernel.definition import JSON
+from .kernel.definition import JSON, plain_name
 from .kernel.state import Execution
 from .projection import OutboxRow
 
@@ -183,7 +183,7 @@ def _row(state: Execution, entry: e.Entry, kind: str, data: Data) -> OutboxRow:
         seq=entry.seq,
         at=datetime.fromtimestamp(entry.at / 1_000, UTC),
         tenant=state.tenant,
-        definition=definition.name,
+        definition=plain_name(definition.name),
         version=definition.version,
         correlation_id=state.correlation_id,
         data=data,

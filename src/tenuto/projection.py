@@ -13,6 +13,7 @@ from .kernel.address import Phase, Ref
 from .kernel.effects import DispatchAttempt, RunAttempt
 from .kernel.events import Entry, ExecutionStarted, ReviewOpened, ReviewResolved, RunOpened
 from .kernel.evolve import holder_of
+from .kernel.naming import shown_step
 from .kernel.plan import handler_name
 from .kernel.state import TERMINAL, Execution
 
@@ -50,6 +51,7 @@ class ReviewRow(Struct, frozen=True, kw_only=True):
     definition: str
     kind: str
     path: str
+    step: str
     reason: str
     permission: str
     error_class: str
@@ -153,6 +155,7 @@ def reviews(state: Execution, entries: Sequence[Entry]) -> Iterator[ReviewRow | 
                 definition=state.plan.definition.name,
                 kind=event.kind,
                 path=event.path,
+                step=shown_step(state, event.path),
                 reason=event.reason,
                 permission=event.permission,
                 error_class=event.failure.error_class if event.failure is not None else "",
@@ -205,7 +208,7 @@ def audit(state: Execution, entries: Sequence[Entry], started_by: str | None) ->
         if tell is None:
             continue
         told = tell(entry.event)
-        if (told.when == "named" and entry.actor is None) or (told.when == "started" and started_by is None):
+        if not _is_told(told, entry.actor, started_by):
             continue
         rows.append(
             AuditRow(
@@ -221,6 +224,18 @@ def audit(state: Execution, entries: Sequence[Entry], started_by: str | None) ->
     return rows
 
 
+def _is_told(told: "_Told", actor: str | None, started_by: str | None) -> bool:
+    match told.when:
+        case "always":
+            return True
+        case "named":
+            return actor is not None
+        case "started":
+            return started_by is not None
+        case "never":
+            return False
+
+
 def execution_of(row: AuditRow) -> str:
     """The execution that the row came with. A review's id begins with its execution's."""
     return row.object_id.rpartition(".")[0] if row.object_type == "review" else row.object_id
@@ -230,7 +245,14 @@ class _Told(NamedTuple):
     action: str
     reason: str = ""
     review: str = ""
-    when: Literal["always", "named", "started"] = "always"
+    when: Literal["always", "named", "started", "never"] = "always"
+
+
+def _waited(event: e.WaitEnded) -> _Told:
+    """What came early was told when it came, and a timer is nobody's act. Earlier releases did not say which it was."""
+    if event.signal is None:
+        return _Told("execution.signaled", event.by, when="named")
+    return _Told("execution.signaled", event.signal, when="named" if event.signal else "never")
 
 
 _AUDITED: dict[type, Callable[[Any], _Told]] = {
@@ -244,7 +266,7 @@ _AUDITED: dict[type, Callable[[Any], _Told]] = {
     e.CompensationStarted: lambda event: _Told("compensation.started", event.cause),
     e.CompensationStopped: lambda event: _Told("compensation.stopped", event.reason),
     e.SignalKept: lambda event: _Told("execution.signaled", event.name, when="named"),
-    e.WaitEnded: lambda event: _Told("execution.signaled", event.by, when="named"),
+    e.WaitEnded: _waited,
 }
 AUDITED = frozenset(_AUDITED)
 """Events of other types never make rows of the audit."""

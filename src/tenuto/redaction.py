@@ -16,14 +16,18 @@ _CUT: Final = " […]"
 
 # Each begins where a run of its characters does, or is bounded: so the time is in proportion to the text.
 _NAMES = (
-    r"pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret|session"
+    r"pass(?:word|wd|phrase|code|\b)|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|client[_-]?secret"
+    r"|session"
 )
 _AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\",;]+")
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+/_.-])[^\s'\",;]{6,}")
 _NAMED = re.compile(rf"(?i)((?:\b|_)(?:{_NAMES})\w{{0,64}}['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)")
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
 _IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
-_CREDENTIAL = re.compile(rf"(?i)authorization|cookie|{_NAMES}")
+_CREDENTIAL = re.compile(  # names of headers. A key is one, unless it says which request this is
+    r"(?i)auth(?!or(?!i[sz]))|cookie|pass(?:word|wd|phrase|code)|pwd|secret|token|session|credential|signature"
+    r"|(?:api|access|private)[_-]?key|(?<!idempotency)[_-]key$"
+)
 _JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 _PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")

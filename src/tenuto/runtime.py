@@ -49,7 +49,6 @@ from .view import (
     TenantLimitRow,
     WorkerRow,
     rfc3339,
-    shown_step,
     time_text,
 )
 
@@ -252,8 +251,12 @@ def execution_summary(summary: Summary) -> ExecutionSummary:
         "started_at": rfc3339(summary.started_at),
         "completed_at": time_text(summary.ended_at),
         "error_class": summary.error_class or None,
-        "blocked": None,
     }
+
+
+def _step_of(row: StoredReview) -> str:
+    """What it is called; rows of an earlier schema know only where it is."""
+    return row.step or row.path.rpartition("/")[2].partition("@")[0]
 
 
 def review_document(row: StoredReview) -> ReviewRow:
@@ -262,7 +265,7 @@ def review_document(row: StoredReview) -> ReviewRow:
         "id": row.id,
         "kind": kind,
         "execution_id": row.execution,
-        "step_id": shown_step(row.path),
+        "step_id": _step_of(row),
         "path": row.path,
         "reason": row.reason,
         "permission": row.permission,
@@ -276,7 +279,7 @@ def dead_letter_document(row: StoredReview) -> DeadLetterRow:
     return {
         "id": row.id,
         "execution_id": row.execution,
-        "step_id": shown_step(row.path),
+        "step_id": _step_of(row),
         "path": row.path,
         "error_class": row.error_class,
         "error_summary": row.error_summary,

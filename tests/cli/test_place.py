@@ -120,7 +120,7 @@ def test_what_cannot_be_a_key_is_told_and_not_shown(tenuto: Run, monkeypatch: py
 def test_a_server_that_is_not_asked(tenuto: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What works on a database alone says on which, and makes none beside the server's."""
     monkeypatch.setenv("TENUTO_SERVER", "http://127.0.0.1:9")
-    told = f"tenuto: on sqlite:///{tmp_path}/tenuto.db; the server is not asked\n"
+    told = f"tenuto: this command works on the database, sqlite:///{tmp_path}/tenuto.db, not through TENUTO_SERVER\n"
     for command in (["check"], ["export"], ["migrate"], ["keys", "create", "--tenant", "a", "--role", "admin"]):
         done = tenuto(*command)
         assert (done.code, done.out) == (7, "")

@@ -11,7 +11,15 @@ from tests.servers.http import serving
 
 # Of each of these modules every test is run over HTTP, except those below: starting, looking, telling, definitions.
 # What happens inside of an execution is the same whoever asks for it, and is not run once more.
-MODULES = {"test_blocked", "test_definitions", "test_fan_out", "test_lists", "test_people", "test_starting"}
+MODULES = {
+    "test_blocked",
+    "test_clone_names",
+    "test_definitions",
+    "test_fan_out",
+    "test_lists",
+    "test_people",
+    "test_starting",
+}
 # What a client does not do, and why.
 _TENANT = "the tenant is that of the key, so that one client is one tenant: tests/service/test_access.py"
 EXCEPT = {

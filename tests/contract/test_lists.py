@@ -65,7 +65,6 @@ async def test_a_line_says_what_it_is_and_how_it_ended(make_engine: MakeEngine) 
         "started_at": line["started_at"],
         "completed_at": completed_at,
         "error_class": "NON_RETRYABLE",
-        "blocked": None,
     }
 
 

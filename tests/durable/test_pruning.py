@@ -48,6 +48,7 @@ def _review(execution: str) -> ReviewRow:
         definition="d",
         kind="dead_letter",
         path="",
+        step="",
         reason="",
         permission="",
         error_class="",

@@ -3,7 +3,7 @@
 import pytest
 
 from tenuto.errors import StorageError
-from tenuto.projection import ReviewRow
+from tenuto.projection import ReviewRow, TaskRow
 from tenuto.storage import Store
 from tenuto.storage.store import Notice
 from tests.contract.doubles import transaction
@@ -20,6 +20,7 @@ def review(id: str, kind: str) -> ReviewRow:
         definition="d",
         kind=kind,
         path="a",
+        step="a",
         reason="",
         permission="",
         error_class="",
@@ -55,6 +56,34 @@ async def test_what_waits_is_counted(store: Store) -> None:
     assert mail is not None
     assert 0 < mail <= now
     assert rows["outbox", ""].oldest is None
+
+
+async def test_queues_that_only_tenants_name_are_counted_without_their_names(store: Store) -> None:
+    """Unless a worker serves one: then it is the deployment's, whoever uses it."""
+    await store.open_session("s1", "worker", "build", LEASE, ("default", "gpu"))
+    batch = started("x1")
+    for number, (queue, plan) in enumerate(
+        [("mail", "d/1"), ("mail", "acme/own/1"), ("gpu", "acme/own/1"), ("secret", "acme/own/1"), ("more", "b/own/1")],
+        start=1,
+    ):
+        batch.tasks.append(
+            TaskRow(
+                execution="x1",
+                path="a",
+                phase="forward",
+                number=number,
+                tenant="t",
+                plan=plan,
+                queue=queue,
+                handler="h",
+                priority=0,
+                created_at=number,
+            )
+        )
+    await store.commit(batch)
+
+    found = {row.label: (row.count, row.oldest) for row in await store.backlog() if row.what == "tasks"}
+    assert found == {"mail": (1, 1), "gpu": (1, 3), "": (3, 2)}
 
 
 async def test_a_schema_that_is_not_ours_is_told(store: Store, url: str) -> None:

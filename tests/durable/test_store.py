@@ -202,6 +202,7 @@ _REVIEW = ReviewRow(
     definition="d",
     kind="approval",
     path="a",
+    step="a",
     reason="",
     permission="",
     error_class="",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenuto.redaction import MAX_BYTES, bounded, redact, redact_url
+from tenuto.redaction import MAX_BYTES, bounded, redact, redact_headers, redact_url
 
 
 @pytest.mark.parametrize(
@@ -86,3 +86,22 @@ def test_hostile_texts_take_time_in_proportion_to_their_length(hostile: str) -> 
 )
 def test_an_address_is_told_without_its_password(url: str, told: str) -> None:
     assert redact_url(url) == told
+
+
+SECRET_HEADERS = (
+    "Authorization", "Proxy-Authorization", "X-Auth", "X-Auth-Key", "X-Signature", "X-Hub-Signature-256", "Cookie",
+    "Ocp-Apim-Subscription-Key", "x-functions-key", "X-Api-Key", "apikey", "X-Access-Key-Id", "X-Password",
+    "X-Passcode", "X-Amz-Security-Token", "X-Session-Id", "X-Credential",
+)  # fmt: skip
+PLAIN_HEADERS = (
+    "Idempotency-Key", "X-Idempotency-Key", "X-Passenger-Id", "X-Author", "X-Compass", "X-Monkey", "traceparent",
+)  # fmt: skip
+
+
+def test_headers_are_masked_by_what_they_are_called() -> None:
+    shown = redact_headers(dict.fromkeys((*SECRET_HEADERS, *PLAIN_HEADERS), "value"))
+    assert [name for name, value in shown.items() if value == "value"] == list(PLAIN_HEADERS)
+
+
+def test_a_passenger_is_no_password() -> None:
+    assert redact("passenger: 12, passcode=77, pass: x") == "passenger: 12, passcode=[secret], pass: [secret]"

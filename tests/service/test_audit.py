@@ -213,3 +213,28 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
     assert [row[0] for row in await store.fetch("SELECT key FROM answers", ())] == ["new"]
     assert [row[0] for row in await store.fetch("SELECT digest FROM confirmations", ())] == ["new"]
     await store.close()
+
+
+async def test_i6_a_signal_is_told_by_its_name_whether_it_came_early_or_not(make_site: MakeSite, sound: None) -> None:
+    saga = SagaBuilder("waits").approval("ok").signal("paid", "paid", depends_on=["ok"])
+    site = await make_site(saga.signal("sent", "sent", depends_on=["paid"]))
+    http = await site.client()
+    id = (await http.post("/v1/executions", json={"definition": "waits"})).json()["execution_id"]
+    assert (await http.post(f"/v1/executions/{id}/signals/paid", json={"id": "m-1"})).status_code == 200
+    assert (await http.post(f"/v1/executions/{id}/steps/ok:approve")).status_code == 200
+    assert (await http.post(f"/v1/executions/{id}/signals/sent", json={"id": "m-2"})).status_code == 200
+    await until(lambda: http.get(f"/v1/executions/{id}"), lambda found: found.json()["status"] == "succeeded")
+
+    rows = (await http.get("/v1/audit", params={"object_id": id, "action": "execution.signaled"})).json()["items"]
+    assert [row["reason"] for row in reversed(rows)] == ["paid", "sent"], "each once, when it came"
+
+
+async def test_to_lift_a_limit_that_is_not_there_is_no_act(site: Site) -> None:
+    http = await site.client("default")
+    for path in ("/v1/limits/none", "/v1/tenant-limits/none"):
+        assert (await http.delete(path)).status_code == 204
+    assert (await http.put("/v1/limits/mail", json={"concurrency": 2})).status_code == 204
+    assert (await http.delete("/v1/limits/mail")).status_code == 204
+    rows = (await http.get("/v1/audit", params={"limit": 100})).json()["items"]
+    acts = [(row["action"], row["object_id"]) for row in reversed(rows) if "limit" in row["action"]]
+    assert acts == [("limit.set", "mail"), ("limit.lifted", "mail")]

@@ -202,6 +202,8 @@ async def test_two_tenants_have_definitions_of_one_name(site: Site) -> None:
         assert (started.status_code, started.json()["definition_id"]) == (201, "simple")
         listed = (await client.get("/v1/executions", params={"definition": "simple"})).json()["items"]
         assert [item["execution_id"] for item in listed] == [started.json()["execution_id"]]
+        for name in ("acme/simple", "other/simple"):  # how it is kept is nobody's word
+            assert (await client.get("/v1/executions", params={"definition": name})).json()["items"] == []
         counted = await client.get("/v1/executions:count", params={"group_by": "definition"})
         assert counted.json()["counts"] == {"simple": 1}
         at = f"/v1/executions/{started.json()['execution_id']}"

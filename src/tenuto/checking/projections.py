@@ -139,6 +139,8 @@ class Reviews:
     def _is_as_made(self, review: ReviewRecord) -> None:
         opened, closed = self._rows[review.id]
         wanted: dict[str, object] = {name: getattr(opened, name) for name in ReviewRow.__struct_fields__}
+        if not review.step:  # it was written before rows had it
+            del wanted["step"]
         wanted["resolution"] = None if closed is None else closed.resolution
         wanted["resolved_by"] = None if closed is None else closed.actor
         wanted["resolved_at"] = None if closed is None else closed.closed_at

@@ -34,8 +34,6 @@ async def apply(
 
 
 def _read(file: str) -> dict[str, Any]:
-    from tenuto.errors import DefinitionError
-
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except OSError as error:
@@ -43,9 +41,9 @@ def _read(file: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise DefinitionError(f"{file} is no JSON: {error}.") from None
+        raise typer.BadParameter(f"{file} is no JSON: {error}", param_hint="FILE.json") from None
     if not isinstance(document, dict):
-        raise DefinitionError(f"{file} holds no definition: it is to be a JSON object.")
+        raise typer.BadParameter(f"{file} holds no definition: it is to be a JSON object", param_hint="FILE.json")
     return document
 
 

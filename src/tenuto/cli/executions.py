@@ -151,7 +151,7 @@ def _row(line: "ExecutionSummary", screen: Screen) -> list[Cell]:
 
 
 def _blocked_row(line: "ExecutionSummary", screen: Screen) -> list[Cell]:
-    why = line["blocked"]
+    why = line.get("blocked")
     assert why is not None
     since = ago(why["since"]) if screen.is_terminal else why["since"] or ""
     what = f"{why['reason']}: {why['waiting_for']}" if why["waiting_for"] else why["reason"]

@@ -38,8 +38,13 @@ async def create(
 ) -> None:
     """Make an API key. It is printed once, and cannot be had again."""
     from tenuto.access.keys import check_key
+    from tenuto.errors import InvalidInput
 
-    check_key(tenant, role)  # before there is a database that was not there
+    try:
+        check_key(tenant, role)  # before there is a database that was not there
+    except InvalidInput as error:
+        (problem,) = error.problems
+        raise typer.BadParameter(problem.message, param_hint=f"--{problem.path[1:].rstrip('s')}") from None
     life = place(context).settings().key_days if days is None else days
     async with _keys(place(context), creates=True) as keys:
         made = await keys.create(tenant=tenant, roles=role, name=name, days=life, actor=actor())

@@ -58,7 +58,10 @@ class Place:
         settings = self.settings()
         found = url or settings.url
         if settings.server and not url:
-            print(f"tenuto: on {redact_url(found)}; the server is not asked", file=sys.stderr)
+            print(
+                f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER",
+                file=sys.stderr,
+            )
         check_there(found, creates=creates and not settings.server)
         return found
 

@@ -2,7 +2,7 @@
 
 A path is text: segments joined by "/", each `id[#clone][@visit]`, so the index of every ancestor is in it:
 "agents/writer/draft@2", "notify#3". The root scope's path is the empty text. Clones are addressed by their index;
-what authors call a clone (`notify#ann@example.org`) is a label, shown but never parsed.
+what authors call a clone (`notify#ann@example.org`) is a label, and never in a path (see `naming`).
 """
 
 import hashlib

@@ -257,6 +257,16 @@ def owned_name(tenant: str, name: str) -> str:
     return f"{tenant}/{name}"
 
 
+def names_in_filter(name: str, tenant: str | None) -> list[str]:
+    """What a name means to those who look for its executions: the tenant's own definition, or the one for all.
+
+    How a tenant's own is called among all is nobody's word but the engine's.
+    """
+    if tenant is None:
+        return [name]
+    return [owned_name(tenant, name), *([] if "/" in name else [name])]
+
+
 def owner_of(name: str) -> str | None:
     """The tenant that it belongs to; None of one that is there for all."""
     return name.rpartition("/")[0] or None

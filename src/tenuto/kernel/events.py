@@ -359,10 +359,14 @@ class WaitOpened(Recorded, frozen=True, array_like=True, tag="wait"):
 
 
 class WaitEnded(Recorded, frozen=True, array_like=True, tag="waited"):
+    """`by` is the message's id. `signal` names the one that came just now; empty where it had come before, and for
+    timers; None in what earlier releases recorded."""
+
     path: str
     by: str
     payload: Raw = NULL
     variable: str | None = None
+    signal: str | None = None
 
 
 class SignalKept(Recorded, frozen=True, array_like=True, tag="signal"):

@@ -169,6 +169,7 @@ class FanState(Struct, tag="fan", gc=False):
     failure: Failure | None = None
     kept: bool = False
     undone: bool = False
+    labels: tuple[str, ...] = ()  # what its clones are called, where an expression says so
 
 
 class ScopeState(Struct, tag="scope", gc=False):

@@ -63,7 +63,7 @@ class SagaResult(Generic[O_co]):
     @property
     def error(self) -> ErrorDocument | None:
         """Why it failed: class, code, summary and step."""
-        return error_document(self._reading.state.failure)
+        return error_document(self._reading.state, self._reading.state.failure)
 
     @property
     def output(self) -> O_co:

@@ -10,10 +10,11 @@ from tenuto.context import step_name
 from tenuto.kernel import events as e
 from tenuto.kernel.address import clone_path, step_id
 from tenuto.kernel.evolve import find_step
+from tenuto.kernel.naming import clone_name, labels_of
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, FanState, StepState, StepStatus
 from tenuto.runtime import Reading
-from tenuto.view import clone_status, labels_of, leaf_nodes, path_of, result_of, step_status
+from tenuto.view import clone_status, leaf_nodes, path_of, result_of, step_status
 
 Decode: TypeAlias = Callable[[Raw | None], object]
 
@@ -148,9 +149,9 @@ class _CloneResult(StepResult):
 
     __slots__ = ("_fan", "_index")
 
-    def __init__(self, reading: Reading, fan: FanState, index: int, label: str) -> None:
+    def __init__(self, reading: Reading, fan: FanState, index: int, name: str) -> None:
         path = clone_path(fan.path, index)
-        super().__init__(reading, f"{step_id(fan.path)}#{label}", path, clone_status(reading.state, fan, index))
+        super().__init__(reading, name, path, clone_status(reading.state, fan, index))
         self._fan = fan
         self._index = index
 
@@ -182,7 +183,7 @@ class _Clones(Sequence[StepResult]):
     def __init__(self, reading: Reading, fan: FanState) -> None:
         self._reading = reading
         self._fan = fan
-        self.labels = labels_of(reading.history, reading.state, fan.path)
+        self.labels = labels_of(reading.state, fan.path)
 
     def __len__(self) -> int:
         return self._fan.count
@@ -197,8 +198,8 @@ class _Clones(Sequence[StepResult]):
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(index)
-        label = self.labels[position] if position < len(self.labels) else str(position)
-        return _CloneResult(self._reading, self._fan, position, label)
+        name = clone_name(self._fan.path, position, self.labels)
+        return _CloneResult(self._reading, self._fan, position, name)
 
 
 class FanResult(StepResult):

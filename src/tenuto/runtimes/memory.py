@@ -16,7 +16,7 @@ import msgspec
 from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
-from tenuto.kernel.definition import owned_name
+from tenuto.kernel.definition import names_in_filter, plain_name
 from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution, ExecutionStatus
@@ -302,7 +302,7 @@ class MemoryRuntime(Worker):
     def _refuse_conflict(self, submission: Submission) -> None:
         key, name = submission.concurrency_key, submission.program.name
         if submission.on_conflict == "reject" and key is not None and (submission.tenant, name, key) in self._lines:
-            raise ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
+            raise ConcurrencyConflict(f"Another execution of {plain_name(name)!r} holds the key {key!r}.")
 
     def _join_line(self, record: Record, submission: Submission | None) -> bool:
         """Whether it is its turn at once. `submission` is None for another run of what was started before."""
@@ -542,12 +542,6 @@ def _stored_reviews(record: Record) -> list[StoredReview]:
     return list(found.values())
 
 
-def names_of(wanted: Filter) -> tuple[str, ...]:
-    """What a definition's name means in a filter: the tenant's own, or the one that is there for all."""
-    assert wanted.definition is not None
-    return (wanted.definition, owned_name(wanted.tenant or "", wanted.definition))
-
-
 def _is_over(record: Record, before: int) -> bool:
     """Whether it ended before that, and waits for nobody."""
     ended_at = finished_at(record.state, record.history)
@@ -561,7 +555,7 @@ def _fits(record: Record, wanted: Filter) -> bool:
     return (
         wanted.tenant in (None, state.tenant)
         and wanted.status in (None, state.status)
-        and (wanted.definition is None or started.definition in names_of(wanted))
+        and (wanted.definition is None or started.definition in names_in_filter(wanted.definition, wanted.tenant))
         and wanted.correlation_id in (None, state.correlation_id)
         and wanted.target_id in (None, target)
         and (wanted.since_ms is None or record.history[0].at >= wanted.since_ms)

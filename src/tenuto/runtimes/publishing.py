@@ -34,7 +34,7 @@ def changed_plan(program: Program, known: JSON) -> DefinitionError:
     text = "it is not what is known under this version: give the definition a new version"
     places = differences(known, to_document(program.plan.definition))
     return DefinitionError(
-        f"Definition {program.name!r}, version {program.version}, was changed.",
+        f"Definition {plain_name(program.name)!r}, version {program.version}, was changed.",
         problems=[Problem(place, "changed_plan", text) for place in places],
         code="definition_changed",
     )

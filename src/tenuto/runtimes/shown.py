@@ -82,10 +82,11 @@ class Shown(ABC):
         found = await self.executions(wanted.for_blocked(), cursor, limit)
         readings = await self.read_all(wanted.tenant, [row.execution_id for row in found.items])
         why = {reading.state.id: blocked(reading.state, reading.activity) for reading in readings}
-        rows: list[ExecutionSummary] = [
-            {**execution_summary(row), "blocked": why.get(row.execution_id)} for row in found.items
-        ]
-        items = [row for row in rows if row["blocked"] and _is_before(row["blocked"]["since"], wanted.before_ms)]
+        items: list[ExecutionSummary] = []
+        for row in found.items:
+            reason = why.get(row.execution_id)
+            if reason is not None and _is_before(reason["since"], wanted.before_ms):
+                items.append({**execution_summary(row), "blocked": reason})
         return Page(items, found.next_cursor)
 
     # The audit

@@ -192,7 +192,7 @@ class Worker(Shown):
     def _performer(self, name: str, version: int | None) -> Performer:
         performer = self._known(name, version)
         if performer is None:
-            names = ", ".join(sorted({name for name, _ in self._performers})) or "none"
+            names = ", ".join(sorted({name for name, _ in self._performers if "/" not in name})) or "none"
             which = f"{name!r} in version {version}" if version else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint=f"register it first; registered: {names}")
         return performer

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import get_args
 
-from tenuto.kernel.definition import owned_name
+from tenuto.kernel.definition import names_in_filter
 from tenuto.kernel.state import ExecutionStatus
 
 from .store import DefinitionRow, ExecutionRow, Notice, SessionRow, Wanted
@@ -20,12 +20,23 @@ SESSIONS = (
 ACTIVE_STATUSES = ("running", "waiting_approval", "paused")
 CLOCKS_MS = 60_000  # an id's time and that of its execution's start are of one clock, read twice
 
+# Queues that only definitions of tenants name, and no worker serves, are told as one, without a name: figures say
+# nothing of tenants, and tenants cannot make labels without end.
 _BACKLOG = """
 SELECT 'reviews', kind, count(*), min(opened_at) FROM reviews WHERE resolution IS NULL GROUP BY kind
 UNION ALL SELECT 'due', '', count(*), min(wake_at) FROM executions WHERE owner IS NULL AND wake_at <= {now}
 UNION ALL SELECT 'owned', '', count(*), CAST(NULL AS bigint) FROM executions WHERE owner IS NOT NULL
 UNION ALL SELECT 'mail', '', count(*), min(received_at) FROM mailbox WHERE verdict IS NULL
-UNION ALL SELECT 'tasks', queue, count(*), min(created_at) FROM tasks WHERE session IS NULL GROUP BY queue
+UNION ALL SELECT 'tasks', place, CAST(sum(many) AS bigint), min(oldest) FROM (
+    SELECT many, oldest, CASE WHEN is_owned AND NOT EXISTS (
+        SELECT 1 FROM sessions s
+        WHERE s.ended_at IS NULL AND replace(s.queues, '"' || queue || '"', '') <> s.queues
+    ) THEN '' ELSE queue END AS place
+    FROM (
+        SELECT queue, plan LIKE '%/%/%' AS is_owned, count(*) AS many, min(created_at) AS oldest
+        FROM tasks WHERE session IS NULL GROUP BY 1, 2
+    ) AS by_queue
+) AS by_place GROUP BY place
 UNION ALL SELECT 'outbox', '', count(*), min(created_at) FROM outbox WHERE published_at IS NULL
 UNION ALL SELECT 'sessions', '', count(*), CAST(NULL AS bigint) FROM sessions WHERE ended_at IS NULL
 UNION ALL SELECT 'now', '', 0, {now}"""
@@ -89,9 +100,7 @@ def _names(wanted: Wanted, values: list[object], mark: str) -> list[str]:
     """A definition by name is the tenant's own, or the one that is there for all."""
     if wanted.definition is None:
         return []
-    names = [wanted.definition]
-    if wanted.tenant is not None:
-        names.append(owned_name(wanted.tenant, wanted.definition))
+    names = names_in_filter(wanted.definition, wanted.tenant)
     values.extend(names)
     return [f"{mark}{len(values) - place}" for place in range(len(names))]
 

@@ -53,6 +53,7 @@ class ReviewRecord(Struct, frozen=True, kw_only=True):
     definition: str
     kind: str
     path: str
+    step: str
     reason: str
     permission: str
     error_class: str

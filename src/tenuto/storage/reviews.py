@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tenuto.kernel.definition import owned_name
+from tenuto.kernel.definition import names_in_filter
 from tenuto.projection import ReviewRow
 
 from .registry import Statements
@@ -49,7 +49,7 @@ def page_query(wanted: ReviewsWanted, after: str | None, limit: int) -> tuple[st
     conditions, values = _conditions(wanted, after)
     places = [[f"kind = '{kind}'"] for kind in wanted.kinds]
     if wanted.definition is not None:
-        names = [wanted.definition, *([] if wanted.tenant is None else [owned_name(wanted.tenant, wanted.definition)])]
+        names = names_in_filter(wanted.definition, wanted.tenant)
         values.extend(names)
         marks = [f"definition = ${len(values) - place}" for place in range(len(names))]
         places = [[mark, *place] for mark in marks for place in places]
@@ -90,12 +90,11 @@ def _row(row: Sequence[Any]) -> StoredReview:
 
 def fits(row: StoredReview, wanted: ReviewsWanted) -> bool:
     """The same filter, for rows that are not in a database."""
-    names = (None, row.definition, row.definition.rpartition("/")[2])
     return (
         row.kind in wanted.kinds
         and (row.resolution is not None) == wanted.resolved
         and wanted.tenant in (None, row.tenant)
-        and wanted.definition in names
+        and (wanted.definition is None or row.definition in names_in_filter(wanted.definition, wanted.tenant))
         and wanted.execution in (None, row.execution)
         and wanted.error_class in (None, row.error_class)
         and (wanted.before is None or row.opened_at < wanted.before)

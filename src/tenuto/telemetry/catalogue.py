@@ -2,7 +2,8 @@
 
 Labels have few values: statuses, classes, kinds, types of steps, templates of paths. Two metrics name sagas and their
 steps; of those a process tells apart at most `MAX_STEPS`, and counts the rest as `other`. Definitions that belong to
-one tenant are counted together, as `owned`, and their steps by type. Nothing is labelled by execution or tenant.
+one tenant are counted together, as `owned`, and their steps by type; so are queues that only such definitions name, and
+no worker serves. Nothing is labelled by execution or tenant.
 """
 
 from typing import Final, Literal, NamedTuple

@@ -121,7 +121,7 @@ def _of_the_database(backlog: Sequence[BacklogRow] | None) -> Iterator[Family]:
         row = rows.get((what, ""), BacklogRow(what, "", 0))
         yield _gauge(count, {(): row.count})
         yield _gauge(age, {(): _age(row, now)})
-    queues = {label: row for (what, label), row in rows.items() if what == "tasks"}
+    queues = {label or c.OF_A_TENANT: row for (what, label), row in rows.items() if what == "tasks"}
     yield _gauge(c.TASKS, {(queue,): row.count for queue, row in queues.items()})
     yield _gauge(c.TASKS_AGE, {(queue,): _age(row, now) for queue, row in queues.items()})
     for what, metric in (("owned", c.OWNED), ("sessions", c.WORKERS)):

@@ -11,6 +11,7 @@ from typing import IO, Any, Final
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, idempotency_key, step_id
+from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
 from tenuto.redaction import bounded, redact
 from tenuto.runtime import Reading
@@ -44,7 +45,7 @@ def _tell(level: int, action: str, reading: Reading, **fields: object) -> None:
     about = {
         "action": action,
         "execution_id": state.id,
-        "definition": reading.program.name,
+        "definition": plain_name(reading.program.name),
         "version": reading.program.version,
         "tenant": state.tenant,
         "correlation_id": state.correlation_id,

@@ -15,6 +15,7 @@ from tenuto.context import SagaContext
 from tenuto.errors import NotSupported
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, fingerprint, step_id
+from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Execution
 from tenuto.program import Call, Handler
@@ -102,7 +103,7 @@ class Tracing:
         self._ids.span_id = attempt_span(state.id, event.path, event.phase, event.number)
         trace_id, flags = self._trace(headers, state.id)
         parent = _in_context(SpanContext(trace_id, execution_span(state.id, state.run), True, flags))
-        self._make(f"{reading.program.name}/{id}", parent, event.started_at or at, at, attributes, failure)
+        self._make(f"{plain_name(reading.program.name)}/{id}", parent, event.started_at or at, at, attributes, failure)
 
     def _execution(self, reading: Reading, at: int, event: e.ExecutionFinished) -> None:
         state = reading.state
@@ -111,7 +112,7 @@ class Tracing:
         incoming = _incoming(reading.started.headers)
         parent = contexts.Context() if incoming is None else _in_context(incoming)
         attributes = {**_about(reading), "tenuto.status": event.status, "tenuto.run": state.run}
-        self._make(reading.program.name, parent, _began(reading), at, attributes, event.error)
+        self._make(plain_name(reading.program.name), parent, _began(reading), at, attributes, event.error)
 
     def _make(
         self,
@@ -214,7 +215,7 @@ def _about(reading: Reading) -> dict[str, str | int]:
     state, target = reading.state, reading.started.target
     about: dict[str, str | int] = {
         "tenuto.execution_id": state.id,
-        "tenuto.definition": reading.program.name,
+        "tenuto.definition": plain_name(reading.program.name),
         "tenuto.version": reading.program.version,
         "tenuto.tenant": state.tenant,
         "tenuto.correlation_id": state.correlation_id,

@@ -8,7 +8,7 @@ from .attempts import attempt_rows
 from .blocking import blocked
 from .events import EventDocument, entry_of, event_document
 from .execution import execution_document, finished_at, is_settled, phase, stored_output
-from .finding import find_path, labels_of, leaf_nodes, path_of, result_of, result_seqs, shown_step
+from .finding import find_path, leaf_nodes, path_of, result_of, result_seqs
 from .reviews import dead_letter_rows, review_rows
 from .shapes import (
     NOTHING_UNDER_WAY,
@@ -65,7 +65,6 @@ __all__ = [
     "find_path",
     "finished_at",
     "is_settled",
-    "labels_of",
     "leaf_nodes",
     "path_of",
     "phase",
@@ -73,7 +72,6 @@ __all__ = [
     "result_seqs",
     "review_rows",
     "rfc3339",
-    "shown_step",
     "step_documents",
     "step_status",
     "stored_output",

@@ -6,11 +6,11 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import Ref, clone_path, idempotency_key, step_id
+from tenuto.kernel.address import Ref, clone_path, fan_of, idempotency_key, step_id
 from tenuto.kernel.definition import Step
+from tenuto.kernel.naming import clone_name, labels_in
 from tenuto.kernel.state import Execution, StepStatus
 
-from .finding import labels_in, shown_step
 from .shapes import KINDS, AttemptRow, decoded, time_text
 
 
@@ -173,7 +173,7 @@ class _Rows:
         return {
             "step_execution_id": f"{state.id}/{ref.path}/{ref.phase}/{ref.number}",
             "execution_id": state.id,
-            "step_id": shown_step(ref.path, self.labels),
+            "step_id": self.name(ref.path),
             "path": ref.path,
             "kind": KINDS[ref.phase],
             "status": status,
@@ -191,6 +191,11 @@ class _Rows:
             "result": decoded(result),
             "logs_ref": None,
         }
+
+    def name(self, path: str) -> str:
+        """As its clones were called at the time."""
+        clone = fan_of(path)
+        return step_id(path) if clone is None else clone_name(*clone, self.labels.get(clone[0], ()))
 
     def finish(self) -> list[AttemptRow]:
         still_open = [

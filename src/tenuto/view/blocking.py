@@ -7,9 +7,10 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 from tenuto.kernel.effects import DispatchAttempt
 from tenuto.kernel.evolve import find_step
+from tenuto.kernel.naming import shown_step
 from tenuto.kernel.state import Execution, FanState, Review, StepState, TimerKind
 
-from .finding import earliest, shown_step
+from .finding import earliest
 from .shapes import NOTHING_UNDER_WAY, Activity, Blocked, BlockedReason, time_text
 
 
@@ -89,7 +90,7 @@ def _by_person(state: Execution, activity: Activity) -> Blocked | None:
         _reason_of(state, review),
         [*_REVIEW_COMMANDS[review.kind], "cancel"],
         since=review.opened_at,
-        waiting_for=shown_step(review.path),
+        waiting_for=shown_step(state, review.path),
         next_check=review.due_at,
         review_id=review.id,
     )
@@ -113,7 +114,10 @@ def _by_work(reason: Literal["incompatible", "no_worker", "limit", "slot"]) -> C
             return None
         ref, waiting = found
         return _blocked(
-            reason, ["pause", "cancel"], since=_granted_at(state, ref), waiting_for=waiting.what or shown_step(ref.path)
+            reason,
+            ["pause", "cancel"],
+            since=_granted_at(state, ref),
+            waiting_for=waiting.what or shown_step(state, ref.path),
         )
 
     return ask
@@ -135,7 +139,11 @@ def _by_callback(state: Execution, activity: Activity) -> Blocked | None:
             assert isinstance(key, Ref)
             due = earliest(state, ("ack", "result"), key.path)
             return _blocked(
-                "callback", ["cancel"], since=step.open.dispatched_at, waiting_for=shown_step(key.path), next_check=due
+                "callback",
+                ["cancel"],
+                since=step.open.dispatched_at,
+                waiting_for=shown_step(state, key.path),
+                next_check=due,
             )
     return None
 
@@ -149,7 +157,7 @@ def _by_delay(state: Execution, activity: Activity) -> Blocked | None:
     lost = isinstance(node, StepState) and node.failure is not None and node.failure.code == "worker_lost"
     reason: BlockedReason = "worker_lost" if lost else "retry"
     # Nothing runs, so it does not go on since the last thing that happened.
-    return _blocked(reason, ["pause", "cancel"], since=state.at, waiting_for=shown_step(path), next_check=due)
+    return _blocked(reason, ["pause", "cancel"], since=state.at, waiting_for=shown_step(state, path), next_check=due)
 
 
 def _by_signal(state: Execution, activity: Activity) -> Blocked | None:
@@ -168,7 +176,7 @@ def _by_timer(state: Execution, activity: Activity) -> Blocked | None:
         return None
     step = find_step(state, path)
     since = step.opened_at if step is not None else None
-    return _blocked("timer", ["pause", "cancel"], since=since, waiting_for=shown_step(path), next_check=due)
+    return _blocked("timer", ["pause", "cancel"], since=since, waiting_for=shown_step(state, path), next_check=due)
 
 
 def _unless_running(ask: Callable[[Execution, Activity], Blocked | None]) -> Callable[..., Blocked | None]:

@@ -42,7 +42,7 @@ def execution_document(
         "input": decoded(started.input),
         "output": decoded(stored_output(state, history)),
         "outcome": state.outcome,
-        "error": error_document(state.failure),
+        "error": error_document(state, state.failure),
         "started_at": rfc3339(history[0].at),
         "completed_at": time_text(ended_at),
         "cancelled_at": time_text(ended_at) if state.status == "canceled" else None,

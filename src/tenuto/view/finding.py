@@ -1,13 +1,13 @@
 """Where steps and their results are found."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-import msgspec
 from msgspec import Raw
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, child_path, clone_path, fan_of, parent_of, parse_segment, step_id
 from tenuto.kernel.evolve import find_step
+from tenuto.kernel.naming import labels_of
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanState, ScopeState, TimerKind
 
@@ -15,13 +15,26 @@ from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanSta
 def find_path(state: Execution, name: str, near: str = ROOT) -> str | None:
     """Where the step is that an author calls `name`, seen from `near`: beside it, further out, then anywhere.
 
-    A name may be a path already, and may name a clone (`notify#3`). In a loop it is the latest visit.
+    A name may be a path already, and may name a clone by its label or index (`notify#ada`, `notify#3`): where clones
+    have labels, what is one is one. In a loop it is the latest visit.
     """
+    id, hash, label = name.partition("#")
+    if hash and (clone := _labelled(state, _find(state, id, near), label)) is not None:
+        return clone
+    return _find(state, name, near)
+
+
+def _labelled(state: Execution, path: str | None, label: str) -> str | None:
+    labels = () if path is None else labels_of(state, path)
+    return clone_path(path, labels.index(label)) if path is not None and label in labels else None
+
+
+def _find(state: Execution, name: str, near: str) -> str | None:
     if name in state.nodes or find_step(state, name) is not None:
         return name
     try:
         segment = parse_segment(name.rpartition("/")[2])
-    except ValueError:  # a clone by its label, or nothing that is a name
+    except ValueError:  # no name at all
         return None
     at = near
     while at != ROOT:
@@ -102,37 +115,6 @@ def all_nodes(state: Execution) -> Iterator[Node]:
 def leaf_nodes(state: Execution) -> list[Node]:
     """The steps of the plan, and those that planners added."""
     return [node for node in all_nodes(state) if not node.is_scope]
-
-
-def labels_of(history: Sequence[e.Entry], state: Execution, fan_path: str) -> Sequence[str]:
-    """What the clones of a fan-out are called; empty where they are called by their index."""
-    for entry in reversed(history):
-        if isinstance(entry.event, e.Expanded) and entry.event.path == fan_path:
-            return labels_in(state, entry.event)
-    return ()
-
-
-def labels_in(state: Execution, event: e.Expanded) -> Sequence[str]:
-    """Of a fan-out over the execution's input, the labels came with the items."""
-    id = step_id(event.path)
-    if id not in state.each or state.input is None:
-        return event.labels
-    given = msgspec.json.decode(state.input, type=dict[str, Raw])[id]
-    return msgspec.json.decode(given, type=_Given).labels
-
-
-class _Given(msgspec.Struct):
-    labels: list[str] = []
-
-
-def shown_step(path: str, labels: Mapping[str, Sequence[str]] | None = None) -> str:
-    """The step at a path as its author named it, whatever it is in and how often it was visited; a clone with its
-    label, or its index where it has none."""
-    clone = fan_of(path)
-    if clone is None:
-        return step_id(path)
-    named = labels.get(clone[0]) if labels else None
-    return f"{step_id(path)}#{named[clone[1]] if named else clone[1]}"
 
 
 def earliest(state: Execution, kinds: tuple[TimerKind, ...], path: str) -> int | None:

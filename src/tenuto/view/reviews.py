@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tenuto.kernel import events as e
+from tenuto.kernel.naming import shown_step
 from tenuto.kernel.state import Execution
 
-from .finding import shown_step
 from .shapes import DeadLetterRow, ReviewRow, rfc3339, time_text
 
 
@@ -16,7 +16,7 @@ def review_rows(state: Execution) -> list[ReviewRow]:
             "id": review.id,
             "kind": review.kind,
             "execution_id": state.id,
-            "step_id": shown_step(review.path),
+            "step_id": shown_step(state, review.path),
             "path": review.path,
             "reason": review.reason,
             "permission": review.permission,
@@ -39,7 +39,7 @@ def dead_letter_rows(state: Execution, history: Sequence[e.Entry]) -> list[DeadL
                 {
                     "id": review.id,
                     "execution_id": state.id,
-                    "step_id": shown_step(review.path),
+                    "step_id": shown_step(state, review.path),
                     "path": review.path,
                     "error_class": opened.failure.error_class if opened.failure is not None else "",
                     "error_summary": opened.failure.summary if opened.failure is not None else "",

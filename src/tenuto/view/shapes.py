@@ -4,15 +4,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, NotRequired, TypedDict
 
 import msgspec
 from msgspec import Raw
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import Phase, Ref, step_id
+from tenuto.kernel.address import Phase, Ref
 from tenuto.kernel.definition import JSON
-from tenuto.kernel.state import ExecutionStatus, StepStatus
+from tenuto.kernel.naming import shown_step
+from tenuto.kernel.state import Execution, ExecutionStatus, StepStatus
 
 BlockedReason = Literal[
     "approval",
@@ -143,7 +144,7 @@ class ExecutionDocument(TypedDict):
 
 
 class ExecutionSummary(TypedDict):
-    """An execution in a list. `blocked` is told where it was asked for, because it takes reading each of them."""
+    """An execution in a list. `blocked` is there if it was asked for, because it takes reading each of them."""
 
     execution_id: str
     definition_id: str
@@ -156,7 +157,7 @@ class ExecutionSummary(TypedDict):
     started_at: str
     completed_at: str | None
     error_class: str | None
-    blocked: Blocked | None
+    blocked: NotRequired[Blocked | None]
 
 
 class WorkerRow(TypedDict):
@@ -268,14 +269,14 @@ def time_text(ms: int | None) -> str | None:
     return None if ms is None else rfc3339(ms)
 
 
-def error_document(failure: e.Failure | None) -> ErrorDocument | None:
+def error_document(state: Execution, failure: e.Failure | None) -> ErrorDocument | None:
     if failure is None:
         return None
     return {
         "error_class": failure.error_class,
         "code": failure.code,
         "summary": failure.summary,
-        "step_id": step_id(failure.path) if failure.path else "",
+        "step_id": shown_step(state, failure.path) if failure.path else "",
     }
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from tenuto.kernel.address import clone_path, step_id
-from tenuto.kernel.events import Entry
+from tenuto.kernel.address import clone_path
+from tenuto.kernel.naming import clone_name, labels_of
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
@@ -20,7 +20,7 @@ from tenuto.kernel.state import (
     StepStatus,
 )
 
-from .finding import all_nodes, earliest, find_path, labels_of, path_of
+from .finding import all_nodes, earliest, find_path, path_of
 from .shapes import (
     NOTHING_UNDER_WAY,
     Activity,
@@ -51,7 +51,7 @@ def _step_document(
         "type": node.spec.type,
         "status": step_status(state, found),
         "attempts": step.number if step is not None else 0,
-        "error": error_document(found.failure) if found is not None else None,
+        "error": error_document(state, found.failure) if found is not None else None,
         "retry_at": time_text(earliest(state, ("retry", "probe"), path)),
         "review_id": step.review if step is not None else None,
         "compensation": step.undo if step is not None else "none",
@@ -60,29 +60,26 @@ def _step_document(
     }
 
 
-def clone_documents(
-    state: Execution, history: Sequence[Entry], name: str, first: int, count: int
-) -> list[CloneDocument] | None:
+def clone_documents(state: Execution, name: str, first: int, count: int) -> list[CloneDocument] | None:
     """Clones of a fan-out, from the first on; None if there is no fan-out of that name."""
     path = find_path(state, name)
     fan = state.nodes.get(path) if path is not None else None
     if not isinstance(fan, FanState):
         return None
-    labels = labels_of(history, state, fan.path)
+    labels = labels_of(state, fan.path)
     return [_clone_document(state, fan, index, labels) for index in range(first, min(first + count, fan.count))]
 
 
 def _clone_document(state: Execution, fan: FanState, index: int, labels: Sequence[str]) -> CloneDocument:
     live = fan.live.get(index)
-    label = labels[index] if index < len(labels) else str(index)
     path = clone_path(fan.path, index)
     return {
-        "step_id": f"{step_id(fan.path)}#{label}",
+        "step_id": clone_name(fan.path, index, labels),
         "path": path,
         "index": index,
         "status": clone_status(state, fan, index),
         "attempts": live.number if live is not None else fan.numbers.get(index, 0) or int(fan.done_seq[index] > 0),
-        "error": error_document(live.failure) if live is not None else None,
+        "error": error_document(state, live.failure) if live is not None else None,
         "retry_at": time_text(earliest(state, ("retry", "probe"), path)),
         "compensated": fan.marks[index] == CLONE_UNDONE or (live is not None and live.undo == "done"),
     }

@@ -180,7 +180,7 @@ def signaled(turn: Turn, fact: Signal) -> Answer:
     waiting = state.waits.get(fact.name)
     if waiting:
         step = step_at(state, next(iter(waiting)))
-        turn.emit(WaitEnded(step.path, fact.id, fact.payload, step.node.step.set_variable))
+        turn.emit(WaitEnded(step.path, fact.id, fact.payload, step.node.step.set_variable, fact.name))
         go_on(turn, step)
         return APPLIED
     kept = state.signals.get(fact.name, ())

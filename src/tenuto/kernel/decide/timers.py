@@ -50,7 +50,7 @@ def _fire(turn: Turn, kind: TimerKind, path: str) -> None:
             advance(turn, scope_at(state, path))
         case "wait":
             step = step_at(state, path)
-            turn.emit(WaitEnded(path, "timer"))
+            turn.emit(WaitEnded(path, "timer", signal=""))
             go_on(turn, step)
         case "ack" | "result":
             step = step_at(state, path)

@@ -120,6 +120,7 @@ def expanded(state: Execution, event: e.Expanded) -> None:
     fan.marks = fan.marks[:size] + bytearray(event.count - size)
     fan.done_seq = fan.done_seq[:size] + array("I", bytes(4 * (event.count - size)))
     fan.count = event.count
+    fan.labels = event.labels
     fan.remaining = event.count - len(kept)
     fan.succeeded = len(kept)
     fan.skipped = fan.cursor = fan.active = 0

@@ -14,6 +14,7 @@ from tenuto.errors import (
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_entries
 from tenuto.kernel.decide import decide
+from tenuto.kernel.definition import plain_name
 from tenuto.kernel.state import Execution
 from tenuto.projection import (
     PRIORITIES,
@@ -225,7 +226,7 @@ def replayed(submission: Submission, id: str, request_hash: str) -> Submitted:
 
 def refusal_of(submission: Submission, fate: Fate) -> TenutoError:
     if fate == "conflict":
-        name, key = submission.program.name, submission.concurrency_key
+        name, key = plain_name(submission.program.name), submission.concurrency_key
         return ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
     if fate == "tenant_limit":
         return tenant_is_full(submission.tenant)

@@ -53,14 +53,6 @@ class Payloads:
     def result(self, seq: int) -> Raw | None:
         return result_of(self.history[seq - 1].event) if seq else None
 
-    def labels(self, fan_path: str) -> Sequence[str]:
-        """What the clones of a fan-out are called; empty where they are called by their index."""
-        id = step_id(fan_path)
-        if id in self.started.each:
-            return self._given(id).labels
-        expanded = self._expansions.get(fan_path)
-        return expanded.labels if expanded is not None else ()
-
     def item(self, fan_path: str, index: int) -> Raw | None:
         items = self._items.get(fan_path)
         if items is None:
@@ -88,7 +80,6 @@ class _Given(msgspec.Struct):
     """`ExpandEach`, as `authoring` writes it."""
 
     items: list[Raw] = []
-    labels: list[str] = []
 
 
 _GIVEN = msgspec.json.Decoder(_Given)

@@ -1,14 +1,16 @@
 """Facts as requests: what a person or a program says to an execution, in the words of the HTTP surface."""
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from msgspec import Raw
 
 from tenuto.errors import NotSupported
 from tenuto.kernel import facts as f
+from tenuto.kernel.address import fan_of
 from tenuto.kernel.events import NULL
-from tenuto.kernel.state import Review
+from tenuto.kernel.naming import shown_step
+from tenuto.kernel.state import Execution
 
 from .wire import quoted
 
@@ -19,8 +21,8 @@ class Request(NamedTuple):
     repeats: bool = False
 
 
-def request_of(execution_id: str, fact: f.Fact, reviews: Mapping[str, Review]) -> Request:
-    """`reviews` are those that are open, as far as is known here."""
+def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Request:
+    """`state` is how the execution stands, as far as is known here."""
     at = f"/v1/executions/{quoted(execution_id)}"
     match fact:
         case f.Pause():
@@ -34,7 +36,7 @@ def request_of(execution_id: str, fact: f.Fact, reviews: Mapping[str, Review]) -
         case f.Signal():  # the same id twice is one signal
             return Request(f"{at}/signals/{quoted(fact.name)}", {"payload": fact.payload, "id": fact.id}, repeats=True)
         case f.Decide():
-            return _decision(at, fact, reviews)
+            return _decision(at, fact, state)
     raise NotSupported(
         "Answers to callback steps do not go over this client.",
         code="not_over_http",
@@ -42,12 +44,15 @@ def request_of(execution_id: str, fact: f.Fact, reviews: Mapping[str, Review]) -
     )
 
 
-def _decision(at: str, fact: f.Decide, reviews: Mapping[str, Review]) -> Request:
+def _decision(at: str, fact: f.Decide, state: Execution | None) -> Request:
+    reviews = {} if state is None else state.reviews
     found = fact.review or next((id for id, review in reviews.items() if review.path == fact.path), None)
     if found is None:  # nothing waits there: the service says so in its own words
         verb = "reject" if fact.resolution == "rejected" else "approve"
-        name = (fact.path or "").rpartition("/")[2]  # with its clone: another one may be waiting
-        return Request(f"{at}/steps/{quoted(name)}:{verb}", {"comment": fact.reason})
+        name = fact.path or ""
+        if state is not None and fan_of(name) is not None:  # by its label: an index may be that of another
+            name = shown_step(state, name)
+        return Request(f"{at}/steps/{quote(name, safe='')}:{verb}", {"comment": fact.reason})
     review = reviews.get(found)
     if review is not None and review.kind == "dead_letter" and fact.resolution == "dismiss":
         return Request(f"/v1/dlq/{quoted(found)}:discard", {"reason": fact.reason})

@@ -155,7 +155,7 @@ class RemoteRuntime:
         """The service refuses with an error of its own, so that what comes back was applied."""
         self._check_tenant(tenant)
         known = self._known.get(execution_id)
-        request = request_of(execution_id, fact, {} if known is None else known.state.reviews)
+        request = request_of(execution_id, fact, None if known is None else known.state)
         answer = await self._wire.send("POST", request.path, body=request.body, repeats=request.repeats)
         if answer.status == 202:
             raise ResultTimeout(

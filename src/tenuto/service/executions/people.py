@@ -3,6 +3,7 @@
 from typing import Annotated, Literal
 
 from fastapi import Path, Query
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,15 +16,24 @@ from tenuto.service.http.replay import IdempotencyKey, once, unquoted
 
 from .executions import commanded
 
+
+class Step(StringConvertor):
+    """The id of a step, up to its verb. A clone has whatever suffix its author gave it, slashes and colons too."""
+
+    regex = ".+"
+
+
+register_url_convertor("step", Step())
+
 face = Face(tags=["people"])
 
-StepId = Annotated[str, Path(max_length=512, description="the step's id; of a clone with its suffix, `notify#3`")]
+StepId = Annotated[str, Path(max_length=1_024, description="the step's id; of a clone with its suffix, `notify#3`")]
 _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 404, 409, 422)
 
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/steps/{step_id:plain}:approve",
+    "/v1/executions/{id:plain}/steps/{step_id:step}:approve",
     "approvals:write",
     summary="Say yes where a step waits for a person",
     responses=_COMMANDED,
@@ -37,7 +47,7 @@ async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionB
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/steps/{step_id:plain}:reject",
+    "/v1/executions/{id:plain}/steps/{step_id:step}:reject",
     "approvals:write",
     summary="Say no where a step waits for a person",
     responses=_COMMANDED,
@@ -50,7 +60,7 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/steps/{step_id:plain}:retry",
+    "/v1/executions/{id:plain}/steps/{step_id:step}:retry",
     "executions:write",
     summary="Try a step again, in the next run of a failed execution",
     responses=_COMMANDED,

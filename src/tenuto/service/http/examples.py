@@ -82,7 +82,7 @@ SHAPES: dict[str, Any] = {
         "blocked": _BLOCKED,
         "steps": [_STEP],
     },
-    "ExecutionSummary": {**_SUMMARY, "error_class": None, "blocked": None},
+    "ExecutionSummary": {**_SUMMARY, "error_class": None},
     "StepDocument": _STEP,
     "AttemptRow": {
         "step_execution_id": f"{ID}/pay@1/1",

@@ -107,7 +107,7 @@ def _open_wait(turn: Turn, node: Node, path: str) -> None:
         turn.emit(WaitOpened(path, "signal", name, deadline=deadline))
         kept = state.signals.get(name)
         if kept:
-            turn.emit(WaitEnded(path, kept[0].id, kept[0].payload, node.step.set_variable))
+            turn.emit(WaitEnded(path, kept[0].id, kept[0].payload, node.step.set_variable, ""))
         return
     due = turn.now + milliseconds(config["duration_ms"]) if "duration_ms" in config else instant_ms(config["until"])
     turn.emit(WaitOpened(path, "timer", due_at=due, deadline=deadline))

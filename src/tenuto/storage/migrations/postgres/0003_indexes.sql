@@ -30,3 +30,6 @@ ALTER TABLE admissions SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_va
 
 -- How often a task was taken: what is said about an earlier taking changes nothing.
 ALTER TABLE tasks ADD COLUMN takings integer NOT NULL DEFAULT 0;
+
+-- What the step is called to people: a clone by its label, which is not in its path.
+ALTER TABLE reviews ADD COLUMN step text NOT NULL DEFAULT '';

@@ -18,3 +18,6 @@ CREATE INDEX executions_turn ON executions (tenant, definition, version, priorit
 
 -- How often a task was taken: what is said about an earlier taking changes nothing.
 ALTER TABLE tasks ADD COLUMN takings INTEGER NOT NULL DEFAULT 0;
+
+-- What the step is called to people: a clone by its label, which is not in its path.
+ALTER TABLE reviews ADD COLUMN step TEXT NOT NULL DEFAULT '';

@@ -1,0 +1,50 @@
+"""What steps are called, to people: by the author's id, and a clone by its label.
+
+A path has the index of a clone in it, never the label (`notify#0`): labels are for people. But it is the label that
+they are shown and that they give back (`notify#ada`), so both ways go through here, and nowhere else.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+
+from .address import fan_of, step_id
+from .events import Expanded
+from .state import Execution, FanState
+
+
+class _Given(msgspec.Struct):
+    """A fan-out over items that came with the execution's input."""
+
+    labels: list[str] = []
+
+
+def labels_of(state: Execution, fan_path: str) -> Sequence[str]:
+    """What the clones of a fan-out are called; empty where they are called by their index."""
+    id = step_id(fan_path)
+    if id in state.each:
+        return _given(state, id)
+    fan = state.nodes.get(fan_path)
+    return fan.labels if isinstance(fan, FanState) else ()
+
+
+def labels_in(state: Execution, event: Expanded) -> Sequence[str]:
+    """The same, as it was when the event was recorded: a later round may have other items."""
+    id = step_id(event.path)
+    return _given(state, id) if id in state.each else event.labels
+
+
+def _given(state: Execution, id: str) -> list[str]:
+    given = msgspec.json.decode(state.input, type=dict[str, Raw])[id]
+    return msgspec.json.decode(given, type=_Given).labels
+
+
+def clone_name(fan_path: str, index: int, labels: Sequence[str]) -> str:
+    return f"{step_id(fan_path)}#{labels[index] if index < len(labels) else index}"
+
+
+def shown_step(state: Execution, path: str) -> str:
+    """The step at a path as its author named it, whatever it is in and how often it was visited."""
+    clone = fan_of(path)
+    return step_id(path) if clone is None else clone_name(clone[0], clone[1], labels_of(state, clone[0]))
