@@ -4,6 +4,7 @@ from urllib.parse import quote
 
 from tenuto import ExpandEach, SagaBuilder, StepInputs
 from tenuto.errors import CompensationRequiredError
+from tenuto.settings import Settings
 
 from .conftest import MakeSite
 
@@ -17,7 +18,7 @@ async def test_every_id_that_is_shown_can_be_decided(make_site: MakeSite, sound:
     async def undo() -> None: ...
 
     builder = SagaBuilder("s").step("notify", notify, compensate=undo, retry=0, failure_mode="continue")
-    site = await make_site(builder.build())
+    site = await make_site(builder.build(), settings=Settings(rate_per_second=0, verdict_seconds=60))
     http = await site.client()
     inputs = StepInputs({"notify": ExpandEach(LABELS, suffix=str)})
     handle = await site.engine.scoped(tenant="acme", actor="ann").start("s", inputs)
