@@ -264,3 +264,25 @@ def followed(records: list[Struct], kind: type[Struct], event: e.Event, *grants:
         return numbered([*entries[: at + 1], more, *entries[at + 1 :]])
 
     return edit_entries(records, edit)
+
+
+def rewritten(run: Driver, edit: Callable[[list[e.Entry]], list[e.Entry]]) -> list[Struct]:
+    """Another history, with all the rows that an engine which wrote it would have left beside it."""
+    return stream_of(run.plan, [[entry] for entry in numbered(edit(list(run.history)))])
+
+
+def moved(run: Driver, kind: type[Struct], before: type[Struct], nth: int = 0) -> list[Struct]:
+    """The first event of a kind comes before the nth of another, at the time of what is then before it."""
+
+    def edit(entries: list[e.Entry]) -> list[e.Entry]:
+        entry = entries.pop(_nth(entries, kind, 0))
+        to = _nth(entries, before, nth)
+        return [*entries[:to], msgspec.structs.replace(entry, at=entries[to - 1].at), *entries[to:]]
+
+    return rewritten(run, edit)
+
+
+def at_once(run: Driver) -> list[Struct]:
+    """All of it happened at the time of the start."""
+    at = run.history[0].at
+    return rewritten(run, lambda entries: [msgspec.structs.replace(entry, at=at) for entry in entries])

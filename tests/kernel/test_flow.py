@@ -1,5 +1,6 @@
 """Flows (A8, A9, X-1, S-6): named transitions, decisions, loops whose visits are numbered."""
 
+import msgspec
 import pytest
 
 from tenuto.kernel import facts as f
@@ -294,6 +295,20 @@ def test_s7_an_output_that_cannot_be_made_fails_and_undoes() -> None:
         ok a:undo/1
         review dead_letter . (expression_failed)
         finished failed expression_failed
+    """)
+
+
+def test_a_decision_that_cannot_be_made_goes_by_its_edge_for_failures() -> None:
+    made = decision("size", ("input.amount > 1", "big"), default="$succeed")
+    run = given(msgspec.structs.replace(made, on_failure="ask"), step("big"), step("ask"), mode="flow")
+    run.start({})
+    run.succeed("ask@1")
+    run.expect("""
+        started
+        refused size@1 expression_failed -> fail
+        branch size@1 -> ask + ask@1/1
+        ok ask@1/1
+        finished succeeded
     """)
 
 

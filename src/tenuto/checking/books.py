@@ -12,6 +12,7 @@ from tenuto.kernel.address import ROOT, Ref, clone_path, fan_of, parent_of, step
 from tenuto.kernel.definition import JSON, Scope, Step, node_from_document
 from tenuto.kernel.plan import Node, Plan
 
+from .dues import Dues
 from .tracks import AUTOMATIC, Frame, Rollback, Track
 
 
@@ -25,11 +26,8 @@ class Books:
         self.superseded: dict[str, None] = {}
         self.layers: dict[str, dict[str, int]] = {}  # of layered scopes, worked out once
         self.reviews: dict[str, e.ReviewOpened] = {}
-        self.asked_last: dict[str, e.ReviewOpened] = {}  # by path
         self.paused_at: int | None = None
-        self.pause_limit: int | None = None
-        self.deadline: int | None = None
-        self.pending_until: int | None = None
+        self.dues = Dues()
         self.cancel: str = ""
         self.finished: str = ""
         self.admitted = True
@@ -63,6 +61,10 @@ class Books:
 
     def children(self, scope: str) -> list[Node]:
         return [*self.frames[scope].node.children, *self.nodes.get(scope, {}).values()]
+
+    def replaced(self, scope: str) -> set[str]:
+        """The ids of children that a planner has put others in the place of."""
+        return {step_id(path) for path in self.superseded if parent_of(path) == scope}
 
     def track(self, path: str) -> Track:
         track = self.tracks.get(path)
@@ -98,12 +100,12 @@ class Books:
     def apply(self, entry: e.Entry) -> None:
         event = entry.event
         self.seq, self.at, self.epoch = entry.seq, entry.at, entry.epoch
+        self.dues.note(event)
         match event:
             case e.ExecutionStarted():
                 self.started = event
                 self.frames[ROOT] = Frame(ROOT, self.plan.root)
                 self.admitted, self.hold = event.admitted, event.hold
-                self.deadline, self.pending_until = event.deadline, event.pending_until
             case e.ExecutionAdmitted():
                 self.admitted = True
             case e.RunOpened():
@@ -113,7 +115,7 @@ class Books:
                 self.finishes += 1
                 self.failure = event.error
             case e.Paused():
-                self.paused_at, self.pause_limit = entry.at, event.limit_at
+                self.paused_at = entry.at
             case e.Resumed():
                 self.paused_at = None
             case e.CancelRequested():
@@ -186,16 +188,16 @@ class Books:
             case e.StepRefused():
                 self.close(event.path, "skipped" if event.verdict == "skip" else "failed")
             case e.BranchTaken():
-                node = self.node(event.path)
-                if not node.is_scope and node.step.type == "decision":
+                if self.decides(event):
                     self.close(event.path, "succeeded")
+                self.frames[parent_of(event.path)].taken = event.target
             case e.Expanded():
-                self.frames[event.path] = Frame(event.path, self.node(event.path))
+                self.frames[event.path] = Frame(event.path, self.node(event.path), count=event.count)
                 self.open(event.path)
             case e.NodesClosed():
                 self._close_nodes(event)
             case e.ScopeOpened():
-                self.frames[event.path] = self._frame(event.path)
+                self.frames[event.path] = self._frame(event)
                 self.open(event.path)
                 self.frames[parent_of(event.path)].running[event.path] = None
             case e.ScopeClosing():
@@ -222,9 +224,15 @@ class Books:
                 self.track(event.path).done = True
                 self.close(event.path, "succeeded")
 
-    def _frame(self, path: str) -> Frame:
-        frame = Frame(path, self.node(path))
-        old = self.frames.get(path)
+    def decides(self, event: e.BranchTaken) -> bool:
+        """Whether a decision is made by it. The edge that a failure goes by is taken from what is closed."""
+        node = self.node(event.path)
+        is_decision = not node.is_scope and node.step.type == "decision"
+        return is_decision and self.frames[parent_of(event.path)].last != event.path
+
+    def _frame(self, event: e.ScopeOpened) -> Frame:
+        frame = Frame(event.path, self.node(event.path), start=event.start)
+        old = self.frames.get(event.path)
         if old is not None:  # what a planner added stays, and its attempts are numbered on
             frame.plan_number = old.plan_number
         return frame
@@ -244,6 +252,7 @@ class Books:
         track.begun = track.returned = False
         track.numbers[ref.phase] = ref.number
         if ref.phase == "forward":
+            self._give_time(track, entry.at)
             track.late = None
             track.guarded = False
             track.unsafe = track.unsafe or track.node.outside  # a directive may leave as soon as it is granted
@@ -252,6 +261,12 @@ class Books:
             self._set_undo(track, "running")
             assert self.undo is not None
             self.undo.open[ref.path] = None
+
+    def _give_time(self, track: Track, at: int) -> None:
+        self.dues.set("ack", track.path, None)
+        self.dues.set("result", track.path, None)
+        if (timeout_ms := track.node.step.timeout_ms) is not None:
+            self.dues.begin("deadline", track.path, at + timeout_ms)
 
     def _run(self, track: Track) -> None:
         clone = fan_of(track.path)
@@ -270,6 +285,7 @@ class Books:
         if track is not None:
             track.late = None
             track.not_before = 0
+            self.dues.set("reconcile", path, None)
         clone = fan_of(path)
         if clone is not None:
             self.frames[clone[0]].closed[str(clone[1])] = status
@@ -278,6 +294,7 @@ class Books:
         parent.active.pop(path, None)
         parent.running.pop(path, None)
         parent.closed[step_id(path)] = status
+        parent.last, parent.taken = path, None
 
     # -- Attempts ------------------------------------------------------------------------------------------------------
 
@@ -331,7 +348,9 @@ class Books:
 
     def _fail(self, seq: int, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
         if event.phase == "plan":
-            self._end_planning(self.frames[event.path])
+            frame = self.frames[event.path]
+            self._end_planning(frame)
+            frame.plan_not_before = event.retry_at or 0
             return
         track = self.track(event.path)
         timed_out = isinstance(event, e.AttemptTimedOut)
@@ -350,12 +369,14 @@ class Books:
             self._after(track, event.verdict, event.retry_at, timed_out=timed_out)
         else:
             track.not_before = event.retry_at or 0
+            self._look_for(track, event.verdict)
 
     def _lose(self, seq: int, loss: e.Loss) -> None:
         if loss.phase == "plan":
             frame = self.frames[loss.path]
             self._end_planning(frame)
             frame.plan_losses += 1
+            frame.plan_not_before = loss.retry_at or 0
             return
         track = self.track(loss.path)
         self._end_open(track)
@@ -373,8 +394,14 @@ class Books:
 
     def _after(self, track: Track, verdict: str, retry_at: int | None, *, timed_out: bool = False) -> None:
         track.not_before = retry_at or 0
+        self._look_for(track, verdict)
         if verdict in ("skip", "fail"):
             self.close(track.path, "skipped" if verdict == "skip" else "timed_out" if timed_out else "failed")
+
+    def _look_for(self, track: Track, verdict: str) -> None:
+        """What became of an effect is found out in its own time, however often somebody has to be asked."""
+        if verdict == "probe":
+            self.dues.begin("reconcile", track.path, self.at + track.node.step.reconcile_timeout_ms)
 
     def _dispatch_failed(self, event: e.DispatchFailed) -> None:
         track = self.track(event.path)
@@ -413,6 +440,7 @@ class Books:
                 track.not_before = event.again_at or 0
             case _:
                 track.not_before = 0
+                self.dues.set("reconcile", event.path, None)
 
     # -- Nodes ---------------------------------------------------------------------------------------------------------
 
@@ -429,7 +457,7 @@ class Books:
     def _add_children(self, event: e.ChildrenAdded) -> None:
         frame = self.frames[event.scope]
         self._end_planning(frame)
-        frame.plan_losses = 0
+        frame.plan_losses = frame.plan_not_before = 0
         self.charged += event.charge
         self.superseded |= dict.fromkeys(event.superseded)
         documents: list[JSON] = msgspec.json.decode(event.specs)
@@ -441,12 +469,14 @@ class Books:
 
     def _restart(self, event: e.ScopeRestarted) -> None:
         frame = self.frames[event.path]
-        frame.status = "open"
-        frame.closed, frame.active, frame.running = {}, {}, {}
+        frame.begin_round()
         frame.not_before, frame.round = event.not_before, event.round
-        frame.plan_losses = 0
         self.budget = event.budget_left
         prefix = f"{event.path}/" if event.path else ""
+        self.dues.new_round(prefix)
+        timeout_ms = frame.node.scope.timeout_ms
+        if event.path != ROOT and timeout_ms is not None:
+            self.dues.set("scope", event.path, self.at + timeout_ms)
         for path, track in self.tracks.items():
             if path.startswith(prefix):
                 track.forget_round(keep=track.node.step.safety == "NOT_SAFE_TO_RETRY" or track.node.step.reusable)
@@ -455,12 +485,11 @@ class Books:
         self.run, self.finished, self.cancel, self.undo = event.run, "", "", None
         self.dead_letters = 0
         self.admitted, self.hold, self.charged = event.admitted, event.hold, 0
-        self.deadline, self.pending_until = event.deadline, event.pending_until
+        self.dues.new_round("")
         self.budget = self.plan.definition.policies.retry_budget
         frame = self.frames[ROOT]
-        frame.status, frame.round, frame.not_before = "open", 1, 0
-        frame.plan_losses = 0
-        frame.closed, frame.active, frame.running = {}, {}, {}
+        frame.begin_round()
+        frame.round, frame.not_before, frame.start = 1, 0, event.start
         redo = dict(event.redo)
         for path in redo:
             self.track(path)
@@ -476,7 +505,7 @@ class Books:
     # -- People --------------------------------------------------------------------------------------------------------
 
     def _open_review(self, event: e.ReviewOpened) -> None:
-        self.reviews[event.id] = self.asked_last[event.path] = event
+        self.reviews[event.id] = event
         self.dead_letters += event.kind == "dead_letter"
         if event.kind == "indeterminate":
             self.asked[event.path] = None
@@ -506,6 +535,7 @@ class Books:
                 track.guarded = True
                 track.unsafe = False
                 track.not_before = 0
+                self.dues.set("reconcile", review.path, None)
                 self.clearances[review.path] += 1
                 track.generation += event.again
             case "fail" | "undo" | "skip":

@@ -1,11 +1,13 @@
 """The state machine: how a history goes on, what stops new attempts, how it ends."""
 
 from tenuto.kernel import events as e
-from tenuto.kernel.address import ROOT, Ref, parent_of, step_id
+from tenuto.kernel.address import ROOT, Ref, clone_path, parent_of
+from tenuto.kernel.definition import SUCCEED
 
 from .books import Books
 from .invariants import Family, require
-from .tracks import AUTOMATIC, Track
+from .order import flow_target
+from .tracks import AUTOMATIC, Frame, Track
 
 AFTER_THE_END = (e.RunOpened, e.HoldChanged, e.ReviewResolved)
 FINE = ("succeeded", "skipped")
@@ -54,8 +56,10 @@ def recorded(books: Books, entry: e.Entry) -> None:
             _closed(books, event)
         case e.ScopeRestarted():
             require(not books.cancel, G7, f"a round of {event.path!r} began after a cancel")
-            inside = [ref for ref in books.open_refs if not event.path or ref.path.startswith(f"{event.path}/")]
+            inside = _open_in(books, event.path)
             require(not inside, G5, f"a round of {event.path!r} began while {inside[:3]} were open")
+        case e.ScopeClosed() | e.ScopeRepeated():
+            _scope_closed(books, event)
         case e.RunOpened():
             _run_opened(books, event)
         case e.ExecutionFinished():
@@ -90,9 +94,45 @@ def _finished(books: Books, event: e.ExecutionFinished) -> None:
     require(not books.open_refs, G5, f"finished while {list(books.open_refs)[:3]} were open")
     require(event.status != "canceled" or books.cancel, G5, "canceled, and nobody asked for it")
     require(event.status != "failed" or event.error is not None, G5, "failed without an error")
-    if event.status == "succeeded" and not books.plan.root.is_flow:
-        closed = books.frames[ROOT].closed
-        replaced = {step_id(path) for path in books.superseded if parent_of(path) == ROOT}
-        ids = [node.id for node in books.children(ROOT) if node.id not in replaced]
-        left = [id for id in ids if closed.get(id) not in FINE][:5]
-        require(not left, G5, f"succeeded without {left}")
+    if event.status == "succeeded":
+        _complete(books, books.frames[ROOT])
+
+
+def _scope_closed(books: Books, event: e.ScopeClosed | e.ScopeRepeated) -> None:
+    frame = books.frames[event.path]
+    inside = _open_in(books, event.path)
+    require(not inside, G5, f"{event.path!r} closed while {inside[:3]} were open")
+    if isinstance(event, e.ScopeRepeated) or (event.outcome in FINE and event.failure is None):
+        _complete(books, frame)
+
+
+def _open_in(books: Books, path: str) -> list[Ref]:
+    """Open attempts to plan this scope, of what stands in it, or of the clones of this fan-out."""
+    above = {ref: [ref.path, *(frame.path for frame in books.ancestors(ref.path))] for ref in books.open_refs}
+    return [ref for ref, paths in above.items() if path in paths]
+
+
+def _complete(books: Books, frame: Frame) -> None:
+    """It went well: so did all that is in it, or it was passed over."""
+    waiting = list(frame.active)[:5]
+    require(not waiting, G5, f"{frame.path!r} succeeded while {waiting} were not over")
+    if frame.node.is_flow:
+        target = flow_target(books, frame)
+        require(target == SUCCEED, G5, f"{frame.path!r} succeeded, and the flow leads to {target}")
+        return
+    left = _clones_left(books, frame) if not frame.node.is_scope else _children_left(books, frame)
+    require(not left, G5, f"{frame.path!r} succeeded without {left[:5]}")
+
+
+def _children_left(books: Books, frame: Frame) -> list[str]:
+    replaced = books.replaced(frame.path)
+    ids = [node.id for node in books.children(frame.path) if node.id not in replaced]
+    return [id for id in ids if frame.closed.get(id) not in FINE]
+
+
+def _clones_left(books: Books, frame: Frame) -> list[str]:
+    """What an earlier round or run completed is not run again; where its scope closes, some are canceled."""
+    fine = FINE if books.frames[parent_of(frame.path)].status == "open" else (*FINE, "canceled")
+    closed = frame.closed
+    paths = [clone_path(frame.path, index) for index in range(frame.count) if closed.get(str(index)) not in fine]
+    return [path for path in paths if path not in books.tracks or not books.tracks[path].done]

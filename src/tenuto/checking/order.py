@@ -2,38 +2,78 @@
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, parent_of, step_id
+from tenuto.kernel.definition import SUCCEED
 
 from .books import Books
 from .invariants import Family, require
+from .tracks import Frame
 
 family = Family("State machine")
 
-G8 = family("G8", "A step starts after all that it depends on, and no more run at once than the limits allow.")
+G8 = family(
+    "G8",
+    "Whatever is in a scope starts once in a round, after all that it depends on and where its flow leads, and no more "
+    "run at once than the limits allow.",
+)
 
 
 def granted(books: Books, ref: Ref, entry: e.Entry) -> None:
-    if ref.phase == "forward" and fan_of(ref.path) is None:
-        track = books.track(ref.path)
-        if track.open != ref and track.number("forward") == 0:
-            _starts(books, ref.path)
+    is_child = ref.phase == "forward" and fan_of(ref.path) is None
+    if is_child and ref not in books.open_refs and not _is_under_way(books, ref.path):
+        _starts(books, ref.path)
+
+
+def _is_under_way(books: Books, path: str) -> bool:
+    """It started in this round, and is tried again."""
+    return path in books.frames[parent_of(path)].active
 
 
 def recorded(books: Books, entry: e.Entry) -> None:
-    if isinstance(entry.event, e.ScopeOpened):
-        _starts(books, entry.event.path)
+    for path in started_by(books, entry.event):
+        _starts(books, path)
+
+
+def started_by(books: Books, event: e.Event) -> tuple[str, ...]:
+    """Children that it is the turn of, where no attempt says so."""
+    match event:
+        case e.ScopeOpened() | e.Expanded() | e.WaitOpened() | e.StepRefused() | e.ReviewOpened(kind="approval"):
+            return (event.path,)
+        case e.BranchTaken() if books.decides(event):
+            return (event.path,)
+        case e.NodesClosed(status="skipped" | "reused" | "marked"):
+            return event.paths
+    return ()
 
 
 def _starts(books: Books, path: str) -> None:
     frame = books.frames[parent_of(path)]
     id = step_id(path)
-    if frame.node.scope.mode == "flow":
-        others = [other for other in frame.active if other != path]
-        require(not others, G8, f"{path} started in a flow beside {others[:3]}")
+    others = [other for other in frame.active if other != path] if frame.node.is_flow else []
+    require(not others, G8, f"{path} started in a flow beside {others[:3]}")
+    if frame.node.is_flow:
+        target = flow_target(books, frame)
+        require(id == target, G8, f"{path} started, and the flow leads to {target}")
         return
     require(id not in frame.closed, G8, f"{path} started twice in a round")
     for before in waits_for(books, frame.path, id):
         status = frame.closed.get(before)
-        require(status in ("succeeded", "skipped"), G8, f"{path} started before {before} ({status or 'not closed'})")
+        over = status in ("succeeded", "skipped") or _is_passed(books, frame, id, before)
+        require(over, G8, f"{path} started before {before} ({status or 'not closed'})")
+
+
+def _is_passed(books: Books, frame: Frame, id: str, before: str) -> bool:
+    """Whether a planner replaced it, which stops only what needs its result."""
+    needed = frame.node.scope.mode == "dag" and before in books.child(frame.path, id).spec.depends_on
+    return not needed and before in books.replaced(frame.path)
+
+
+def flow_target(books: Books, frame: Frame) -> str:
+    """Where a flow goes next, or how it ends."""
+    if not frame.last:
+        return frame.start or books.children(frame.path)[0].id
+    if frame.taken is not None:
+        return frame.taken
+    return books.child(frame.path, step_id(frame.last)).spec.on_success or SUCCEED
 
 
 def waits_for(books: Books, scope: str, id: str) -> list[str]:

@@ -1,6 +1,7 @@
 """People, signals and mail: what is asked once is answered once, and what was refused left no trace."""
 
 from tenuto.kernel import events as e
+from tenuto.kernel.address import review_id
 
 from .books import Books
 from .invariants import Family, require
@@ -15,7 +16,8 @@ H6 = family("H6", "When a run ends no review is open that could start an attempt
 def recorded(books: Books, entry: e.Entry) -> None:
     match entry.event:
         case e.ReviewOpened(id=id):
-            require(id not in books.reviews, H2, f"review {id} was opened twice")
+            own = books.started is not None and id == review_id(books.started.execution, entry.seq)
+            require(own, H2, f"review {id} was opened by entry {entry.seq}: it has the name of another")
         case e.ReviewResolved(id=id):
             require(id in books.reviews, H2, f"review {id} was resolved, and was not open")
         case e.SignalKept(id=id):

@@ -10,7 +10,8 @@ from tenuto.kernel.definition import ErrorClass, RetryPolicy
 
 from .books import Books
 from .invariants import Family, require
-from .tracks import Track
+from .order import started_by
+from .tracks import Frame, Track
 
 MAX_LOSSES = 3
 MAX_DISPATCHES = 10
@@ -37,16 +38,30 @@ R9 = family("R9", "What never began is neither lost nor counted.")
 
 
 def granted(books: Books, ref: Ref, entry: e.Entry) -> None:
+    if ref in books.open_refs:
+        return
     if ref.phase == "plan":
-        losses = books.frames[ref.path].plan_losses
-        require(losses <= MAX_LOSSES, R1, f"{ref} was granted after {losses} losses")
+        _planned(books, ref, entry)
         return
     track = books.track(ref.path)
-    if track.open == ref:
-        return
     require(entry.at >= track.not_before, R6, f"{ref} was granted at {entry.at}, and due at {track.not_before}")
     if ref.phase == "forward":
+        _round_has_begun(books.ancestors(ref.path), ref, entry)
         _repeated(track, ref)
+
+
+def _planned(books: Books, ref: Ref, entry: e.Entry) -> None:
+    frame = books.frames[ref.path]
+    losses, due = frame.plan_losses, frame.plan_not_before
+    require(losses <= MAX_LOSSES, R1, f"{ref} was granted after {losses} losses")
+    require(entry.at >= due, R6, f"{ref} was granted at {entry.at}, and due at {due}")
+    _round_has_begun([frame, *books.ancestors(ref.path)], ref, entry)
+
+
+def _round_has_begun(frames: list[Frame], what: object, entry: e.Entry) -> None:
+    for frame in frames:
+        due = frame.not_before
+        require(entry.at >= due, R6, f"{what} started at {entry.at}, and the round of {frame.path!r} begins at {due}")
 
 
 def _repeated(track: Track, ref: Ref) -> None:
@@ -74,6 +89,8 @@ def _may_follow(track: Track) -> bool:
 
 def recorded(books: Books, entry: e.Entry) -> None:
     event = entry.event
+    for path in started_by(books, event):
+        _round_has_begun(books.ancestors(path), path, entry)
     match event:
         case e.AttemptFailed() | e.AttemptTimedOut() if event.phase == "forward":
             _failed(books, entry.at, event)

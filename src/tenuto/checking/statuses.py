@@ -5,7 +5,7 @@ from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Execution
 
 from .invariants import require
-from .lifecycle import G1, G2
+from .lifecycle import G1
 
 EXECUTION: dict[str, tuple[str, ...]] = {
     "running": ("waiting_approval", "paused", "succeeded", "failed", "canceled"),
@@ -42,8 +42,6 @@ class Statuses:
             self._step(state, path)
         if was != now:
             require(now in EXECUTION[was], G1, f"the execution went from {was} to {now}")
-            by_retry = was != "failed" or isinstance(event, e.RunOpened)
-            require(by_retry, G2, f"{type(event).__name__} led out of {was}")
 
     def _step(self, state: Execution, path: str) -> None:
         step = find_step(state, path)

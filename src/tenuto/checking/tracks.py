@@ -104,6 +104,18 @@ class Frame:
     planning: Ref | None = None
     plan_number: int = 0
     plan_losses: int = 0
+    plan_not_before: int = 0
+    count: int = 0  # clones of a fan-out
+    # Of a flow: where it begins, what was closed last, and the edge that was taken from there
+    start: str | None = None
+    last: str = ""
+    taken: str | None = None
+
+    def begin_round(self) -> None:
+        self.status = "open"
+        self.closed, self.active, self.running = {}, {}, {}
+        self.plan_losses = self.plan_not_before = 0
+        self.last, self.taken = "", None
 
 
 @dataclass(eq=False, slots=True)

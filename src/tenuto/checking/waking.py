@@ -5,36 +5,55 @@ from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of
 from tenuto.kernel.state import CLONE_PENDING, CLOSED, Execution, FanState, NodeState, ScopeState, StepState, TimerKind
 
 from .books import Books
+from .dues import Kind
 from .invariants import Family, require
 from .lifecycle import G5
+
+EXPIRED: dict[str, Kind] = {  # codes of steps whose time is over
+    "deadline": "deadline",
+    "reconcile_timeout": "reconcile",
+    "approval_timeout": "review",
+    "pending_timeout": "pending",
+}
+CLOSED_BY: dict[str, Kind] = {"scope_timeout": "scope", "deadline": "execution", "pending_timeout": "pending"}
 
 family = Family("Progress and time")
 
 V1 = family("V1", "Every timer belongs to something that waits for it, and every wait with a time has its timer.")
 V2 = family("V2", "Every execution that is not over has something that will wake it, and what could start has started.")
 V3 = family("V3", "Time in a history never goes back.")
-V4 = family("V4", "The time of an execution, a pause or an approval is over when that is recorded, and not before.")
+V4 = family(
+    "V4",
+    "The time of an execution, a scope, a step, an approval, a wait, a callback or a pause is over when that is "
+    "recorded, and not before; deadlines stand still during a pause.",
+)
 
 
 def recorded(books: Books, entry: e.Entry) -> None:
     require(entry.at >= books.at, V3, f"entry {entry.seq} is of {entry.at}, the one before it of {books.at}")
-    if (found := _time_out(books, entry.event)) is not None:
-        what, due = found
-        require(due is not None and due <= entry.at, V4, f"{what} at {entry.at}, and its time is over at {due}")
+    if (found := _time_out(books, entry)) is not None:
+        kind, path = found
+        due = books.dues.of(kind, path)
+        in_time = due is not None and due <= entry.at
+        require(in_time, V4, f"the time of {kind} {path!r} was over at {entry.at}, and should be at {due}")
+    elif isinstance(entry.event, e.Resumed):
+        lasted = None if books.paused_at is None else entry.at - books.paused_at
+        require(entry.event.shift == lasted, V4, f"a pause of {lasted} moved times by {entry.event.shift}")
 
 
-def _time_out(books: Books, event: e.Event) -> tuple[str, int | None] | None:
-    """Which time this event says is over, and when it is. A pause only moves it away."""
-    match event:
-        case e.CancelRequested(reason="pause_limit"):
-            return "the pause was ended", books.pause_limit
-        case e.StepExpired(failure=e.Failure(code="approval_timeout")):
-            review = books.asked_last.get(event.path)
-            return f"the approval of {event.path} was given up", review.due_at if review is not None else None
-        case e.ScopeClosing(path="", failure=e.Failure(code="pending_timeout", path="")):
-            return "the execution was given up", books.pending_until
-        case e.ScopeClosing(path="", failure=e.Failure(code="deadline", path="")):
-            return "the execution was given up", books.deadline
+def _time_out(books: Books, entry: e.Entry) -> tuple[Kind, str] | None:
+    """Which time is said to be over. How long an attempt took is the word of whoever ran it, by his own clock."""
+    match entry.event:
+        case e.CancelRequested(reason="pause_limit") if entry.cause == "timer:pause":
+            return "pause", ROOT
+        case e.WaitEnded(path=path) if books.dues.of("wait", path) is not None:  # else it waited for a signal
+            return "wait", path
+        case e.AttemptTimedOut(path=path, kind="ack" | "result" as kind):
+            return kind, path
+        case e.StepExpired(path=path, failure=e.Failure(code=code)) if code in EXPIRED:
+            return EXPIRED[code], path if code != "pending_timeout" else ROOT
+        case e.ScopeClosing(path=path, outcome="timed_out", failure=e.Failure(code=code)) if code in CLOSED_BY:
+            return CLOSED_BY[code], path
     return None
 
 
@@ -50,14 +69,13 @@ def steps_of(state: Execution) -> list[StepState]:
 
 def at_rest(state: Execution) -> None:
     """Between two decisions."""
-    steps = steps_of(state)
     _timers_are_awaited(state)
     if state.finished is None:
-        _steps_go_on(state, steps)
+        _steps_go_on(state, steps_of(state))
         _no_slot_is_idle(state)
         _has_wake_source(state)
     else:
-        _is_over(state, steps)
+        _is_over(state)
 
 
 # -- Timers ------------------------------------------------------------------------------------------------------------
@@ -199,9 +217,7 @@ def _has_wake_source(state: Execution) -> None:
     require(bool(state.reviews), V2, f"it is {state.status}, and nothing is awaited")
 
 
-def _is_over(state: Execution, steps: list[StepState]) -> None:
+def _is_over(state: Execution) -> None:
     attempts = [key for key in state.agenda if isinstance(key, Ref)]
     require(not attempts, G5, f"it is over, and {attempts[:3]} are open")
     require(not state.timers, V1, f"it is over, and {len(state.timers)} timers are set")
-    open_steps = [step.path for step in steps if step.open is not None]
-    require(not open_steps, G5, f"it is over, and attempts of {open_steps[:3]} are open")

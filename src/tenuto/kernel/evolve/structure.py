@@ -104,7 +104,10 @@ def steps_ready(state: Execution, event: e.StepsReady) -> None:
 
 def branch_taken(state: Execution, event: e.BranchTaken) -> None:
     scope, node = locate(state, event.path)
-    if not node.is_scope and node.step.type == "decision":
+    decides = not node.is_scope and node.step.type == "decision"
+    if (
+        decides and scope.current != event.path
+    ):  # else it is closed: its condition failed, and this is the edge for that
         step = opened(state, event.path)
         step.done = True
         step.done_seq = state.seq

@@ -1,0 +1,65 @@
+"""When the time of something is over, as the history told it: by what it is of, and where."""
+
+from typing import Literal
+
+from tenuto.kernel import events as e
+
+Kind = Literal["execution", "pending", "pause", "scope", "deadline", "review", "reconcile", "wait", "ack", "result"]
+
+# These stand still during a pause: each is kept as it would be if there had been none.
+STOPPED: tuple[Kind, ...] = ("execution", "pending", "scope", "deadline", "review", "reconcile")
+OF_ROUND: tuple[Kind, ...] = ("deadline", "reconcile")
+
+
+class Dues:
+    def __init__(self) -> None:
+        self._due: dict[tuple[Kind, str], int] = {}
+        self._paused = 0  # all pauses together
+
+    def of(self, kind: Kind, path: str) -> int | None:
+        due = self._due.get((kind, path))
+        return None if due is None else due + self._stood(kind)
+
+    def set(self, kind: Kind, path: str, due: int | None) -> None:
+        if due is None:
+            self._due.pop((kind, path), None)
+        else:
+            self._due[kind, path] = due - self._stood(kind)
+
+    def begin(self, kind: Kind, path: str, due: int) -> None:
+        """Unless it runs already."""
+        if (kind, path) not in self._due:
+            self.set(kind, path, due)
+
+    def _stood(self, kind: Kind) -> int:
+        return self._paused if kind in STOPPED else 0
+
+    def new_round(self, prefix: str) -> None:
+        """What is in there is pending again, and has all its time."""
+        for kind, path in [key for key in self._due if key[0] in OF_ROUND and key[1].startswith(prefix)]:
+            del self._due[kind, path]
+
+    def note(self, event: e.Event) -> None:
+        match event:
+            case e.ExecutionStarted() | e.RunOpened():
+                self.set("execution", "", event.deadline)
+                self.set("pending", "", event.pending_until)
+            case e.Paused():
+                self.set("pause", "", event.limit_at)
+            case e.Resumed():
+                self._paused += event.shift
+            case e.ScopeOpened():
+                self.set("scope", event.path, event.deadline)
+            case e.WaitOpened():
+                self.set("wait", event.path, event.due_at)
+                self.set("deadline", event.path, event.deadline)
+            case e.ReviewOpened(kind="approval"):
+                self.set("review", event.path, event.due_at)
+            case e.AttemptDispatched():  # it may have been acknowledged before word came that it was sent
+                if event.ack_due is not None:
+                    self.set("ack", event.path, event.ack_due)
+                if event.result_due is not None:
+                    self.set("result", event.path, event.result_due)
+            case e.AttemptAcked():
+                self.set("ack", event.path, None)
+                self.set("result", event.path, event.result_due)

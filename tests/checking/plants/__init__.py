@@ -1,0 +1,19 @@
+"""Violations of every invariant, planted into records that are sound without them."""
+
+from . import attempts, audit, definitions, machine, order, people, retries, rows, times, undo
+from .planting import PLANTS, Plant
+
+__all__ = [
+    "PLANTS",
+    "Plant",
+    "attempts",
+    "audit",
+    "definitions",
+    "machine",
+    "order",
+    "people",
+    "retries",
+    "rows",
+    "times",
+    "undo",
+]
