@@ -26,6 +26,10 @@ It reads in short transactions that may not write, holds one execution in memory
 
 *At rest* means: where nothing is under way, or not for longer than `--slack` (60 seconds).
 
+*Told* means: it is said for information, is no violation, and does not change the exit code. More than a limit allows
+can be in use because the limit was lowered, because a process that was taken for dead came back with what it runs, or
+because several failed executions were run again at once; none of this is in a row. It passes by itself.
+
 `--stuck` asks a few questions of rows alone, nearly all of them of indexes, and can run every minute. Alarm on anything
 it tells: nothing that Tenuto does by itself explains it, except that no worker was running.
 
@@ -53,6 +57,7 @@ record; others have tests of their own. By their ids in the list of invariants t
 | K7, L10 | every effect is explained, and a receiver who honours the key sees one | only the receiver knows |
 | L7, B1 | what is published was recorded before, and all that should be is | which kinds are published is a setting |
 | B3 | what was consumed has its effect once | the effect is in the consumer's tables; here is one row for each |
+| V4 | an attempt has all the time of its timeout | whoever runs it measures that, by its own clock |
 | R7 | an error has one class | the type of an exception is not recorded |
 | H3 | whoever decided was allowed to | roles and four eyes are settings, and change; the audit says who it was |
 | A3 | no secret escapes | what is a secret is not recorded |

@@ -181,8 +181,10 @@ def _place(state: Execution) -> list[AdmissionRow]:
 
 
 async def found_in(records: Iterable[Struct]) -> list[str]:
-    """The ids of all invariants that a check finds violated."""
-    return [found.invariant async for found in Checker().findings(given(records))]
+    """The ids of all invariants that a check finds violated, or tells of."""
+    checker = Checker()
+    found = [found.invariant async for found in checker.findings(given(records))]
+    return [*found, *(told.invariant for told in checker.told)]
 
 
 async def given(records: Iterable[Struct]) -> AsyncIterator[Struct]:

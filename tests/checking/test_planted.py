@@ -2,11 +2,12 @@
 
 import pytest
 
-from tenuto.checking import INVARIANTS
+from tenuto.checking import INVARIANTS, Checker
+from tenuto.storage.records import HolderRecord, LimitRecord, TenantLimitRow
 
 from .plants import PLANTS, Plant
 from .sites import watching
-from .streams import found_in
+from .streams import NOW, found_in, given, stream
 
 # Rules that no record can break, and why they are there all the same.
 UNBREAKABLE = {
@@ -39,3 +40,25 @@ async def test_every_rule_is_broken_by_a_violation_that_is_planted_for_it() -> N
     left = {text: place for text, place in missed.items() if text not in UNBREAKABLE}
     assert left == {}
     assert UNBREAKABLE.keys() <= missed.keys(), "these can be broken, and are"
+
+
+@pytest.mark.parametrize("id", ["I5", "I6"])
+async def test_what_can_have_a_reason_is_told_and_is_no_violation(id: str) -> None:
+    for plant in PLANTS[id]:
+        checker = Checker()
+        assert [found async for found in checker.findings(given(plant()))] == []
+        assert [told.invariant for told in checker.told] == [id]
+
+
+async def test_what_is_within_its_limits_is_not_told_of() -> None:
+    full = [
+        LimitRecord(name="bank", count=2, period_ms=1_000, concurrency=2, spent=f"[[{NOW}, 5], [{NOW + 1}, 2]]"),
+        TenantLimitRow(tenant="t", max_in_flight=2, in_flight=2, counted=2),
+        *(
+            HolderRecord(name=name, session=s, held=1, wanted=3, asked_at=1, served_at=1, session_ended_at=None)
+            for s in ("one", "two")
+            for name in ("bank", "other")
+        ),
+    ]
+    sound = stream("invoice")
+    assert await found_in([*sound[:2], *full, *sound[2:]]) == []

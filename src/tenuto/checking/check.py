@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from msgspec import Struct
 
 from tenuto.errors import StorageError
-from tenuto.storage.permits import UNCOUNTED
 from tenuto.storage.records import (
     AuditRecord,
     DuplicateKey,
@@ -30,6 +29,7 @@ from .findings import Finding, finding, show
 from .history import History
 from .invariants import Family, Violated
 from .lifecycle import G6
+from .limits import Use, crowded, miscounted
 from .plans import Plans
 from .records import End, Head
 from .stuck import L8, SLACK_MS
@@ -37,7 +37,6 @@ from .stuck import L8, SLACK_MS
 family = Family("Creation and keys")
 
 K2 = family("K2", "A tenant has at most one execution for an idempotency key.")
-I3 = family("I3", "A tenant's count of executions in flight is the number of those that have not ended.")
 
 
 class Counts(Struct):
@@ -47,8 +46,12 @@ class Counts(Struct):
 
 
 class Checker:
+    """`told` is filled on the way: what is worth knowing, and may be as it should."""
+
     def __init__(self, *, slack_ms: int = SLACK_MS) -> None:
         self.counts = Counts()
+        self.told: list[Finding] = []
+        self._use = Use()
         self._slack_ms = slack_ms
         self._now = 0
         self._plans = Plans()
@@ -73,6 +76,7 @@ class Checker:
                 self._now = record.at
             case End():
                 self._complete = True
+                self.told += self._use.beyond(self._now)
                 return self._ended()
             case DefinitionRow():
                 return [*self._ended(), *self._define(record)]
@@ -86,13 +90,17 @@ class Checker:
             case AuditRecord():
                 return _asked(self._chains.take, record, self._now - self._slack_ms)
             case HolderRecord():
+                self._use.take(record)
                 return self._held(record)
-            case SessionRecord() | LimitRecord() | InboxRecord():
+            case LimitRecord():
+                self._use.take(record)
+            case SessionRecord() | InboxRecord():
                 pass
             case DuplicateKey():
                 return [finding(K2, None, f"{record.executions} executions have one key", show(record))]
             case TenantLimitRow():
-                return self._limit(record)
+                self.told += crowded(record)
+                return miscounted(record)
             case _:
                 return self._belongs(record)
         return []
@@ -130,11 +138,6 @@ class Checker:
         if execution == self._skipped:
             return []
         return [finding(G6, execution, "there is no such execution", show(record))]
-
-    def _limit(self, row: TenantLimitRow) -> list[Finding]:
-        if row.in_flight == row.counted or row.max_in_flight == UNCOUNTED:
-            return []
-        return [finding(I3, None, f"{row.in_flight} are noted, {row.counted} counted", show(row))]
 
     def _held(self, row: HolderRecord) -> list[Finding]:
         ended_at = row.session_ended_at

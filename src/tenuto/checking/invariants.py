@@ -7,11 +7,14 @@ own rules: where both need a table, it is written down a second time.
 
 from typing import Literal, NamedTuple
 
-When = Literal["always", "at rest"]
+When = Literal["always", "at rest", "told"]
 
 
 class Invariant(NamedTuple):
-    """`when`: it holds of every prefix of a history, or only where nothing is under way."""
+    """`when`: it holds of every prefix of a history, or only where nothing is under way.
+
+    What is only `told` is for information: there can be a reason why it does not hold, and no row has it.
+    """
 
     id: str
     sentence: str

@@ -67,6 +67,8 @@ async def check(
         with file.open("rb") as lines:
             await _tell(checker.findings(records_of_lines(lines)), screen, as_json=as_json)
     counts = checker.counts
+    for told in checker.told if not as_json else ():
+        screen.say(f"for information, {told.detail} ({told.invariant}: {told.sentence})")
     if not as_json:
         verdict = f"{counts.findings} violations" if counts.findings else "sound"
         screen.say(f"{counts.executions} executions, {counts.records} records: {verdict}")

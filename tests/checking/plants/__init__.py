@@ -1,6 +1,6 @@
 """Violations of every invariant, planted into records that are sound without them."""
 
-from . import attempts, audit, definitions, machine, order, people, retries, rows, times, undo
+from . import attempts, audit, definitions, limits, machine, order, people, retries, rows, times, undo
 from .planting import PLANTS, Plant
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "attempts",
     "audit",
     "definitions",
+    "limits",
     "machine",
     "order",
     "people",

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tenuto.kernel import events as e
-from tenuto.storage.records import AdmissionRow, DuplicateKey, MessageRow, ReviewRecord, TaskRecord, TenantLimitRow
+from tenuto.storage.records import AdmissionRow, DuplicateKey, MessageRow, ReviewRecord, TaskRecord
 from tenuto.storage.store import DefinitionRow
 from tests.checking.streams import altered, change, driven
 from tests.kernel.build import definition, step
@@ -73,12 +73,6 @@ def _() -> list[Struct]:
 def _() -> list[Struct]:
     run = two_steps()
     return beside(run, replace(notice(run), tenant="another"))
-
-
-@violates("I3")
-def _() -> list[Struct]:
-    records = driven(two_steps())
-    return [*records[:2], TenantLimitRow(tenant="t", max_in_flight=5, in_flight=3, counted=2), *records[2:]]
 
 
 @violates("D2")
