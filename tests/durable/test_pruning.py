@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 
 import msgspec
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
-from tenuto.errors import NonRetryableError, StorageError
+from tenuto.errors import NonRetryableError, NotFound, StorageError
 from tenuto.projection import OutboxRow, ReviewRow
 from tenuto.storage import Store
 from tenuto.storage.pruning import AT_ONCE, ENTRIES_AT_ONCE, Cursor, Pruning
@@ -19,6 +20,7 @@ from tests.durable.rows import append, standing, start
 
 TABLES = ("events", "snapshots", "reviews", "mailbox", "outbox")
 MINUTE = 60_000
+PATIENCE = 120
 
 
 async def _session(store: Store, id: str = "s1") -> None:
@@ -235,3 +237,33 @@ async def test_a_failure_that_nobody_looked_at_is_not_pruned_by_an_engine(url: s
         while await engine.count():
             await engine.prune(older_than=0)
         assert result.status == "failed"
+
+
+async def test_an_execution_that_is_gone_has_moved(store: Store) -> None:
+    await _session(store)
+    await _ended(store, "x1", 100)
+    assert await store.moved([("x1", "succeeded"), ("gone", "running")]) == ["gone"]
+
+
+async def test_who_waits_for_an_execution_that_is_pruned_is_told(url: str) -> None:
+    """He has not looked since it was running."""
+    go_on = asyncio.Event()
+
+    async def work() -> None:
+        await go_on.wait()
+
+    async with Engine(url) as engine, Engine(url, worker=False) as other:
+        engine.register(SagaBuilder("s").step("work", work))
+        handle = await engine.start("s")
+        watched = other._runtime._watched  # type: ignore[attr-defined]  # to keep it from looking
+        watched._rests_until = monotonic() + 3_600
+        waiting = asyncio.create_task(other.get(handle.id).result())
+        while not watched:
+            await asyncio.to_thread(lambda: None)
+        go_on.set()
+        await handle.result()
+        while await engine.count():
+            await engine.prune(older_than=0)
+        watched._rests_until = 0.0
+        with pytest.raises(NotFound):
+            await asyncio.wait_for(waiting, PATIENCE)

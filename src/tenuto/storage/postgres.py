@@ -680,8 +680,8 @@ class PostgresStore(SqlReading):
 
     async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
         query = (
-            "SELECT e.id FROM unnest($1::text[], $2::text[]) AS k (id, status) "
-            "JOIN executions e ON e.id = k.id WHERE e.status <> k.status"
+            "SELECT k.id FROM unnest($1::text[], $2::text[]) AS k (id, status) "
+            "LEFT JOIN executions e ON e.id = k.id WHERE e.status IS DISTINCT FROM k.status"
         )
         return [
             row["id"] for row in await self.fetch(query, ([id for id, _ in known], [status for _, status in known]))

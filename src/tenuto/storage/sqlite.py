@@ -475,7 +475,8 @@ class SqliteStore(SqlReading):
 
     async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
         query = (
-            "SELECT e.id FROM json_each(?) k JOIN executions e ON e.id = k.value ->> 0 WHERE e.status <> k.value ->> 1"
+            "SELECT k.value ->> 0 FROM json_each(?) k LEFT JOIN executions e ON e.id = k.value ->> 0 "
+            "WHERE e.status IS NOT k.value ->> 1"
         )
         return [id for (id,) in await self.fetch(query, (as_json(known),))]
 

@@ -425,7 +425,7 @@ class Store(Protocol):
         """How these executions stand; only this tenant's, if one is named."""
 
     async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
-        """Which of these executions stand otherwise than said: pairs of an id and a status."""
+        """Which of these executions stand otherwise than said, or are gone: pairs of an id and a status."""
 
     async def written(self, appends: Sequence[Append]) -> list[bool]:
         """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""

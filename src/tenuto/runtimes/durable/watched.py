@@ -28,7 +28,7 @@ class Watched:
         return bool(self._waiting)
 
     async def until_moved(self, execution_id: str, status: str, left_ms: int | None) -> Loaded | None:
-        """The execution, once it stands otherwise than now; None when it came to be driven here."""
+        """The execution, once it stands otherwise than now; None when it came to be driven here, or is gone."""
         moved: Moved = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(execution_id, {}).setdefault(status, {})[moved] = None
         try:
@@ -64,6 +64,8 @@ class Watched:
     async def _load(self, ids: Sequence[str]) -> None:
         for loaded in await self._store.load(ids):
             self._tell(loaded.row.id, loaded)
+        for id in ids:
+            self._tell(id, None)  # those still waiting: it was pruned, and reading it says so
 
     def came_here(self, execution_id: str) -> None:
         """It is driven by this process from now on."""
