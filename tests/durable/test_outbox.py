@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -17,11 +19,13 @@ from tenuto.projection import OutboxRow
 from tenuto.runtimes import relay as relaying
 from tenuto.runtimes.relay import Relay
 from tenuto.storage import Store, make_store
-from tenuto.storage.outbox import Waiting
+from tenuto.storage.outbox import AT_ONCE, Waiting
+from tenuto.storage.postgres import PostgresStore
 from tests.durable.rows import started
 from tests.durable.sessions import expire
 
 LEASE = 60_000
+VM_STEP = "SQLITE_STMTSTATUS_VM_STEP"
 EXECUTIONS = 40
 
 
@@ -269,3 +273,53 @@ async def _relay_until_empty(url: str, log: Path, engine: Engine) -> None:
         assert child.returncode is None
     child.kill()
     await child.wait()
+
+
+async def _put_off_all(store: Store, executions: Sequence[str]) -> None:
+    for execution in executions:
+        await _write(store, execution, *range(1, 4))
+    await _write(store, f"{executions[0]}-long", *range(1, 3 * AT_ONCE))
+    taken = await store.outbox.take("s1", 10, 1_000)
+    for message in taken:
+        if message.seq == 1:
+            await store.outbox.put_off("s1", message.execution, 1, 500, "away")
+
+
+async def _cost_of_a_look(store: Any) -> int:
+    """What a look in vain costs: steps of SQLite's machine, or rows that PostgreSQL's plan met."""
+    look = store.outbox._take
+    if isinstance(store, PostgresStore):
+        await store.run("ANALYZE outbox", ())
+        ((plan,),) = await store.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {look}", ("s1", 499, 9))
+        return _rows_met(json.loads(plan)[0]["Plan"])
+    steps: list[int] = []
+    store._write.trace_v2(apsw.SQLITE_TRACE_PROFILE, lambda told: steps.append(told["stmt_status"][VM_STEP]))
+    await store.run(look, ("s1", 499, 9))
+    store._write.trace_v2(0)
+    return steps[-1]
+
+
+def _rows_met(plan: dict[str, Any]) -> int:
+    met = (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    return int(met) + sum(_rows_met(below) for below in plan.get("Plans", ()))
+
+
+async def test_what_waits_behind_messages_that_were_put_off_costs_a_look_nothing(store: Store) -> None:
+    await _sessions(store, "s1")
+    await _put_off_all(store, [f"a{number}" for number in range(5)])
+    few = await _cost_of_a_look(store)
+    await _put_off_all(store, [f"b{number}" for number in range(100)])
+    assert await _cost_of_a_look(store) == few
+    again = await store.outbox.take("s1", 500, 1)
+    assert len(again) in (3, AT_ONCE)
+
+
+async def test_who_lost_a_line_puts_none_of_it_off(store: Store) -> None:
+    await _sessions(store, "s1", "s2")
+    await _write(store, "x1", 1, 2)
+    await store.outbox.take("s1", 10, 1)
+    await store.end_session("s1")
+    assert _named(await store.outbox.take("s2", 10, 1)) == [("x1", 1), ("x1", 2)]
+    await store.outbox.put_off("s1", "x1", 1, 500, "away")
+    await store.outbox.give_back("s2")
+    assert _named(await store.outbox.take("s2", 10, 1)) == [("x1", 1), ("x1", 2)]

@@ -93,10 +93,12 @@ class SqlOutbox:
         await self._sql.run(query, (relay, now, *(value for message in messages for value in message)))
 
     async def put_off(self, relay: str, execution: str, seq: int, due_at: int, error: str) -> None:
+        # Those behind it would be looked at in vain with every look until then: also those that were not taken with it.
         query = """
-            UPDATE outbox SET session = NULL, tries = CASE WHEN seq = $3 THEN tries + 1 ELSE tries END,
-                due_at = CASE WHEN seq = $3 THEN $4 ELSE due_at END, error = CASE WHEN seq = $3 THEN $5 ELSE error END
-            WHERE session = $1 AND execution = $2 AND published_at IS NULL"""
+            UPDATE outbox SET session = NULL, due_at = $4, tries = CASE WHEN seq = $3 THEN tries + 1 ELSE tries END,
+                error = CASE WHEN seq = $3 THEN $5 ELSE error END
+            WHERE execution = $2 AND seq >= $3 AND published_at IS NULL AND (session = $1 OR session IS NULL)
+                AND EXISTS (SELECT 1 FROM outbox o WHERE o.execution = $2 AND o.seq = $3 AND o.session = $1)"""
         await self._sql.run(query, (relay, execution, seq, due_at, error))
 
     async def give_back(self, relay: str) -> None:
