@@ -102,7 +102,7 @@ class Batch(Generic[O_co]):
 
     def __init__(self, link: Link, id: str, execution_ids: Sequence[str], *, by_id: bool = False) -> None:
         self._link = link
-        self._by_id = by_id  # some were started before, under a correlation id that is not known
+        self._by_id = by_id  # others may have the correlation id as well, or some of these may not have it
         self.id = id
         self.execution_ids = execution_ids
 
@@ -135,15 +135,16 @@ class Batch(Generic[O_co]):
 
     async def _count(self) -> Progress:
         self._link.scope.require("executions:read")
+        total = len(set(self.execution_ids))  # items with the same key are one execution
         counts = await (self._count_by_id() if self._by_id else self._count_by_correlation())
         return Progress(
-            started=len(self.execution_ids),
+            started=total,
             running=counts.get("running", 0) + counts.get("paused", 0),
             succeeded=counts.get("succeeded", 0),
             failed=counts.get("failed", 0),
             waiting=counts.get("waiting_approval", 0),
             canceled=counts.get("canceled", 0),
-            total=len(self.execution_ids),
+            total=total,
         )
 
     async def _count_by_correlation(self) -> dict[str, int]:

@@ -388,7 +388,7 @@ class Engine:
 
         starting = Starting(submit, lambda: self._runtime.room(tenant), waits=on_limit == "wait")
         await starting.run(items)
-        return Batch(self._link, id, starting.ids, by_id=not given and not starting.all_new)
+        return Batch(self._link, id, starting.ids, by_id=bool(given) or not starting.all_new)
 
     def is_crowded(self, tenant: str) -> bool:
         """Whether so many starts of a tenant were refused here that the next one is sure to be.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenuto import Engine, Progress, Retry, SagaBuilder, SagaContext
+from tenuto import Batch, Engine, Progress, Retry, SagaBuilder, SagaContext
 from tenuto.errors import (
     ConcurrencyConflict,
     EngineClosed,
@@ -460,6 +460,27 @@ async def test_a_batch_that_is_started_again_is_the_same_batch(engine: Engine) -
     assert list(again.execution_ids[:3]) == list(first.execution_ids)
     assert len([result async for result in again.results()]) == 5
     assert sum((await engine.count()).values()) == 5
+
+
+async def _last(batch: Batch[Any]) -> Progress:
+    (*_, last) = [progress async for progress in batch.progress(every="1ms")]
+    return last
+
+
+async def test_a_batch_counts_its_own_executions_each_once(engine: Engine) -> None:
+    """Whatever else was started under its correlation id, and under whichever its own were."""
+    engine.register(one_step("bill", bill).build())
+
+    async def start(items: list[int], **options: Any) -> Batch[Any]:
+        return await engine.start_many("bill", items, key=lambda number: f"bill-{number}", **options)
+
+    repeated = await start([1, 2, 3, 2, 1], correlation_id="first")
+    assert len(repeated.execution_ids) == 5
+    assert await _last(repeated) == Progress(started=3, succeeded=3, total=3)
+    assert await _last(await start([5, 6, 5])) == Progress(started=2, succeeded=2, total=2)
+    partly = await start([2, 3, 7], correlation_id="second")
+    assert await _last(partly) == Progress(started=3, succeeded=3, total=3)
+    assert await _last(await start([8], correlation_id="first")) == Progress(started=1, succeeded=1, total=1)
 
 
 async def test_a_batch_is_canceled_as_a_whole(engine: Engine) -> None:
