@@ -1,9 +1,12 @@
 """`SagaContext`: what a handler may ask about the attempt it runs in, and tell about it."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
+
+from .errors import NonRetryableError
+from .names import check_name
 
 
 class Beat(NamedTuple):
@@ -26,6 +29,7 @@ class SagaContext:
     """One attempt of one step, as its handler sees it."""
 
     __slots__ = (
+        "_noted",
         "_services",
         "attempt",
         "correlation_id",
@@ -65,6 +69,7 @@ class SagaContext:
         owner: str | None = None,
     ) -> None:
         self._services = services
+        self._noted: set[str | None] = set()  # what `once` was true for in this attempt
         self.execution_id = execution_id
         self.saga = saga
         self.step_id = step_id
@@ -98,9 +103,35 @@ class SagaContext:
         """`heartbeat` for plain `def` handlers, which run in threads."""
         return self._services.beat(progress)
 
-    def once(self, connection: Any) -> AbstractAsyncContextManager[bool]:
-        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own transaction."""
-        return self._services.once(self.idempotency_key, connection)
+    def once(self, connection: Any, name: str | None = None) -> AbstractAsyncContextManager[bool]:
+        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own transaction.
+
+        A handler that writes in several transactions gives each a name: `ctx.once(connection, "credit")`.
+        """
+        check_name(name, "name")
+        return self._once(connection, name)
+
+    @asynccontextmanager
+    async def _once(self, connection: Any, name: str | None) -> AsyncIterator[bool]:
+        key = self.idempotency_key if name is None else f"{self.idempotency_key}/{name}"
+        async with self._services.once(key, connection) as first:
+            if not first and name in self._noted:
+                raise _used_twice(self.step_id, name)
+            yield first
+        if first:
+            self._noted.add(name)
+
+
+def _used_twice(step: str, name: str | None) -> NonRetryableError:
+    """For good: a retry would find both noted, take both for done, and the second would be missing without a word."""
+    call = "ctx.once(connection)" if name is None else f"ctx.once(connection, {name!r})"
+    return NonRetryableError(
+        f"Step {step!r} used `{call}` for two transactions of one attempt: the second would not have been written.",
+        code="once_twice",
+        hint='give each transaction a name of its own, such as `ctx.once(connection, "credit")`; '
+        "when a commit fails, raise, and let the step be retried",
+        partial_effect=True,
+    )
 
 
 STEP_ID_ATTRIBUTE = "__tenuto_step_id__"

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -507,6 +508,72 @@ async def test_once_is_true_once_per_step(engine: Engine, url: str) -> None:
     for _ in range(2):
         assert (await engine.execute("s")).succeeded
     assert firsts == [True, True, False] * 2
+
+
+async def test_once_is_true_once_for_each_name(engine: Engine, url: str) -> None:
+    """One handler, two transactions: a retry after the first makes only the second."""
+    made: list[str] = []
+
+    async def move(ctx: SagaContext) -> None:
+        for name in ("debit", "credit"):
+            async with transaction(url) as connection, ctx.once(connection, name) as first:
+                if first:
+                    made.append(name)
+            if ctx.attempt == 1:
+                raise TransientError("between the two")
+
+    engine.register(one_step("s", move, retry=FAST).build())
+    for _ in range(2):
+        assert (await engine.execute("s")).succeeded
+    assert made == ["debit", "credit"] * 2
+
+
+async def test_once_for_two_transactions_of_an_attempt_is_an_error(engine: Engine, url: str) -> None:
+    attempts: list[int] = []
+
+    async def move(ctx: SagaContext) -> None:
+        attempts.append(ctx.attempt)
+        for _ in ("debit", "credit"):
+            async with transaction(url) as connection, ctx.once(connection):
+                pass
+
+    engine.register(one_step("s", move, retry=FAST).build())
+    result = await engine.execute("s")
+    assert not result.succeeded
+    assert result.error is not None
+    assert result.error["code"] == "once_twice"
+    assert attempts == [1], "a second one would find both noted, and make neither"
+
+
+async def test_once_may_be_asked_again_when_its_transaction_was_rolled_back(engine: Engine, url: str) -> None:
+    firsts: list[bool] = []
+
+    async def work(ctx: SagaContext) -> None:
+        for number in range(2):
+            with suppress(LookupError):
+                async with transaction(url) as connection, ctx.once(connection) as first:
+                    firsts.append(first)
+                    if not number:
+                        raise LookupError
+
+    engine.register(one_step("s", work).build())
+    assert (await engine.execute("s")).succeeded
+    assert firsts == [True, True]
+
+
+async def test_a_name_that_no_database_takes_is_refused(engine: Engine, url: str) -> None:
+    refused: list[str] = []
+
+    async def work(ctx: SagaContext) -> None:
+        for name in ("", "a\0b", "x" * 257):
+            try:
+                ctx.once(None, name)
+            except InvalidInput:
+                refused.append(name)
+
+    engine.register(one_step("s", work).build())
+    assert (await engine.execute("s")).succeeded
+    assert len(refused) == 3
 
 
 # -- Types -------------------------------------------------------------------------------------------------------------
