@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tenuto import Engine, SagaBuilder, SagaContext
+from tenuto import Engine, Retry, SagaBuilder, SagaContext
+from tenuto.errors import TransientError
 from tenuto.kernel.events import AttemptBegun
 from tenuto.runtime import Environment
 from tenuto.runtimes.alarms import Alarms
@@ -15,6 +16,8 @@ from tenuto.runtimes.durable import DatabaseClock, DurableRuntime
 from tenuto.runtimes.durable.session import Session
 from tenuto.storage.store import Claim
 from tests.durable.test_unknown_fates import Altered
+
+PATIENCE = 120
 
 
 def _runtime(engine: Engine) -> DurableRuntime:
@@ -134,6 +137,42 @@ async def test_a_process_that_commits_nothing_hears_what_time_it_is(url: str) ->
         clock.note(now - 3_600_000)
         while clock._offset_ms + asyncio.get_running_loop().time() * 1_000 < now - 60_000:
             await asyncio.to_thread(lambda: None)
+
+
+def test_a_clock_that_is_set_back_goes_on_slowly_and_never_back() -> None:
+    ticks = 0
+    clock = DatabaseClock(lambda: ticks)
+    clock.note(1_000_000)
+    said = [clock.now_ms()]
+    clock.note(990_000)  # ten seconds back
+    while ticks < 25_000:
+        ticks += 1
+        said.append(clock.now_ms())
+    assert said == sorted(said)
+    assert said[2_000] == 1_001_000, "half as fast"
+    assert said[19_999:20_002] == [1_009_999, 1_010_000, 1_010_001], "after twice as long the database has caught up"
+    assert said[-1] == 990_000 + 25_000
+
+
+async def test_a_clock_that_is_set_back_stops_no_timer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an hour, as the database tells it with each answer."""
+    attempts: list[int] = []
+
+    async def work(ctx: SagaContext) -> None:
+        attempts.append(ctx.attempt)
+        if len(attempts) < 3:
+            raise TransientError("not yet")
+
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("s").step("work", work, retry=Retry(max_attempts=5, initial="10ms")))
+        clock: Any = _runtime(engine).environment.clock
+        clock.now_ms()
+        monkeypatch.setattr(clock, "note", lambda now_ms: DatabaseClock.note(clock, now_ms - 3_600_000))
+        handle = await engine.start("s")
+        assert (await asyncio.wait_for(handle.result(), PATIENCE)).succeeded
+        told = [entry.at for entry in (await _runtime(engine).read(None, handle.id)).history]
+        assert told == sorted(told)
+    assert attempts == [1, 2, 3]
 
 
 class Bell:
