@@ -18,7 +18,7 @@ import asyncpg
 import msgspec
 
 from tenuto.errors import StorageError
-from tenuto.projection import AuditRow, Standing, execution_of
+from tenuto.projection import AuditRow, execution_of
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, migrations, missing
@@ -28,11 +28,13 @@ from .postgres_admissions import admit, refused_starts
 from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
+from .postgres_sql import LIVE, NOW, columns
 from .postgres_tasks import PostgresTasks
 from .reading import SqlReading, loaded
 from .registry import Statement
-from .rows import execution_values, rest_of, values_of
+from .rows import execution_values, move_values, rest_of, values_of
 from .store import (
+    SESSIONS_KEPT_MS,
     Append,
     Batch,
     Claim,
@@ -50,14 +52,11 @@ from .store import (
 )
 
 COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
-NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
 MIGRATION_LOCK = 7_311_004_225
 CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 LOCK_MS = 300  # so long a commit waits for what somebody else's transaction holds
-SESSIONS_KEPT_MS = 24 * 3_600_000
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
 _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
@@ -468,13 +467,13 @@ class PostgresStore(SqlReading):
         row = await self._committer.fetchrow(
             _COMMIT_AUDITED if audit else _COMMIT,
             session,
-            *_columns([execution_values(start, batch.standings[start.id]) for start in starts], len(_STARTS)),
-            *_columns([_move(standing) for standing in moves], len(_MOVES)),
-            *_columns(
+            *columns([execution_values(start, batch.standings[start.id]) for start in starts], len(_STARTS)),
+            *columns([move_values(standing) for standing in moves], len(_MOVES)),
+            *columns(
                 [(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], len(_APPENDS)
             ),
             limited,
-            *(_columns(noted, len(_AUDIT)) if audit else ()),
+            *(columns(noted, len(_AUDIT)) if audit else ()),
         )
         assert row is not None
         if not row["live"]:
@@ -740,17 +739,6 @@ def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
     rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.tasks or batch.tasks_ended
     return not (rare or batch.outbox or any(standing.admission for standing in batch.standings.values()))
-
-
-def _move(standing: Standing) -> tuple[object, ...]:
-    return (
-        standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
-        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at, standing.epoch,
-    )  # fmt: skip
-
-
-def _columns(rows: list[tuple[object, ...]], width: int) -> list[list[object]]:
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
 
 
 async def _end_sessions(connection: Any, where: str, *values: object) -> int:

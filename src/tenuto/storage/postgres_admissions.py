@@ -8,9 +8,9 @@ from typing import Any
 from tenuto.projection import Line, Standing
 
 from .admissions import Known, admission, line_of, lock_name, refusals
+from .postgres_sql import NOW, columns
 from .store import Batch, NewExecution, Refusal
 
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _LOCK = """
 SELECT pg_advisory_xact_lock(hash) FROM (
     SELECT DISTINCT hashtextextended(line, 0) AS hash FROM unnest($1::text[]) AS l (line) ORDER BY hash) hashes"""
@@ -23,7 +23,7 @@ JOIN admissions a ON a.tenant = s.tenant AND a.definition = s.name AND a.key = s
 _ROOM = """
 SELECT tenant, max_in_flight - in_flight FROM tenant_limits WHERE tenant = ANY($1) ORDER BY tenant FOR UPDATE"""
 _FIRST = f"""
-SELECT e.id, e.run, {_NOW} AS now FROM admissions a JOIN executions e ON e.id = a.execution
+SELECT e.id, e.run, {NOW} AS now FROM admissions a JOIN executions e ON e.id = a.execution
 WHERE a.tenant = $1 AND a.definition = $2 AND a.key = $3 ORDER BY a.position LIMIT 1"""
 _MAIL = """
 INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING id"""
@@ -38,8 +38,8 @@ async def refused_starts(db: Any, batch: Batch) -> tuple[dict[str, Refusal], dic
     keys = [(start.tenant, start.key) for start in starts if start.key is not None]
     lines = [line for start in starts if start.reject_conflict and (line := line_of(start)) is not None]
     known = Known(
-        keys=[tuple(row) for row in await db.fetch(_KEYS, *_columns(keys, 2))] if keys else (),
-        lines=[tuple(row) for row in await db.fetch(_LINES, *_columns(lines, 3))] if lines else (),
+        keys=[tuple(row) for row in await db.fetch(_KEYS, *columns(keys, 2))] if keys else (),
+        lines=[tuple(row) for row in await db.fetch(_LINES, *columns(lines, 3))] if lines else (),
         room=await _room(db, starts),
     )
     refused = refusals(starts, known)
@@ -75,7 +75,3 @@ async def admit(db: Any, standing: Standing) -> None:
     mail = admission(first["id"], first["run"], standing.line[2], first["now"])
     if await db.fetchval(_MAIL, *mail) is not None:  # else it was told before
         await db.execute("UPDATE executions SET wake_at = $2 WHERE id = $1", first["id"], first["now"])
-
-
-def _columns(rows: list[Any], width: int) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)] or [[]] * width

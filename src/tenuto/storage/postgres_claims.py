@@ -7,9 +7,9 @@ run is stepped over as a whole, however much of it there is.
 from collections.abc import Sequence
 from typing import Any
 
+from .postgres_sql import LIVE, NOW
 from .store import TENANTS_AT_ONCE, Claim, Turn, next_after
 
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _NEXT = """
 SELECT tenant FROM executions e WHERE owner IS NULL AND wake_at IS NOT NULL AND e.tenant > {} ORDER BY tenant LIMIT 1"""
 _TENANTS = f"""
@@ -17,10 +17,10 @@ WITH RECURSIVE found AS (
     ({_NEXT.format("$1")}) UNION ALL SELECT ({_NEXT.format("found.tenant")}) FROM found WHERE tenant IS NOT NULL
 )
 SELECT tenant FROM found WHERE tenant IS NOT NULL LIMIT {TENANTS_AT_ONCE}"""
-_DUE = f"e.owner IS NULL AND e.wake_at <= (SELECT {_NOW})"
+_DUE = f"e.owner IS NULL AND e.wake_at <= (SELECT {NOW})"
 # More are looked at than are wanted: some may just be claimed by others, and are passed over.
 _CLAIM = f"""
-WITH RECURSIVE me AS (SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE),
+WITH RECURSIVE me AS ({LIVE}),
 found AS (
     SELECT tenant, '' AS definition, 0 AS version FROM me, unnest($3::text[]) AS tenant
     UNION ALL

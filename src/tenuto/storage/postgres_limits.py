@@ -9,15 +9,15 @@ import asyncpg
 import msgspec
 
 from .permits import UNCOUNTED, USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
+from .postgres_sql import LIVE, NOW
 
 LOCK_MS = 100
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 # Always in the order of their names, so that two exchanges cannot wait for each other.
 _LOCK = "SELECT name, count, period_ms, concurrency, spent FROM limits WHERE name = ANY($1) ORDER BY name FOR UPDATE"
 _HOLDERS = f"""
-WITH lease AS (SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE)
-SELECT {_NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live, ARRAY(
+WITH lease AS ({LIVE})
+SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live, ARRAY(
     SELECT ROW(name, session, held, wanted, asked_at, served_at) FROM limit_holders WHERE name = ANY($2)) AS holders"""
 _WRITE = """
 WITH counted AS (

@@ -10,7 +10,8 @@ from msgspec import Struct
 from tenuto.errors import StorageError
 
 from .migrations import migrations, missing
-from .postgres import NOW, translated
+from .postgres import translated
+from .postgres_sql import NOW
 
 BATCH = 100
 

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from .postgres_sql import LIVE, NOW
 from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss
 
 WINDOW = 1_000  # waiting tasks among which turns are shared out
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _KEY = "execution, path, phase, number"
 _T_KEY = "t.execution, t.path, t.phase, t.number"
 _IS_MINE = f"({_T_KEY}) = (mine.execution, mine.path, mine.phase, mine.number)"
 _IS_KEY = "execution = $2 AND path = $3 AND phase = $4 AND number = $5"
-_LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
 # $1 session, $2 queue, $3 handlers, $4 how many
 _WAITING = """
 session IS NULL AND queue = $2 AND strpos(parked_by, $1) = 0
@@ -25,7 +24,7 @@ session IS NULL AND queue = $2 AND strpos(parked_by, $1) = 0
 _NEXT_TENANT = "SELECT min(tenant) AS tenant FROM tasks WHERE session IS NULL AND queue = $2"
 # More are chosen than are wanted: some may just be taken by others, and are passed over.
 _TAKE = f"""
-WITH RECURSIVE lease AS ({_LIVE}),
+WITH RECURSIVE lease AS ({LIVE}),
 found AS (
     {_NEXT_TENANT} UNION ALL SELECT ({_NEXT_TENANT} AND tenant > found.tenant) FROM found WHERE tenant IS NOT NULL
 ),
@@ -54,23 +53,23 @@ mine AS (
     SELECT {_T_KEY} FROM lease, chosen c JOIN tasks t USING ({_KEY}) WHERE t.session IS NULL
     ORDER BY c.priority DESC, share, dice, turn, c.created_at LIMIT $4::int FOR UPDATE OF t SKIP LOCKED
 )
-UPDATE tasks t SET session = $1, beat_at = {_NOW}, takings = takings + 1 FROM mine WHERE {_IS_MINE}
+UPDATE tasks t SET session = $1, beat_at = {NOW}, takings = takings + 1 FROM mine WHERE {_IS_MINE}
 RETURNING {_T_KEY}, t.takings, t.plan, t.queue, t.handler,
     (SELECT body FROM progress p WHERE p.execution = t.execution AND p.path = t.path) AS progress"""
 _MARK = f"""
-WITH lease AS ({_LIVE}),
+WITH lease AS ({LIVE}),
 mine AS (
     SELECT {_T_KEY}, b.marks FROM lease, tasks t
     JOIN unnest($2::text[], $3::text[], $4::text[], $5::int[], $6::int[], $7::bool[]) AS b ({_KEY}, takings, marks)
         USING ({_KEY}, takings)
     WHERE t.session = $1 ORDER BY {_T_KEY} FOR UPDATE OF t
 )
-UPDATE tasks t SET begun_at = CASE WHEN mine.marks THEN coalesce(t.begun_at, {_NOW}) ELSE t.begun_at END,
-    beat_at = {_NOW}
+UPDATE tasks t SET begun_at = CASE WHEN mine.marks THEN coalesce(t.begun_at, {NOW}) ELSE t.begun_at END,
+    beat_at = {NOW}
 FROM mine WHERE {_IS_MINE} RETURNING {_T_KEY}, t.takings"""
 _BEAT = f"""
 WITH mine AS (SELECT {_KEY} FROM tasks WHERE session = $1 FOR UPDATE SKIP LOCKED)
-UPDATE tasks t SET beat_at = {_NOW} FROM mine WHERE {_IS_MINE}"""
+UPDATE tasks t SET beat_at = {NOW} FROM mine WHERE {_IS_MINE}"""
 _GIVE_BACK = f"""
 UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = $7, parked_by = parked_by || $8
 WHERE session = $1 AND {_IS_KEY} AND takings = $6"""
@@ -105,7 +104,7 @@ class PostgresTasks:
             await db.execute("UPDATE sessions SET handlers = $2 WHERE id = $1", session, json.dumps(list(handlers)))
 
     async def serving(self) -> list[Serving]:
-        query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {_NOW}"
+        query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {NOW}"
         async with self._connect() as db:
             return [Serving(json.loads(q) or [], json.loads(h)) for q, h in await db.fetch(query)]
 
@@ -128,7 +127,7 @@ class PostgresTasks:
         self, db: Any, session: str, each: Beginning, letter: Letter, owners: set[str | None]
     ) -> bool:
         async with db.transaction():
-            if await db.fetchval(_LIVE, session) is None:
+            if await db.fetchval(LIVE, session) is None:
                 return False
             await _lock_execution(db, letter.execution)
             begun = await _mark(db, session, [each])
@@ -192,7 +191,7 @@ class PostgresTasks:
             return
         async with db.transaction():
             await _lock_execution(db, key.execution)
-            query = f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY} RETURNING {_NOW}"
+            query = f"DELETE FROM tasks WHERE session = $1 AND {_IS_KEY} RETURNING {NOW}"
             now = await db.fetchval(query, session, *key)
             if now is not None:
                 await _post(db, loss(key, now, lease_ms))
@@ -223,7 +222,7 @@ async def _lock_execution(db: Any, execution: str) -> None:
 
 async def _post(db: Any, letter: Letter) -> list[str | None]:
     """The owner of the execution, if there is such an execution."""
-    query = f"UPDATE executions SET wake_at = {_NOW} WHERE id = $1 RETURNING owner, {_NOW} AS now"
+    query = f"UPDATE executions SET wake_at = {NOW} WHERE id = $1 RETURNING owner, {NOW} AS now"
     row = await db.fetchrow(query, letter.execution)
     if row is None:
         return []

@@ -53,3 +53,11 @@ def execution_values(start: NewExecution, standing: Standing) -> tuple[Any, ...]
         start.correlation_id, start.target_type, start.target_id, start.key, start.concurrency_key, start.request_hash,
         standing.cancel_requested, standing.error_class, standing.parked, start.created_at, standing.ended_at,
     )  # fmt: skip
+
+
+def move_values(standing: Standing) -> tuple[Any, ...]:
+    """How an execution stands now, for its row: what it is found by first, and its epoch last."""
+    return (
+        standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
+        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at, standing.epoch,
+    )  # fmt: skip

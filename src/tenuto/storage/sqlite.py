@@ -24,13 +24,14 @@ from .migrations import MIGRATIONS_TABLE, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
 from .reading import SqlReading, loaded, row_of
 from .registry import Statement
-from .rows import execution_values, rest_of, values_of
+from .rows import execution_values, move_values, rest_of, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
-from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, move_values, plain
+from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, plain
 from .sqlite_tasks import SqliteTasks
 from .store import (
+    SESSIONS_KEPT_MS,
     Append,
     Batch,
     Claim,
@@ -54,8 +55,6 @@ T = TypeVar("T")
 BUSY_MS = 10_000
 MANY = 100
 GIVE_WAY_S = 0.001  # it is less, unless the writer has something else in hand
-SESSIONS_KEPT_MS = 24 * 3_600_000
-ROW_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 
 _APPENDS = APPENDS.format(rows="?")
 _STARTS = STARTS.format(rows="?")

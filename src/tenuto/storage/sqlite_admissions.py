@@ -1,14 +1,13 @@
 """Who may start, on SQLite. Everything here is part of the transaction that writes a batch."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import apsw
-import msgspec
 
 from tenuto.projection import Standing
 
 from .admissions import Known, admission, line_of, refusals
+from .sqlite_plain import as_json
 from .store import NewExecution, Refusal
 
 _KEYS = """
@@ -35,8 +34,8 @@ def refused_starts(db: apsw.Connection, starts: Sequence[NewExecution], *, limit
     if not (keys or lines or (limited and starts)):
         return {}
     known = Known(
-        keys=list(db.execute(_KEYS, (_json(keys),))) if keys else (),
-        lines=list(db.execute(_LINES, (_json(lines),))) if lines else (),
+        keys=list(db.execute(_KEYS, (as_json(keys),))) if keys else (),
+        lines=list(db.execute(_LINES, (as_json(lines),))) if lines else (),
         room=room_left(db, starts) if limited else {},
     )
     return refusals(starts, known)
@@ -44,7 +43,7 @@ def refused_starts(db: apsw.Connection, starts: Sequence[NewExecution], *, limit
 
 def room_left(db: apsw.Connection, starts: Sequence[NewExecution]) -> dict[str, int]:
     """How many more the tenants of these starts may have in flight: those that have a limit."""
-    return dict(db.execute(_ROOM, (_json(list({start.tenant for start in starts})),)))
+    return dict(db.execute(_ROOM, (as_json(list({start.tenant for start in starts})),)))
 
 
 def count_in_flight(
@@ -54,7 +53,7 @@ def count_in_flight(
     for start, standing in starts:
         if standing.ended_at is None:
             changes[start.tenant] = changes.get(start.tenant, 0) + 1
-    ends = _json([(move.id, move.ended_at, move.epoch) for move in moves])
+    ends = as_json([(move.id, move.ended_at, move.epoch) for move in moves])
     for tenant, change in db.execute(_ENDS, (ends, session)):
         changes[tenant] = changes.get(tenant, 0) + change
     db.executemany(_COUNT, [(change, tenant) for tenant, change in changes.items()])
@@ -72,7 +71,3 @@ def admit(db: apsw.Connection, standing: Standing, now: int) -> None:
         db.execute(_MAIL, admission(execution, run, standing.line[2], now))
         if db.changes():  # else it was told before
             db.execute("UPDATE executions SET wake_at = ? WHERE id = ?", (now, execution))
-
-
-def _json(rows: list[Any]) -> str:
-    return msgspec.json.encode(rows).decode()

@@ -15,9 +15,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from tenuto.projection import Standing
-
-from .rows import EXECUTION_COLUMNS, execution_values
+from .rows import EXECUTION_COLUMNS, execution_values, move_values
 from .store import Batch
 
 APPENDS = """
@@ -82,10 +80,3 @@ def commit_plain(connection: apsw.Connection, rows: Plain) -> bool:
 
 def as_json(rows: Collection[Any]) -> str:
     return msgspec.json.encode(rows).decode()
-
-
-def move_values(standing: Standing) -> tuple[Any, ...]:
-    return (
-        standing.id, standing.status, standing.run, standing.seq, standing.wake_at, standing.release,
-        standing.cancel_requested, standing.error_class, standing.parked, standing.ended_at, standing.epoch,
-    )  # fmt: skip

@@ -131,6 +131,7 @@ class Claim(Struct, frozen=True):
     version: int
 
 
+SESSIONS_KEPT_MS = 24 * 3_600_000  # so long it can be seen who was there
 TENANTS_AT_ONCE = 100
 MAIL_AT_ONCE = 1_000
 
