@@ -9,9 +9,10 @@ import pytest
 
 from tenuto.errors import StorageError
 from tenuto.storage import make_store
-from tenuto.storage.migrations import migrations
+from tenuto.storage.migrations import MIGRATIONS_TABLE, migrations
 from tenuto.storage.sqlite import SqliteStore
 
+PATIENCE = 120
 TABLE = "SELECT to_regclass('events')"
 
 
@@ -83,3 +84,26 @@ async def test_postgres_is_migrated_although_its_connection_was_killed_in_the_mi
     await again.close()
     await watch.close()
     await other.close()
+
+
+async def test_postgres_holds_nobody_up_while_a_migration_waits(postgres_url: str) -> None:
+    """A caller has a transaction open, with a start in it. The old release goes on writing."""
+    caller, other = [await asyncpg.connect(postgres_url) for _ in range(2)]
+    *older, _ = migrations("postgres")
+    await caller.execute(MIGRATIONS_TABLE)
+    for migration in older:
+        await caller.execute(migration.sql)
+        await caller.execute("INSERT INTO tenuto_migrations VALUES ($1, $2, $3, 1)", *migration[:2], migration.checksum)
+    await caller.execute("BEGIN")
+    await caller.execute("UPDATE executions SET seq = 1 WHERE id = 'nobody'")
+    store = make_store(postgres_url)
+    opening = asyncio.create_task(store.open(migrate=True))
+    while not await other.fetchval("SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted)"):
+        assert not opening.done()
+    await asyncio.wait_for(other.execute("UPDATE executions SET seq = 1 WHERE id = 'nobody'"), PATIENCE)
+    assert not opening.done()
+    await caller.execute("COMMIT")
+    await asyncio.wait_for(opening, PATIENCE)
+    await store.close()
+    for connection in (caller, other):
+        await connection.close()

@@ -19,9 +19,10 @@ import msgspec
 
 from tenuto.errors import StorageError
 from tenuto.projection import AuditRow, execution_of
+from tenuto.spread import spread
 
 from . import queries
-from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .migrations import MIGRATIONS_TABLE, Migration, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
 from .postgres_admissions import admit, refused_starts
@@ -57,6 +58,7 @@ CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 LOCK_MS = 300  # so long a commit waits for what somebody else's transaction holds
+MIGRATE_SECONDS = 1.0
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
 _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
@@ -199,6 +201,7 @@ _HAS_WALL = (
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
 _NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
+_MIGRATION_WAITS = "The schema is not up to date yet: somebody's transaction holds a table. It is tried again."
 # What a request asks for is little, or wrong: the server stops it, also when nobody is there to tell it so.
 _READING = {"default_transaction_read_only": "on", "statement_timeout": "10s", "lock_timeout": "2s"}
 # Of a process that is frozen, or whose host is gone: the server lets go of what its transaction holds.
@@ -377,15 +380,9 @@ class PostgresStore(SqlReading):
             return  # as nearly always: nobody waits for anybody
         if not apply:
             raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
-        async with connection.transaction():
-            await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
-            await connection.execute(MIGRATIONS_TABLE)
-            for migration in missing(known, await _applied(connection)):
-                await connection.execute(migration.sql)
-                await connection.execute(
-                    f"INSERT INTO tenuto_migrations VALUES ($1, $2, $3, {NOW})",
-                    migration.number, migration.name, migration.checksum,
-                )  # fmt: skip
+        while not await _migrated(connection, known):
+            logger.warning(_MIGRATION_WAITS, extra={"action": "migration_waits"})
+            await asyncio.sleep(spread(MIGRATE_SECONDS))
 
     async def close(self) -> None:
         if self._notifier is not None:
@@ -733,6 +730,24 @@ class PostgresStore(SqlReading):
         query = f"UPDATE sent_notifications SET sent_at = {NOW}, receipt = $2 WHERE key = $1 AND receipt IS NULL"
         async with translated():
             await self._pool.execute(query, key, receipt)
+
+
+async def _migrated(connection: asyncpg.Connection, known: list[Migration]) -> bool:
+    """Or not yet: tables that others hold are waited for in short pieces, because every commit waits behind it."""
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", MIGRATION_LOCK)
+            await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
+            await connection.execute(MIGRATIONS_TABLE)
+            for migration in missing(known, await _applied(connection)):
+                await connection.execute(migration.sql)
+                await connection.execute(
+                    f"INSERT INTO tenuto_migrations VALUES ($1, $2, $3, {NOW})",
+                    migration.number, migration.name, migration.checksum,
+                )  # fmt: skip
+    except asyncpg.LockNotAvailableError:
+        return False
+    return True
 
 
 def _is_plain(batch: Batch) -> bool:
