@@ -201,6 +201,25 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
     assert "were in nobody's hand" in caplog.text
 
 
+async def test_what_is_being_taken_into_hand_is_in_somebodys(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[Claim]] = []
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        handle = await _waiting(engine)
+        runtime = _runtime(engine)
+        real = runtime._restore
+
+        async def restore(record: Any, loaded: Loaded) -> None:
+            found.append(await runtime._astray())
+            await real(record, loaded)
+
+        monkeypatch.setattr(runtime, "_restore", restore)
+        await handle.signal("go", 1)
+        assert (await handle.result()).output == 1
+    assert found
+    assert not any(found)
+
+
 async def test_what_was_set_aside_is_left_aside_though_it_has_mail(url: str) -> None:
     async with Engine(url, worker=False) as engine:
         engine.register(_listens())

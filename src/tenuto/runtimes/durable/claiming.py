@@ -48,6 +48,7 @@ class Claimer(Starter):
 
     def _prepare_claiming(self) -> None:
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
+        self._adopting: Counter[str] = Counter()  # loaded, and not in hand yet
         self._astray_at: list[float] = []  # a claim failed, and may have been made, or be made yet
         self._suspected: dict[str, Claim] = {}  # what the last look over found
         self._look_over_at = 0.0
@@ -156,9 +157,9 @@ class Claimer(Starter):
 
     async def _astray(self) -> list[Claim]:
         """What this session owns and has not in hand. What it just lets go of is not that."""
-        known = {*self._records, *self._claimed, *self._letting_go, *self._broken}
+        known = {*self._records, *self._claimed, *self._letting_go, *self._broken, *self._adopting}
         owned = await self._store.owned(self._session.id)
-        known |= {*self._records, *self._claimed, *self._broken}
+        known |= {*self._records, *self._claimed, *self._broken, *self._adopting}
         return [claim for claim in owned if claim.id not in known]
 
     async def _adopt_claimed(self) -> None:
@@ -172,6 +173,7 @@ class Claimer(Starter):
                 return  # what is claimed now is another session's, and was not loaded for it
             claim = self._claimed.pop(loaded.row.id, None)
             if claim is not None:
+                self._adopting[claim.id] += 1
                 try:
                     await self._adopt(claim, loaded, session, progress.get(claim.id, []))
                 except (StorageError, asyncio.CancelledError):
@@ -180,6 +182,8 @@ class Claimer(Starter):
                     raise
                 except Exception as error:  # whatever it is: it is this one's affair, and the others go on
                     await self._set_aside(claim.id, claim.epoch, error)
+                finally:
+                    self._adopting -= Counter({claim.id: 1})
 
     async def _set_aside(self, id: str, epoch: int, error: Exception) -> None:
         """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
