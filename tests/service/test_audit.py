@@ -152,6 +152,7 @@ async def test_many_who_chain_at_once_make_one_chain(site: Site) -> None:
 
 @pytest.mark.parametrize("change", ["UPDATE audit SET reason = 'x'", "DELETE FROM audit WHERE n = 2"])
 async def test_it_is_append_only_and_a_change_is_noticed(site: Site, url: str, change: str) -> None:
+    site.is_tampered = True
     audit = site.engine.scoped(tenant="acme", actor="a").audit
     for number in range(3):
         await site.engine.registry.note(_row(str(number)))
@@ -163,6 +164,7 @@ async def test_it_is_append_only_and_a_change_is_noticed(site: Site, url: str, c
 
 
 async def test_a_chain_that_is_cut_short_is_noticed(site: Site, url: str) -> None:
+    site.is_tampered = True
     audit = site.engine.scoped(tenant="acme", actor="a").audit
     for number in range(3):
         await site.engine.registry.note(_row(str(number)))
@@ -215,7 +217,7 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
     await store.close()
 
 
-async def test_i6_a_signal_is_told_by_its_name_whether_it_came_early_or_not(make_site: MakeSite, sound: None) -> None:
+async def test_i6_a_signal_is_told_by_its_name_whether_it_came_early_or_not(make_site: MakeSite) -> None:
     saga = SagaBuilder("waits").approval("ok").signal("paid", "paid", depends_on=["ok"])
     site = await make_site(saga.signal("sent", "sent", depends_on=["paid"]))
     http = await site.client()

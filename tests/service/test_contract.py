@@ -11,8 +11,6 @@ from tenuto import Engine, Retry, SagaBuilder, SagaContext, errors
 from tests.service.conftest import MakeSite, until
 from tests.service.documents import simple
 
-pytestmark = pytest.mark.usefixtures("sound")
-
 
 async def start(client: httpx2.AsyncClient, definition: str, input: Any = None, key: str | None = None) -> str:
     headers = {} if key is None else {"Idempotency-Key": key}

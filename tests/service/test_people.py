@@ -9,8 +9,6 @@ from tenuto import Retry, SagaBuilder
 from tenuto.errors import IndeterminateError, NonRetryableError
 from tests.service.conftest import MakeSite, Site, until
 
-pytestmark = pytest.mark.usefixtures("sound")
-
 
 class Bank:
     """Refuses until somebody mends it."""

@@ -11,8 +11,6 @@ from tenuto.service import executions
 from tests.service.conftest import MakeSite, Site, until
 from tests.service.documents import flow
 
-pytestmark = pytest.mark.usefixtures("sound")
-
 
 async def double(given: int) -> int:
     return given * 2

@@ -268,6 +268,10 @@ class History:
         except Violated as violated:
             rows = (show_entry(self._entry),) if self._entry is not None else (show(self.row),)
             self._find(violated.invariant, violated.detail, *rows)
+        except Exception as error:
+            if self._entry is not None:  # the history itself cannot be followed any further
+                raise
+            self._find(G3, f"a row beside it cannot be read ({type(error).__name__})", show(self.row))
 
     def _give_up(self, detail: str, *rows: str) -> None:
         self.broken = True

@@ -70,7 +70,6 @@ class Worker(Shown):
         self._threads = Threads(threads)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
-        self._hands_over = False  # while closing: what has no handler running is for others to go on with
         self._quiet: asyncio.Future[None] | None = None
         self._handlers: dict[str, Handler] = {}
         self._performers: dict[tuple[str, int], Performer] = {}
@@ -102,25 +101,17 @@ class Worker(Shown):
         """The execution came to its end, and that is kept."""
         record.is_active = False
 
-    def _let_go_if_idle(self, record: Record) -> None:
-        """Nothing may be left to do here for this execution."""
-
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     def _under_way(self) -> list[Job]:
         return [job for record in self._records.values() for job in (*record.jobs.values(), *record.zombies.values())]
 
     async def _stop_work(self, grace_ms: int) -> list[Job]:
-        """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which.
-
-        Timers go on as long as handlers do: what is beside them may have a time by which it ends.
-        """
+        """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which."""
         self._closing = True
-        self._let_in()  # what was late to begin leaves its slot: it does not begin here
+        self._alarms.close()
         if self._under_way() and grace_ms:
             await self._wait_for_quiet(grace_ms)
-        self._hands_over = False  # from here on nobody knows what became of those that end without a report
-        self._alarms.close()
         stopped = self._under_way()
         for job in stopped:
             job.stop()
@@ -408,8 +399,6 @@ class Worker(Shown):
         del ticket.record.beginning[ticket.ref]
         self._lane(ticket.role).leave(ticket.role.limits)
         self._later(self._pump)
-        if self._closing and not self.running:
-            self._fall_quiet()
 
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
         loop = self._loop
@@ -452,8 +441,6 @@ class Worker(Shown):
             lane.pump()
         if not self.running:
             self._fall_quiet()
-        if self._closing:
-            self._let_go_if_idle(record)
 
     def _apply_ending(self, record: Record, job: Job, ending: Ending) -> None:
         attempt = job.attempt
