@@ -105,7 +105,7 @@ class Settings:
     max_requests: int = _setting("requests that one process has under way at once; 0 is no limit", 256)
     rate_per_second: float = _setting("requests a second of one credential to one process; 0 is no limit", 1_000.0)
     rate_burst: int = _setting("requests of one credential at once, before the rate counts", 2_000)
-    tenant_rate_per_second: float = _setting("the same of all credentials of one tenant together", 3_000.0)
+    tenant_rate_per_second: float = _setting("the same of all of one tenant; rate_per_second 0 lifts both", 3_000.0)
     tenant_rate_burst: int = _setting("requests of one tenant at once, before its rate counts", 6_000)
     verdict_seconds: float = _setting("how long a command waits for its verdict before it answers 202", 5.0)
 

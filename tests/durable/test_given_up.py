@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tenuto import Engine, NotDone, SagaBuilder
+from tenuto import Engine, Handle, NotDone, SagaBuilder
 from tenuto.errors import InvalidTransition, StorageError
 from tenuto.kernel.codec import decode_entries, encode_entries
-from tenuto.kernel.events import AttemptBegun, CancelRequested, Entry
+from tenuto.kernel.events import AttemptBegun, AttemptSucceeded, CancelRequested, Entry
 from tenuto.runtimes.durable import DurableRuntime, keeping
 from tenuto.storage.store import Batch, Committed
 from tests.checking.soundness import assert_sound
@@ -135,3 +135,41 @@ async def test_a_start_that_cannot_be_written_leaves_nothing_behind(url: str, mo
                 await engine.start("quick")
         assert not _runtime(engine)._records
         assert (await engine.execute("quick")).status == "waiting_approval"
+
+
+async def test_an_ending_that_cannot_be_written_takes_no_slot_with_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many that wait for the only slot, those that can go on do."""
+    raised = False
+
+    async def one() -> int:
+        return 1
+
+    def unable(entries: list[Entry]) -> bytes:
+        nonlocal raised
+        if isinstance(entries[0].event, AttemptSucceeded) and not raised:
+            raised = True
+            raise UnicodeEncodeError("utf-8", "?", 0, 1, "no character")
+        return encode_entries(entries)
+
+    heard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["message"]))
+    async with Engine(url, slots=1) as engine:
+        engine.register(SagaBuilder("one", output="a").step("a", one))
+        with monkeypatch.context() as patch:
+            patch.setattr(keeping, "encode_entries", unable)
+            handles = await asyncio.gather(*(engine.start("one") for _ in range(10)))
+            going_on = [handle for handle in handles if not await _is_aside(handle)]
+            ended = [await handle.result() for handle in going_on]
+    assert [result.output for result in ended] == [1] * 9
+    assert len(heard) == 1
+
+
+async def _is_aside(handle: Handle[int]) -> bool:
+    """Once it is known whether it goes on."""
+    while (found := await handle.status())["status"] == "running":
+        if found["blocked"] and found["blocked"]["reason"] == "incompatible":
+            return True
+        await asyncio.to_thread(lambda: None)
+    return False

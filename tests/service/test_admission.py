@@ -91,7 +91,7 @@ async def test_a_request_is_counted_once(make_site: MakeSite) -> None:
 
 
 async def test_all_keys_of_a_tenant_share_its_rate(make_site: MakeSite) -> None:
-    limited = Settings(rate_per_second=0, tenant_rate_per_second=0.001, tenant_rate_burst=4)
+    limited = Settings(tenant_rate_per_second=0.001, tenant_rate_burst=4)
     site = await make_site(settings=limited)
     keys = [await site.client("acme", role) for role in ("admin", "viewer", "operator")]
     other = await site.client("other")
@@ -152,3 +152,64 @@ async def test_what_the_database_could_not_say_is_not_a_strangers_try(make_site:
 async def test_what_is_open_asks_nobody(make_site: MakeSite, path: str) -> None:
     site = await make_site(settings=Settings(rate_per_second=0.001, rate_burst=1))
     assert [(await (await site.bare()).get(path)).status_code for _ in range(3)] == [200] * 3
+
+
+async def test_so_many_unknown_keys_are_looked_for_at_once_and_no_more(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = await make_site(settings=Settings(max_requests=8))
+    token = (await site.engine.keys.create(tenant="acme", roles=("admin",))).token
+    goes_on, looked = asyncio.Event(), 0
+    registry: Any = type(site.engine.registry)
+    real = registry.key
+
+    async def slow(self: Any, id: str) -> Any:
+        nonlocal looked
+        looked += 1
+        await goes_on.wait()
+        return await real(self, id)
+
+    monkeypatch.setattr(registry, "key", slow)
+    authorization = (b"authorization", f"Bearer {token}".encode())
+    asking = [asyncio.create_task(_status(site.app, authorization)) for _ in range(20)]
+    while sum(task.done() for task in asking) < 18:
+        await asyncio.to_thread(lambda: None)
+    assert looked == 2
+    goes_on.set()
+    assert sorted(await asyncio.gather(*asking)) == [422] * 2 + [429] * 18
+
+
+async def _status(app: Any, *headers: tuple[bytes, bytes]) -> int:
+    statuses: list[int] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/executions",
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json"), *headers],
+        "client": ("192.0.2.1", 1),
+    }
+    await app(scope, receive, send)
+    return statuses[0]
+
+
+async def test_whoever_asked_whether_to_send_his_body_is_not_taken_at_his_next_word(make_site: MakeSite) -> None:
+    """He is answered without it: what follows on that connection may be the body, or another request."""
+    site = await make_site()
+    async with serving(site.app) as address:
+        url = httpx2.URL(address)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(b"POST /v1/executions HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 37\r\n\r\n")
+        answer = await reader.read()  # until it is closed
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"\r\nconnection: close\r\n" in answer.lower()

@@ -11,7 +11,7 @@ from .conftest import MakeSite
 LABELS = ["1", "0", "ann@x.org/home:2#b", "a:approve"]
 
 
-async def test_every_id_that_is_shown_can_be_decided(make_site: MakeSite, sound: None) -> None:
+async def test_every_id_that_is_shown_can_be_decided(make_site: MakeSite) -> None:
     async def notify(name: str) -> None:
         raise CompensationRequiredError(name)
 

@@ -27,10 +27,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 async def _and_end(main: Coroutine[Any, Any, T]) -> T:
     try:
         ended = await main
-    except BaseException:
-        await _end_the_rest(1)
+    except BaseException as error:
+        await _end_the_rest(getattr(error, "exit_code", 1))
         raise
-    await _end_the_rest(0)
+    await _end_the_rest(ended if isinstance(ended, int) else 0)
     return ended
 
 
@@ -41,7 +41,7 @@ async def _end_the_rest(code: int) -> None:
         task.cancel()
     left = (await asyncio.wait(rest, timeout=END_SECONDS))[1] if rest else ()
     if left:
-        if code:
+        if sys.exception() is not None:
             traceback.print_exc()
         names = ", ".join(sorted(task.get_name() for task in left))
         sys.stderr.write(f"tenuto: did not end when it was told to, and is left behind: {names}\n")

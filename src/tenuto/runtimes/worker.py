@@ -70,6 +70,7 @@ class Worker(Shown):
         self._threads = Threads(threads)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = False
+        self._hands_over = False  # while closing: what has no handler running is for others to go on with
         self._quiet: asyncio.Future[None] | None = None
         self._handlers: dict[str, Handler] = {}
         self._performers: dict[tuple[str, int], Performer] = {}
@@ -101,17 +102,25 @@ class Worker(Shown):
         """The execution came to its end, and that is kept."""
         record.is_active = False
 
+    def _let_go_if_idle(self, record: Record) -> None:
+        """Nothing may be left to do here for this execution."""
+
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     def _under_way(self) -> list[Job]:
         return [job for record in self._records.values() for job in (*record.jobs.values(), *record.zombies.values())]
 
     async def _stop_work(self, grace_ms: int) -> list[Job]:
-        """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which."""
+        """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which.
+
+        Timers go on as long as handlers do: what is beside them may have a time by which it ends.
+        """
         self._closing = True
-        self._alarms.close()
+        self._let_in()  # what was late to begin leaves its slot: it does not begin here
         if self._under_way() and grace_ms:
             await self._wait_for_quiet(grace_ms)
+        self._hands_over = False  # from here on nobody knows what became of those that end without a report
+        self._alarms.close()
         stopped = self._under_way()
         for job in stopped:
             job.stop()
@@ -399,6 +408,8 @@ class Worker(Shown):
         del ticket.record.beginning[ticket.ref]
         self._lane(ticket.role).leave(ticket.role.limits)
         self._later(self._pump)
+        if self._closing and not self.running:
+            self._fall_quiet()
 
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
         loop = self._loop
@@ -425,14 +436,14 @@ class Worker(Shown):
         record, ref = attempt.host, attempt.ref
         assert isinstance(record, Record)
         if not job.ended:
-            self._apply_ending(record, job, ending)
+            self._take_ending(record, job, ending)
             return
         if record.jobs.get(ref) is job:
             del record.jobs[ref]
         lane = self._lane(attempt.role)
         lane.leave(attempt.role.limits)
         if ending is not None:
-            self._apply_ending(record, job, ending)
+            self._take_ending(record, job, ending)
         if record.zombies and record.zombies.get(ref.path) is job:
             self._bury(record, ref.path)
         if attempt.role.limits:
@@ -441,6 +452,15 @@ class Worker(Shown):
             lane.pump()
         if not self.running:
             self._fall_quiet()
+        if self._closing:
+            self._let_go_if_idle(record)
+
+    def _take_ending(self, record: Record, job: Job, ending: Ending) -> None:
+        """If that goes wrong, it is set aside; its slot, and those who wait for one, are none the worse for it."""
+        try:
+            self._apply_ending(record, job, ending)
+        except Exception as error:
+            report(f"Execution {record.state.id} could not go on.", error)
 
     def _apply_ending(self, record: Record, job: Job, ending: Ending) -> None:
         attempt = job.attempt

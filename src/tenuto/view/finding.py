@@ -1,5 +1,6 @@
 """Where steps and their results are found."""
 
+import re
 from collections.abc import Iterator
 
 from msgspec import Raw
@@ -11,31 +12,35 @@ from tenuto.kernel.naming import labels_of
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanState, ScopeState, TimerKind
 
+_NAME = re.compile(r"[^#@]+(?:#[0-9]{1,9})?")
+
 
 def find_path(state: Execution, name: str, near: str = ROOT) -> str | None:
     """Where the step is that an author calls `name`, seen from `near`: beside it, further out, then anywhere.
 
-    A name may be a path already, and may name a clone by its label or index (`notify#ada`, `notify#3`): where clones
-    have labels, what is one is one. In a loop it is the latest visit.
+    A name may be a path already, and may name a clone: by its label (`notify#ada`), or where clones have none by its
+    index (`notify#3`). What is no label is not taken for an index: that is another clone. In a loop it is the latest
+    visit, unless one is named.
     """
     id, hash, label = name.partition("#")
-    if hash and (clone := _labelled(state, _find(state, id, near), label)) is not None:
-        return clone
-    return _find(state, name, near)
+    fan = _find(state, id, near) if hash else None
+    if fan is None or not (labels := labels_of(state, fan)):
+        return _find(state, name, near)
+    if label in labels:
+        return clone_path(fan, labels.index(label))
+    return name if "/" in name and _is_there(state, name) else None
 
 
-def _labelled(state: Execution, path: str | None, label: str) -> str | None:
-    labels = () if path is None else labels_of(state, path)
-    return clone_path(path, labels.index(label)) if path is not None and label in labels else None
+def _is_there(state: Execution, path: str) -> bool:
+    return path in state.nodes or find_step(state, path) is not None
 
 
 def _find(state: Execution, name: str, near: str) -> str | None:
-    if name in state.nodes or find_step(state, name) is not None:
+    if _is_there(state, name):
         return name
-    try:
-        segment = parse_segment(name.rpartition("/")[2])
-    except ValueError:  # no name at all
+    if _NAME.fullmatch(last := name.rpartition("/")[2]) is None:
         return None
+    segment = parse_segment(last)
     at = near
     while at != ROOT:
         at = parent_of(at)

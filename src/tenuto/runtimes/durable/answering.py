@@ -81,7 +81,7 @@ class Answerer(Worker):
         wanted = [(self._beginning(session, ticket), ticket) for ticket in tickets]
         begun, owners = await self._store.tasks.begin(session.id, list(dict.fromkeys(each for each, _ in wanted)))
         for beginning, ticket in wanted:
-            if beginning.taking not in begun or not session.may_start:
+            if beginning.taking not in begun or not session.may_start or self._closing:
                 self._withdraw(ticket)
             elif beginning.letter is None:
                 self._begin(ticket)

@@ -321,6 +321,9 @@ class Keeper(Librarian):
         state = record.state
         if record.unkept or self._records.get(state.id) is not record or state.id in self._fresh:
             return
+        if self._closing:
+            self._leave_to_others(record)
+            return
         if record.parked and not (self._works and self._can_run(record.performer)):
             self._hand_over(record)
             return
@@ -341,7 +344,7 @@ class Keeper(Librarian):
 
     def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
         super()._park(record, ref, why)
-        if len(self._parked) > PARKED_IN_HAND:
+        if len(self._parked) > PARKED_IN_HAND or self._closing:
             self._later(partial(self._let_go_if_idle, record))
 
     def _bury(self, record: Record, path: str) -> None:
@@ -369,6 +372,25 @@ class Keeper(Librarian):
         self._return_work(record, ())
         if not record.unkept:  # else it comes here again, when that is kept
             self._release(record, HandedOver)
+
+    def _leave_to_others(self, record: Record) -> None:
+        """This process is about to end. What runs no handler here need not wait for handlers of other executions."""
+        if not self._hands_over or record.jobs or record.zombies:
+            return
+        record.tickets.clear()
+        record.held.clear()
+        self._return_work(record, ())
+        if not record.unkept:
+            self._release(record, HandedOver)
+
+    def _leave_all_to_others(self) -> None:
+        """What has no handler running goes at once, all else when its last one has ended and that is recorded."""
+        self._hands_over = True
+        for record in list(self._records.values()):
+            try:
+                self._let_go_if_idle(record)
+            except Exception as error:
+                report(f"Execution {record.state.id} could not be handed over.", error)
 
     def _leave_aside(self, record: Record) -> None:
         """Some wait here for a handler that fits what is recorded. All there are would leave no room for others."""

@@ -180,7 +180,8 @@ class Reader(Claimer):
             while not has_come(reading.state, until):
                 if self._held(execution_id) is not None:
                     break
-                self._check_open()
+                if self._watched.is_closed:  # until then handlers that wait for others are told, also while it drains
+                    self._check_open()
                 left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
                 moved = await self._watched.until_moved(execution_id, reading.state.status, left)
                 if moved is None:

@@ -170,12 +170,15 @@ class DurableRuntime(Postman):
     async def close(self, grace_ms: int) -> None:
         """In good order: what ended is recorded, what was not begun is handed back, the rest is due for others at once.
 
+        Executions that run no handler here are let go of before anything is waited for, the others one by one.
         Where the database cannot be reached, nothing is waited for beyond a few seconds: it is as if this process died.
         """
         if self._closing or self._loop is None:
             return
         self._closing = True  # from here on nothing is begun
         try:
+            self._leave_all_to_others()
+            self._nudge(mail_for(self._session.id))  # what was just claimed goes when its mail was read
             await self._leave_queues(LAST_WORDS_SECONDS)
             stopped = await self._stop_work(grace_ms)
             await self._close_guests(LAST_WORDS_SECONDS)

@@ -23,6 +23,7 @@ class Watched:
         self._store = store
         self._waiting: dict[str, dict[str, dict[Moved, None]]] = {}  # by id, and by the status that they know
         self._rests_until = 0.0
+        self.is_closed = False
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -78,6 +79,7 @@ class Watched:
                     moved.set_result(loaded)
 
     def close(self) -> None:
+        self.is_closed = True
         for by_status in self._waiting.values():
             for waiting in by_status.values():
                 for moved in waiting:

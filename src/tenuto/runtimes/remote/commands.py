@@ -32,7 +32,8 @@ def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Requ
         case f.Cancel():
             return Request(f"{at}:cancel", {"mode": fact.mode, "reason": fact.reason})
         case f.Retry():
-            return Request(f"{at}:retry", {"from": fact.start, "again": fact.again, "reason": fact.reason})
+            start = None if fact.start is None else _name(state, fact.start)
+            return Request(f"{at}:retry", {"from": start, "again": fact.again, "reason": fact.reason})
         case f.Signal():  # the same id twice is one signal
             return Request(f"{at}/signals/{quoted(fact.name)}", {"payload": fact.payload, "id": fact.id}, repeats=True)
         case f.Decide():
@@ -49,10 +50,8 @@ def _decision(at: str, fact: f.Decide, state: Execution | None) -> Request:
     found = fact.review or next((id for id, review in reviews.items() if review.path == fact.path), None)
     if found is None:  # nothing waits there: the service says so in its own words
         verb = "reject" if fact.resolution == "rejected" else "approve"
-        name = fact.path or ""
-        if state is not None and fan_of(name) is not None:  # by its label: an index may be that of another
-            name = shown_step(state, name)
-        return Request(f"{at}/steps/{quote(name, safe='')}:{verb}", {"comment": fact.reason})
+        name = quote(_name(state, fact.path or ""), safe="")
+        return Request(f"{at}/steps/{name}:{verb}", {"comment": fact.reason})
     review = reviews.get(found)
     if review is not None and review.kind == "dead_letter" and fact.resolution == "dismiss":
         return Request(f"/v1/dlq/{quoted(found)}:discard", {"reason": fact.reason})
@@ -60,6 +59,11 @@ def _decision(at: str, fact: f.Decide, state: Execution | None) -> Request:
     return Request(
         f"/v1/reviews/{quoted(found)}:resolve", body if _is_nothing(fact.result) else {**body, "result": fact.result}
     )
+
+
+def _name(state: Execution | None, path: str) -> str:
+    """A clone goes by its label: an index may be the label of another."""
+    return path if state is None or fan_of(path) is None or "/" in path else shown_step(state, path)
 
 
 def _is_nothing(result: Raw) -> bool:

@@ -43,17 +43,19 @@ class Guard:
         if scope["method"] not in _WITH_BODY:
             await self._app(scope, receive, send)
             return
+        answer = _and_close(send) if header(scope, b"expect") is not None else send
         try:
             await self._admission.admit(scope)
+            answer = send
             body = await self._read_in_time(scope, receive)
             if body is None:
                 return
             scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
         except Refusal as refusal:
-            await refused(refusal)(scope, receive, send)
+            await refused(refusal)(scope, receive, answer)
             return
         except TenutoError as error:
-            await told(error)(scope, receive, send)
+            await told(error)(scope, receive, answer)
             return
         await self._app(scope, _replay(body, receive), send)
 
@@ -171,6 +173,17 @@ def _check_text(text: str) -> None:
         raise Refusal(400, f"A text in the body has at most {MAX_TEXT_BYTES:,} bytes.")
     if not storable:
         raise Refusal(400, "A text in the body has characters that cannot be stored.")
+
+
+def _and_close(send: Send) -> Send:
+    """Whoever asked whether to send his body is answered without it: what comes next on the connection is not known."""
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"connection", b"close")]
+        await send(message)
+
+    return answer
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
