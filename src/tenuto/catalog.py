@@ -4,14 +4,14 @@ A definition belongs to the tenant that drafted it. Those that code registers, a
 the deployment's own: every tenant may start them, and none may change them.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
 import msgspec
 
 from .authoring.document import Source, read_document
 from .authoring.programs import compile_document
-from .errors import DefinitionConflict, DefinitionError, NotFound
+from .errors import DefinitionConflict, DefinitionError, NotFound, Problem
 from .handle import Link
 from .handlers.declared import with_problems
 from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
@@ -88,12 +88,27 @@ class Definitions:
         try:
             program = self._compile(row)
         except DefinitionError as error:
-            told = [{"pointer": p.path, "code": p.code, "message": p.message} for p in error.problems]
-            return {"valid": False, "errors": told, "missing_handlers": []}
+            return _invalid(error.problems)
         # What came with code has its handlers from there, and no document names them.
         own = self._link.runtime.provided(row.name, row.version)
         here = {*self._built_in, *(own.handlers if own is not None and own.plan.hash == row.hash else ())}
         missing = [name for name in program.missing_handlers() if name not in here]
+        return {"valid": True, "errors": [], "missing_handlers": missing}
+
+    async def check(self, document: Source) -> Validation:
+        """What publishing this document would say. Nothing is stored."""
+        self._link.scope.require("definitions:read")
+        try:
+            row = await self._read(document)
+            program = self._compile(row)
+        except DefinitionConflict as error:
+            return _invalid([Problem("/name", error.code, error.message)])
+        except DefinitionError as error:
+            return _invalid(error.problems or [Problem("", error.code, error.message)])
+        stored = await self._catalog.find(row.name, row.version)
+        if stored is not None and stored.status != "draft" and stored.hash != row.hash:
+            return _invalid([Problem("/version", "definition_immutable", _not_a_draft(stored).message)])
+        missing = [name for name in program.missing_handlers() if name not in self._built_in]
         return {"valid": True, "errors": [], "missing_handlers": missing}
 
     async def is_draft(self, name: str, version: int | None, tenant: str) -> bool:
@@ -231,6 +246,11 @@ class Definitions:
             object_type="definition",
             object_id=f"{plain_name(row.name)}/{row.version}",
         )
+
+
+def _invalid(problems: Sequence[Problem]) -> Validation:
+    told = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
+    return {"valid": False, "errors": told, "missing_handlers": []}
 
 
 def _definition(row: DefinitionRow) -> Definition:

@@ -32,10 +32,11 @@ from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
 from .kernel import facts as f
-from .kernel.definition import ErrorClass, Priority, owned_name, plain_name, to_document
+from .kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
 from .listing import Listing
+from .many import ActiveStatus, Chosen, Many, filter_of
 from .messages import Announced, Publish
 from .names import check_name
 from .observation import Announcer, SagaEvents
@@ -45,6 +46,7 @@ from .rates import parse_rate
 from .requests import concurrency_key_of, digest_of, headers_of
 from .results import SagaResult
 from .runtime import (
+    Acted,
     Clock,
     Environment,
     Filter,
@@ -627,6 +629,40 @@ class Engine:
             again=again,
         )
         await link.command(execution_id, fact)
+
+    async def cancel_many(
+        self,
+        *,
+        reason: str,
+        mode: CancelMode | None = None,
+        status: ActiveStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        dry_run: bool = False,
+        **chosen: Unpack[Chosen],
+    ) -> Acted:
+        """Cancels all that fit and are not over, oldest first, `limit` (1,000 at most). It takes a filter.
+
+        What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
+        """
+        wanted = filter_of(self._scope.tenant, status, chosen)
+        return await Many(self._link, wanted, limit=limit, cursor=cursor, dry_run=dry_run).cancel(mode, reason)
+
+    async def retry_many(
+        self,
+        *,
+        reason: str,
+        limit: int = 100,
+        cursor: str | None = None,
+        dry_run: bool = False,
+        **chosen: Unpack[Chosen],
+    ) -> Acted:
+        """Opens the next run of all that fit and failed, oldest first, `limit` (1,000 at most). It takes a filter.
+
+        What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
+        """
+        wanted = filter_of(self._scope.tenant, None, chosen)
+        return await Many(self._link, wanted, limit=limit, cursor=cursor, dry_run=dry_run).retry(reason)
 
     async def limit(self, name: str, *, rate: str | None = None, concurrency: int | None = None) -> None:
         """A bound for all steps with `limits=[name]`: `rate="14/s"`, so many starts in a time, and so many at once.

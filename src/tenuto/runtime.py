@@ -12,9 +12,9 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -289,6 +289,31 @@ def dead_letter_document(row: StoredReview) -> DeadLetterRow:
     }
 
 
+class NotActed(NamedTuple):
+    """One that was refused, and stays as it is."""
+
+    id: str
+    code: str
+    detail: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Acted:
+    """What came of one command for many executions. `pending` were told, and their verdict is not known yet.
+
+    `chosen` are those that it would have been, where nothing was to be done. `remaining` fit as well (no more than
+    10,000 are counted, and fewer where that takes long), and are there for another call, with `next_cursor`: a call
+    ends when its limit is reached, or after about 20 seconds.
+    """
+
+    done: list[str] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    refused: list[NotActed] = field(default_factory=list)
+    chosen: list[str] = field(default_factory=list)
+    remaining: int = 0
+    next_cursor: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     items: list[T]
@@ -437,6 +462,9 @@ class Runtime(Protocol):
         """The same as they are shown, and of blocked ones why."""
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]: ...
+
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+        """Where executions are told elsewhere: what came of it for all that fit. None: they are told from here."""
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...
 

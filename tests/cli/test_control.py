@@ -1,6 +1,9 @@
 """A person's word: on one execution, on reviews, on dead letters. It is recorded in that person's name."""
 
 import json
+import sys
+from io import StringIO
+from threading import Thread
 
 import pytest
 
@@ -166,3 +169,80 @@ def test_one_dead_letter_is_reprocessed(tenuto: Run, work: Work) -> None:
     id = work(atlantis)
     done = tenuto("dlq", "reprocess", id, "--reason", "r")
     assert done.out == f"1 execution will be tried again\n  {id}\n"
+
+
+# -- Many at once ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)
+
+
+@pytest.mark.usefixtures("patience")
+def test_many_are_canceled_when_somebody_said_so(tenuto: Run, work: Work) -> None:
+    ids = [work(expenses), work(expenses), work(expenses)]
+    which = ("cancel", "--definition", "expenses", "--status", "waiting_approval")
+    assert tenuto(*which, "--dry-run").out.split() == ids
+    assert json.loads(tenuto(*which, "-n", "2", "--dry-run", "--json").out) == {"chosen": ids[:2], "remaining": 1}
+    asked = tenuto(*which, "--reason", "closed")  # nobody is there to answer
+    assert (asked.code, "3 executions" in asked.err) == (2, True)
+    for wrong in (("cancel",), ("cancel", ids[0], "--definition", "expenses"), (*which, "--yes")):
+        assert tenuto(*wrong).code == 2
+    assert json.loads(tenuto("ls", "--status", "waiting_approval", "--count", "--json").out) == {"count": 3}
+
+    done = json.loads(tenuto(*which, "-n", "2", "--reason", "closed", "--yes", "--json").out)
+    assert done == {"canceled": ids[:2], "pending": [], "refused": [], "remaining": 1}
+    assert tenuto(*which, "--reason", "closed", "--yes").out == "1 execution canceled\n"
+    assert work(settle) == ["canceled"] * 3
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+@pytest.mark.parametrize(
+    "option", [("--dry-run",), ("--limit", "5"), ("--yes",), ("--definition", "expenses"), ("--target-id", "t")]
+)
+def test_what_is_said_of_many_is_refused_of_one(tenuto: Run, work: Work, verb: str, option: tuple[str, ...]) -> None:
+    id = work(expenses if verb == "cancel" else atlantis)
+    before = tenuto("history", id, "--json").out
+    assert tenuto(verb, id, "--reason", "r", *option).code == 2
+    assert tenuto("history", id, "--json").out == before
+
+
+class Terminal(StringIO):
+    """Somebody who says yes; meanwhile another execution is started."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__("y\n")
+        self.meanwhile = Thread(target=work, args=(expenses,))
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # typeshed: bytes, in a base of all streams
+        self.meanwhile.start()
+        self.meanwhile.join()
+        return super().readline(-1 if size is None else size)
+
+
+@pytest.mark.usefixtures("patience")
+def test_what_comes_after_the_question_is_not_among_those_that_were_agreed_to(
+    tenuto: Run, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [work(expenses), work(expenses)]
+    with monkeypatch.context() as terminal:
+        terminal.setattr(sys, "stdin", Terminal(work))
+        done = tenuto("cancel", "--definition", "expenses", "--reason", "closed", "--json")
+    assert (done.code, "cancel 2 executions?" in done.err) == (0, True)
+    assert json.loads(done.out) == {"canceled": ids, "pending": [], "refused": [], "remaining": 1}
+
+
+@pytest.mark.usefixtures("patience")
+def test_many_are_retried(tenuto: Run, work: Work) -> None:
+    ids = [work(atlantis), work(atlantis)]
+    done = tenuto("retry", "--definition", "book-trip", "--reason", "the bank is back", "--yes", "--json")
+    assert (done.code, json.loads(done.out)["retried"]) == (0, ids)
+    assert work(settle) == ["failed"] * 2
+    assert "run 2" in tenuto("show", ids[1]).out
+    assert tenuto("retry", "--definition", "book-trip", "--from", "pay", "--reason", "r", "--yes").code == 2
+    assert tenuto("retry", "--reason", "r").code == 2

@@ -163,3 +163,20 @@ def test_a_shell_completes_commands(tmp_path: Path, option: str) -> None:
     )
     script = done.stdout if option == "--show-completion" else (tmp_path / ".bash_completions/tenuto.sh").read_text()
     assert "_TENUTO_COMPLETE=complete_bash" in script
+
+
+def test_a_definition_is_checked_without_a_database(tenuto: Run, tmp_path: Path) -> None:
+    step = {"step_id": "a", "type": "task", "handler": "greet", "idempotency_strategy": "SAFE_TO_RETRY"}
+    good, bad, none = tmp_path / "good.json", tmp_path / "bad.json", tmp_path / "none.json"
+    good.write_text(json.dumps({"name": "greets", "version": 1, "steps": [step]}))
+    bad.write_text(json.dumps({"name": "greets", "version": 1, "steps": [{**step, "timeout_ms": -1}]}))
+    none.write_text("{")
+    assert tenuto("validate", str(good)) == (0, f"{good}: valid; needs handlers: greet\n", "")
+    done = tenuto("validate", str(good), str(bad))
+    assert (done.code, f"{bad}#/steps/0/timeout_ms: " in done.out) == (1, True)
+    assert [each["valid"] for each in json.loads(tenuto("validate", str(good), str(bad), "--json").out)] == [
+        True,
+        False,
+    ]
+    assert tenuto("validate", str(none)).code == 2
+    assert not (tmp_path / "tenuto.db").exists()

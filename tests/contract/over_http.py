@@ -17,6 +17,7 @@ MODULES = {
     "test_definitions",
     "test_fan_out",
     "test_lists",
+    "test_many",
     "test_people",
     "test_starting",
 }

@@ -198,6 +198,15 @@ async def test_closing_waits_for_handlers_and_then_stops_them() -> None:
         await engine.execute("s")
 
 
+async def test_a_command_for_many_that_the_end_overtakes_was_refused_by_nobody() -> None:
+    async with Engine() as engine:
+        engine.register(SagaBuilder("waits").signal("paid", "paid").build())
+        await engine.start("waits")
+        acting = engine.cancel_many(definition="waits", reason="closed")  # has chosen, and not told yet, at the end
+        came, _ = await asyncio.gather(acting, engine.close(), return_exceptions=True)
+    assert isinstance(came, EngineClosed)
+
+
 async def test_closing_lets_handlers_finish_within_the_grace() -> None:
     gate = Gate()
     async with Engine(shutdown_grace="30s") as engine:

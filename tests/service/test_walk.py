@@ -51,6 +51,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
     "POST /v1/dlq/{letter}:discard": {"reason": "x"},
     "POST /v1/reviews/{review}:resolve": {"resolution": "completed", "result": 2, "reason": "x"},
     "POST /v1/dlq:reprocess": {"limit": 2, "reason": "x"},
+    "POST /v1/executions:cancel": {"definition": "hears", "limit": 2, "reason": "x"},
+    "POST /v1/executions:retry": {"definition": "fails", "limit": 2, "reason": "x"},
 }
 READS = (
     "GET /v1/executions/{id}",

@@ -1,10 +1,27 @@
-"""`tenuto pause | resume | cancel | retry | approve | reject | signal`: a person's word on one execution."""
+"""`tenuto pause | resume | cancel | retry | approve | reject | signal`: a person's word on one or on many."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .command import AsJson, Id, Reason, command, place, read_json
+from .exits import Exit
+from .many import (
+    About,
+    Active,
+    Correlated,
+    DryRun,
+    Most,
+    OfDefinition,
+    OlderThan,
+    OneId,
+    Since,
+    Yes,
+    act,
+    check,
+    check_reason,
+    wanted,
+)
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -36,7 +53,7 @@ async def resume(context: typer.Context, id: Id, as_json: AsJson = False) -> Non
 
 async def cancel(
     context: typer.Context,
-    id: Id,
+    id: OneId = None,
     mode: Annotated[
         Literal["drain", "terminate", "compensate"] | None,
         typer.Option(
@@ -44,19 +61,42 @@ async def cancel(
         ),
     ] = None,
     reason: Reason = "",
+    status: Active = None,
+    definition: OfDefinition = None,
+    older_than: OlderThan = None,
+    since: Since = None,
+    correlation_id: Correlated = None,
+    target_id: About = None,
+    limit: Most = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
-) -> None:
-    """End it before its time."""
+) -> Exit | None:
+    """End it before its time; or all that fit the options and are not over, oldest first."""
+    chosen = wanted(
+        status=status,
+        definition=definition,
+        older_than=older_than,
+        since=since,
+        correlation_id=correlation_id,
+        target_id=target_id,
+    )
+    check(id, chosen, {"--dry-run": dry_run, "--limit": limit, "--yes": yes}, more=("--status",))
     async with place(context).engine() as engine:
+        if id is None:
+            how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
+            why = reason or check_reason(dry_run=dry_run)
+            return await act(engine.cancel_many, ("cancel", "canceled"), **how, **chosen, mode=mode, reason=why)
         handle = engine.get(id)
         await handle.cancel(mode, reason=reason)
         await _tell(handle, "canceled", as_json)
+        return None
 
 
 async def retry(
     context: typer.Context,
-    id: Id,
     reason: Why,
+    id: OneId = None,
     from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Where to begin again.")] = None,
     again: Annotated[
         bool,
@@ -64,13 +104,35 @@ async def retry(
             "--again", help="Make effects anew that were made from that step on, under new keys: needs --from."
         ),
     ] = False,
+    definition: OfDefinition = None,
+    older_than: OlderThan = None,
+    since: Since = None,
+    correlation_id: Correlated = None,
+    target_id: About = None,
+    limit: Most = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     as_json: AsJson = False,
-) -> None:
-    """Open the next run of one that failed."""
+) -> Exit | None:
+    """Open the next run of one that failed; or of all that fit the options and failed, oldest first."""
+    chosen = wanted(
+        definition=definition,
+        older_than=older_than,
+        since=since,
+        correlation_id=correlation_id,
+        target_id=target_id,
+    )
+    check(id, chosen, {"--dry-run": dry_run, "--limit": limit, "--yes": yes})
+    if id is None and (from_step or again):
+        raise typer.BadParameter("where to begin is said of one execution", param_hint="--from")
     async with place(context).engine() as engine:
+        if id is None:
+            how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
+            return await act(engine.retry_many, ("retry", "retried"), **how, **chosen, reason=reason)
         handle = engine.get(id)
         await handle.retry(from_step=from_step, again=again, reason=reason)
         await _tell(handle, "retried", as_json)
+        return None
 
 
 async def approve(

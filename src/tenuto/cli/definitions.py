@@ -1,15 +1,24 @@
-"""`tenuto apply | definitions`."""
+"""`tenuto apply | validate | definitions`."""
 
 import json
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .command import AsJson, command, place
+from .exits import Exit
 from .screen import Screen
 from .words import many, status_cell
+
+if TYPE_CHECKING:
+    from tenuto.catalog import Validation
+    from tenuto.engine import Engine
+
+    from .place import Place
 
 SECTION = "Definitions"
 
@@ -31,6 +40,45 @@ async def apply(
     else:
         for each in published:
             screen.say(f"published: {each['name']} version {each['version']}")
+
+
+async def validate(
+    context: typer.Context,
+    files: Annotated[list[str], typer.Argument(metavar="FILE.json", help="JSON definitions; - is standard input.")],
+    as_json: AsJson = False,
+) -> Exit:
+    """Check JSON definitions, and store nothing. Without a server no database is needed, and none is asked."""
+    documents = [_read(file) for file in files]
+    async with _judge(place(context)) as engine:
+        told = [await engine.catalog.check(document) for document in documents]
+    screen = Screen()
+    if as_json:
+        screen.json([{"file": file, **one} for file, one in zip(files, told, strict=True)])
+    else:
+        for file, one in zip(files, told, strict=True):
+            _tell(screen, file, one)
+    return Exit.OK if all(one["valid"] for one in told) else Exit.FAILED
+
+
+def _tell(screen: Screen, file: str, found: "Validation") -> None:
+    if found["valid"]:
+        needs = f"; needs handlers: {', '.join(found['missing_handlers'])}" if found["missing_handlers"] else ""
+        screen.say(f"{file}: valid{needs}")
+    for error in found["errors"]:
+        screen.say(f"{file}{error['pointer'] and '#'}{error['pointer']}: {error['message']} [{error['code']}]")
+
+
+@asynccontextmanager
+async def _judge(where: "Place") -> "AsyncIterator[Engine]":
+    """A server knows which names are taken; what is wrong with a document is known without one."""
+    from tenuto.engine import Engine
+
+    if where.settings().server:
+        async with where.engine() as remote:
+            yield remote
+    else:
+        async with Engine(worker=False) as engine:
+            yield engine
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -83,4 +131,5 @@ def _steps(document: dict[str, Any]) -> str:
 
 def add_to(app: typer.Typer) -> None:
     command(app, "apply", SECTION)(apply)
+    command(app, "validate", SECTION)(validate)
     command(app, "definitions", SECTION)(definitions)

@@ -109,8 +109,8 @@ async def ls(
         "status": status,
         "definition": definition,
         "blocked": blocked,
-        "before": _moment(older_than, "--older-than"),
-        "since": _moment(since, "--since"),
+        "before": moment_before(older_than, "--older-than"),
+        "since": moment_before(since, "--since"),
         "correlation_id": correlation_id,
         "target_id": target_id,
     }
@@ -171,7 +171,8 @@ async def _first(engine: "Engine", wanted: dict[str, Any], limit: int | None) ->
     return found, False
 
 
-def _moment(text: str | None, option: str) -> datetime | None:
+def moment_before(text: str | None, option: str) -> datetime | None:
+    """So long ago, as an option says it."""
     from .following import milliseconds_of
 
     ms = milliseconds_of(text, option)

@@ -2,12 +2,13 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any, Literal
 
 from tenuto.kernel.events import Entry, ExecutionFinished, RunOpened
 from tenuto.projection import AuditRow
-from tenuto.runtime import Filter, Page, Reading, Summary, execution_summary
+from tenuto.runtime import Acted, Filter, Page, Reading, Summary, execution_summary
 from tenuto.storage.audit import Kept, Verified, seal, verify
 from tenuto.storage.registry import AuditEntry, AuditWanted, Registry
 from tenuto.view import (
@@ -70,6 +71,9 @@ class Shown(ABC):
             if over:
                 return
             await asyncio.sleep(every_ms / 1_000)
+
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+        return None
 
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         if not wanted.blocked:

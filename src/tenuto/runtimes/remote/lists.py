@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tenuto.runtime import Filter, Page, Summary
+from tenuto.runtime import Acted, Filter, NotActed, Page, Summary
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.view import ExecutionSummary, rfc3339
 
@@ -23,6 +23,30 @@ async def summaries(wire: Wire, wanted: Filter, cursor: str | None, limit: int) 
         "order": "newest" if wanted.newest_first else "oldest",
     }
     return await _page(wire, "/v1/executions", params, cursor, limit)
+
+
+def filter_body(wanted: Filter, *, with_status: bool) -> dict[str, Any]:
+    """Of a command for many: what is asked for, and nothing else."""
+    given = {
+        "status": wanted.status if with_status else None,
+        "definition": wanted.definition,
+        "target_id": wanted.target_id,
+        "correlation_id": wanted.correlation_id,
+        "since": _moment(wanted.since_ms),
+        "before": _moment(wanted.before_ms),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def acted(document: Mapping[str, Any]) -> Acted:
+    return Acted(
+        done=document.get("canceled", []) + document.get("retried", []),
+        pending=document["pending"],
+        refused=[NotActed(**each) for each in document["refused"]],
+        chosen=document["chosen"],
+        remaining=document["remaining"],
+        next_cursor=document["next_cursor"],
+    )
 
 
 async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:

@@ -7,7 +7,7 @@ an execution waits at this moment) is asked for as a document.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import Any, Final, Literal, NoReturn
@@ -22,6 +22,7 @@ from tenuto.program import Handler, Program
 from tenuto.projection import AuditRow
 from tenuto.rates import rate_text
 from tenuto.runtime import (
+    Acted,
     BacklogRow,
     DefinitionStatus,
     Environment,
@@ -232,6 +233,13 @@ class RemoteRuntime:
         params = {"group_by": by, "definition": wanted.definition, "correlation_id": wanted.correlation_id}
         counts: dict[str, int] = (await self._wire.get("/v1/executions:count", params))["counts"]
         return counts
+
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+        self._check_tenant(wanted.tenant)
+        key = {"Idempotency-Key": self.environment.new_id()}  # so that it may be sent again
+        request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
+        answer = await self._wire.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
+        return lists.acted(answer.document)
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         found: dict[str, ExecutionStatus] = {}

@@ -11,10 +11,11 @@ from .definitions import face as definitions
 from .dlq import face as dlq
 from .executions import face as executions
 from .history import face as history
+from .many import face as many
 from .operations import face as operations
 from .people import face as people
 
-FACES = (executions, definitions, history, people, dlq, operations, audit)
+FACES = (executions, definitions, history, people, many, dlq, operations, audit)
 
 
 def routes() -> list[BaseRoute]:

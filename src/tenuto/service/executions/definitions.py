@@ -124,6 +124,18 @@ async def validate_definition(name: Name, version: Version, caller: Called) -> R
 
 
 @face.operation(
+    "POST",
+    "/v1/definitions:validate",
+    "definitions:read",
+    summary="What publishing a document would say; nothing is stored",
+    responses=documented({200: "Validation"}, 422),
+)
+async def validate_document(document: Document, caller: Called) -> Response:
+    """All that is wrong with it, each with a pointer into the document; also that its name and version are taken."""
+    return answer(await caller.engine.catalog.check(document))
+
+
+@face.operation(
     "GET",
     "/v1/schemas/definition.json",
     "definitions:read",

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from tenuto.kernel.definition import ErrorClass
+from tenuto.many import Chosen
 
 from .moment import Moment
 
@@ -134,6 +135,44 @@ class ReprocessManyBody(Body):
     before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
     reason: Why = Field(examples=["the bank is back"])
+
+
+class ManyBody(Body):
+    """Which executions: at least one of the filters, and how many of those that fit."""
+
+    definition: Name | None = Field(default=None, examples=["invoice-approval"])
+    correlation_id: Name | None = None
+    target_id: Name | None = None
+    since: Moment | None = Field(default=None, description="started at this moment or later (RFC 3339)")
+    before: Moment | None = Field(default=None, description="started before it")
+    limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
+    cursor: Annotated[str, Field(max_length=1_000)] | None = Field(
+        default=None, description="`next_cursor` of the answer before"
+    )
+    dry_run: bool = Field(default=False, description="only say which they are: `chosen`")
+    reason: Why = Field(examples=["the price list was wrong"])
+
+    def filter(self) -> Chosen:
+        return {
+            "definition": self.definition,
+            "correlation_id": self.correlation_id,
+            "target_id": self.target_id,
+            "since": self.since,
+            "before": self.before,
+        }
+
+
+class CancelManyBody(ManyBody):
+    status: Literal["running", "waiting_approval", "paused"] | None = Field(
+        default=None, description="without one, whatever is not over"
+    )
+    mode: Literal["drain", "terminate", "compensate"] | None = Field(
+        default=None, description="without one, as defined"
+    )
+
+
+class RetryManyBody(ManyBody):
+    pass
 
 
 class LimitBody(Body):

@@ -51,6 +51,7 @@ _AUDIT = {
     "hash": _HASH,
 }
 
+_ACTED = {"pending": [], "refused": [], "chosen": [], "remaining": 0, "next_cursor": None}
 SHAPES: dict[str, Any] = {
     "DefinitionSummary": {
         "definition_id": "invoice-approval",
@@ -146,6 +147,8 @@ SHAPES: dict[str, Any] = {
         "reprocessed": [f"{ID}.9"],
         "refused": [{"id": f"{ID}.12", "code": "forbidden", "detail": "This needs the permission `effects:again`."}],
     },
+    "Canceled": {**_ACTED, "canceled": [ID]},
+    "Retried": {**_ACTED, "retried": [ID]},
     "Counts": {"counts": {"running": 12, "succeeded": 340}},
     "Statuses": {"statuses": {ID: "waiting_approval"}},
     "Verified": {"tenant": "acme", "rows": 1042, "head": _HASH, "broken_at": None, "cut": False},

@@ -79,6 +79,25 @@ REPROCESSED: dict[str, Any] = {
 }
 
 
+def _acted(word: str) -> dict[str, Any]:
+    ids = {"type": "array", "items": {"type": "string"}}
+    return {
+        "type": "object",
+        "required": [word, "pending", "refused", "chosen", "remaining", "next_cursor"],
+        "properties": {
+            word: ids,
+            "pending": {**ids, "description": "told, and not heard of yet"},
+            "refused": REPROCESSED["properties"]["refused"],
+            "chosen": {**ids, "description": "with `dry_run`: those that it would be"},
+            "remaining": {
+                "type": "integer",
+                "description": "fit as well; no more than 10,000 are counted, fewer where that takes long",
+            },
+            "next_cursor": {"type": ["string", "null"], "description": "`cursor` of the next call; null if none fit"},
+        },
+    }
+
+
 COUNTS: dict[str, Any] = {
     "type": "object",
     "required": ["counts"],
@@ -172,6 +191,8 @@ def _complete(app: FastAPI) -> dict[str, Any]:
             "Problem": PROBLEM_SCHEMA,
             "Schema": {"type": "object"},
             "Reprocessed": REPROCESSED,
+            "Canceled": _acted("canceled"),
+            "Retried": _acted("retried"),
             "Counts": COUNTS,
             "Statuses": STATUSES,
             "Verified": VERIFIED,

@@ -1,0 +1,144 @@
+"""`tenuto cancel | retry` by filter: what fits is shown first, and asked about."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from .exits import Exit
+from .screen import Screen
+from .words import many
+
+if TYPE_CHECKING:
+    from tenuto.runtime import Acted
+
+AT_ONCE = 1_000  # in one request
+MOST = 1_000  # unless said
+
+OneId = Annotated[str | None, typer.Argument(metavar="ID", help="The execution; or say which with the options.")]
+Active = Annotated[
+    Literal["running", "waiting_approval", "paused"] | None, typer.Option("--status", help="Those that stand so.")
+]
+OfDefinition = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Those of this definition.")]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="TIME", help="Those started longer ago, as in 10m or 2d.")
+]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Those started at most so long ago.")]
+Correlated = Annotated[str | None, typer.Option("--correlation-id", metavar="ID", help="Those that belong to this.")]
+About = Annotated[str | None, typer.Option("--target-id", metavar="ID", help="Those about this.")]
+Most = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many of them at most: 1,000 unless said."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which they are.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+Act = Callable[..., Awaitable["Acted"]]
+
+
+def wanted(
+    *,
+    status: str | None = None,
+    definition: str | None,
+    older_than: str | None,
+    since: str | None,
+    correlation_id: str | None,
+    target_id: str | None,
+) -> dict[str, Any]:
+    """What was asked for, and nothing else."""
+    given = {
+        "status": status,
+        "definition": definition,
+        "before": _moment(older_than, "--older-than"),
+        "since": _moment(since, "--since"),
+        "correlation_id": correlation_id,
+        "target_id": target_id,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def check(id: str | None, chosen: dict[str, Any], how: dict[str, Any], more: tuple[str, ...] = ()) -> None:
+    """`how` is what can only be said of many: one execution is told at once, so nobody may think that it is not."""
+    if id is None and not chosen:
+        options = ", ".join((*more, "--definition", "--older-than", "--since", "--correlation-id"))
+        raise typer.BadParameter(f"name one, or say which: {options} or --target-id", param_hint="ID")
+    if id is not None and chosen:
+        raise typer.BadParameter("name one, or say which with the options, not both", param_hint="ID")
+    if id is not None and (beside := [option for option, value in how.items() if value]):
+        raise typer.BadParameter("is for many that are chosen by options, not for one", param_hint=", ".join(beside))
+
+
+def check_reason(*, dry_run: bool) -> str:
+    """Of what is asked of many, whoever reads the audit later is told why; where nothing is done, nobody is."""
+    if not dry_run:
+        raise typer.BadParameter("to cancel many takes a reason", param_hint="--reason")
+    return "dry run"
+
+
+async def act(
+    tell: Act, words: tuple[str, str], *, limit: int | None, dry_run: bool, yes: bool, as_json: bool, **given: Any
+) -> Exit:
+    """`words` are those for what is asked and for what was done: cancel, canceled."""
+    from tenuto.runtime import Acted
+
+    screen, limit = Screen(), limit or MOST
+    if dry_run or not yes:
+        first = await tell(**given, limit=min(limit, AT_ONCE), dry_run=True)
+        if dry_run:
+            return _show(screen, first, as_json=as_json)
+        limit = _confirmed(words[0], first, limit)
+    acted, cursor = Acted(), None
+    while (left := limit - len(acted.done) - len(acted.pending) - len(acted.refused)) > 0:
+        part = await tell(**given, limit=min(left, AT_ONCE), cursor=cursor)
+        acted.done += part.done
+        acted.pending += part.pending
+        acted.refused += part.refused
+        acted.remaining, cursor = part.remaining, part.next_cursor
+        if cursor is None:
+            break
+    return _tell(screen, acted, words[1], as_json=as_json)
+
+
+def _confirmed(word: str, found: "Acted", limit: int) -> int:
+    """How many somebody said yes to: what comes meanwhile is not among them."""
+    count = min(len(found.chosen) + found.remaining, limit)
+    if not count:
+        return 0
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"{many(count, 'execution')} fit: say --yes, or look with --dry-run")
+    typer.confirm(f"{word} {many(count, 'execution')}?", abort=True, err=True)
+    return count
+
+
+def _show(screen: Screen, found: "Acted", *, as_json: bool) -> Exit:
+    if as_json:
+        screen.json({"chosen": found.chosen, "remaining": found.remaining})
+        return Exit.OK
+    for id in found.chosen:
+        print(id)
+    if screen.is_terminal and found.remaining:
+        screen.say(f"… and {found.remaining} more", "dim")
+    return Exit.OK
+
+
+def _tell(screen: Screen, acted: "Acted", word: str, *, as_json: bool) -> Exit:
+    if as_json:
+        refused = [each._asdict() for each in acted.refused]
+        screen.json({word: acted.done, "pending": acted.pending, "refused": refused, "remaining": acted.remaining})
+    else:
+        screen.say(f"{many(len(acted.done), 'execution')} {word}")
+        if acted.pending:
+            screen.say(f"{many(len(acted.pending), 'execution')} told, and not heard of yet")
+        for each in acted.refused:
+            screen.say(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
+        if acted.remaining:
+            screen.say(f"{many(acted.remaining, 'execution')} left; --limit takes more")
+    return Exit.FAILED if acted.refused else Exit.OK
+
+
+def _moment(text: str | None, option: str) -> datetime | None:
+    from .executions import moment_before
+
+    return moment_before(text, option)

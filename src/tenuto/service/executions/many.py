@@ -1,0 +1,80 @@
+"""One command for many executions, chosen by a filter."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tenuto.runtime import Acted
+from tenuto.service.http.answers import answer, opened, sealed
+from tenuto.service.http.bodies import CancelManyBody, RetryManyBody
+from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.openapi import documented
+from tenuto.service.http.replay import IdempotencyKey, once
+
+face = Face(tags=["executions"])
+
+
+@face.operation(
+    "POST",
+    "/v1/executions:cancel",
+    "executions:write",
+    summary="Cancel all that fit and are not over, oldest first",
+    responses=documented({200: "Canceled"}, 409, 422),
+)
+async def cancel_executions(
+    body: CancelManyBody, request: Request, caller: Called, key: IdempotencyKey = None
+) -> Response:
+    """At least one filter is needed. Says of each whether it was taken; `remaining` fit and were not told in this call:
+    call again with `next_cursor` as `cursor`. `pending` were told, and their verdict is not known yet."""
+
+    async def work() -> Response:
+        acted = await caller.engine.cancel_many(
+            **body.filter(),
+            status=body.status,
+            mode=body.mode,
+            reason=body.reason,
+            limit=body.limit,
+            cursor=opened(body.cursor),
+            dry_run=body.dry_run,
+        )
+        return answer(_document("canceled", acted))
+
+    return await once(caller, "POST /v1/executions:cancel", key, await request.body(), work)
+
+
+@face.operation(
+    "POST",
+    "/v1/executions:retry",
+    "executions:write",
+    summary="Open the next run of all that fit and failed, oldest first",
+    responses=documented({200: "Retried"}, 409, 422),
+)
+async def retry_executions(
+    body: RetryManyBody, request: Request, caller: Called, key: IdempotencyKey = None
+) -> Response:
+    """At least one filter is needed. What may not be retried is refused with the reason, and the others go on. Whatever
+    failed is tried again, also where its dead letter was let go: `/v1/dlq:reprocess` takes those that are open."""
+
+    async def work() -> Response:
+        acted = await caller.engine.retry_many(
+            **body.filter(),
+            reason=body.reason,
+            limit=body.limit,
+            cursor=opened(body.cursor),
+            dry_run=body.dry_run,
+        )
+        return answer(_document("retried", acted))
+
+    return await once(caller, "POST /v1/executions:retry", key, await request.body(), work)
+
+
+def _document(word: str, acted: Acted) -> dict[str, Any]:
+    return {
+        word: acted.done,
+        "pending": acted.pending,
+        "refused": [each._asdict() for each in acted.refused],
+        "chosen": acted.chosen,
+        "remaining": acted.remaining,
+        "next_cursor": None if acted.next_cursor is None else sealed(acted.next_cursor),
+    }
