@@ -14,6 +14,7 @@ from tenuto.kernel.definition import (
     content_hash,
     differences,
     from_document,
+    names_in_filter,
     node_from_document,
     root_scope,
     to_document,
@@ -132,3 +133,9 @@ def test_k1_where_two_definitions_differ_is_told_by_the_ids_of_steps() -> None:
     assert differing(old, definition(scope("s", step("b")), step("a"))) == ["/steps"], "only their order"
     other = definition(step("a", on=("TRANSIENT",)), scope("s", step("b")))
     assert differing(old, other)[0].startswith("/steps/a/retry_policy/retry_on_classes/")
+
+
+def test_a_name_means_the_tenants_own_or_the_one_for_all() -> None:
+    assert names_in_filter("mine", "acme") == ["acme/mine", "mine"]
+    assert names_in_filter("acme/mine", "acme") == ["acme/acme/mine"], "how it is called among all is no name"
+    assert names_in_filter("acme/mine", None) == ["acme/mine"]

@@ -1,5 +1,7 @@
 """What people do over HTTP: approvals, rejections, signals, reviews and dead letters."""
 
+from importlib import import_module
+from itertools import count
 from typing import Any
 
 import httpx2
@@ -203,6 +205,21 @@ async def test_i4_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank)
     for id in ids[:2]:
         await stands(client, id, "succeeded")
     assert len((await client.get("/v1/dlq")).json()["items"]) == 1
+
+
+async def test_what_time_does_not_allow_stays_for_another_request(
+    site: Site, bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that took longer than its key is kept for would be carried out twice."""
+    client = await site.client("acme", "operator")
+    for number in range(3):
+        await stands(client, await start(client, "pays", number), "failed")
+    bank.broken = False
+    module = import_module("tenuto.service.executions.dlq")  # the package has something else of that name
+    monkeypatch.setattr(module, "monotonic", count(0, 8).__next__)  # eight seconds pass with each look
+    done = (await client.post("/v1/dlq:reprocess", json={"definition": "pays", "limit": 3, "reason": "x"})).json()
+    assert (len(done["reprocessed"]), done["refused"]) == (1, [])
+    assert len((await client.get("/v1/dlq")).json()["items"]) == 2
 
 
 async def test_a_failed_execution_is_retried(site: Site, bank: Bank) -> None:

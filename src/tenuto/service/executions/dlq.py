@@ -1,5 +1,6 @@
 """Dead letters: what failed for good, tried again or let go."""
 
+from time import monotonic
 from typing import Annotated, Any, Literal
 
 from fastapi import Query
@@ -8,6 +9,7 @@ from starlette.responses import Response
 
 from tenuto.errors import TenutoError
 from tenuto.kernel.definition import ErrorClass
+from tenuto.many import CALL_SECONDS
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import DiscardBody, ReprocessBody, ReprocessManyBody
 from tenuto.service.http.caller import Called, Caller, Face
@@ -108,7 +110,8 @@ async def _reprocess(caller: Caller, body: ReprocessManyBody) -> dict[str, Any]:
     done: list[str] = []
     refused: list[dict[str, str]] = []
     cursor: str | None = None
-    while (left := body.limit - len(done) - len(refused)) > 0:
+    until = monotonic() + CALL_SECONDS
+    while (left := body.limit - len(done) - len(refused)) > 0 and monotonic() < until:
         found = await caller.engine.listing.dlq(
             definition=body.definition,
             error_class=body.error_class,
@@ -117,6 +120,8 @@ async def _reprocess(caller: Caller, body: ReprocessManyBody) -> dict[str, Any]:
             limit=min(left, PAGE),
         )
         for letter in found.items:
+            if monotonic() >= until:  # the rest stays where it is, for another request
+                break
             try:
                 await caller.engine.resolve(letter["id"], "retry", reason=body.reason)
                 done.append(letter["id"])
