@@ -1,5 +1,7 @@
 """What goes on for ever says what stops it, and does not fill the log with it."""
 
+import asyncio
+
 import pytest
 
 from tenuto.errors import StorageError
@@ -11,8 +13,13 @@ async def test_what_the_database_says_is_told_once_until_all_is_well(caplog: pyt
         with enduring("Looking"):
             raise StorageError("it is away", code=code)
 
+    async def be_well() -> None:
+        with enduring("Looking"):
+            pass
+
     for code in ("unreachable", "unreachable", "full", "full"):
         fail(code)
+        await asyncio.create_task(be_well())  # another engine's round says nothing about this one
     assert [record.__dict__["code"] for record in caplog.records] == ["unreachable", "full"]
     with enduring("Looking"):
         pass

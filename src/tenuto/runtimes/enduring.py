@@ -4,12 +4,15 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from tenuto.errors import StorageError
 
 logger = logging.getLogger("tenuto.runtime")
 
-_troubled: dict[str, str] = {}  # what the last round failed for, by what it was for
+# What the last round of a task failed for, by what it was for. A process may have several engines.
+_troubled: "WeakKeyDictionary[asyncio.Task[Any], dict[str, str]]" = WeakKeyDictionary()
 
 
 @contextmanager
@@ -18,15 +21,22 @@ def enduring(what: str) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        if _troubled.get(what) != error.code:
-            _troubled[what] = error.code
+        troubles = _troubled.setdefault(_task(), {})
+        if troubles.get(what) != error.code:
+            troubles[what] = error.code
             extra = {"action": "round_failed", "code": error.code}
             logger.warning("%s failed, and will be tried again: %s", what, error.message, extra=extra)
     except Exception as error:
         report(f"{what} failed, and will be tried again.", error)
     else:
         if _troubled:
-            _troubled.pop(what, None)
+            _troubled.get(_task(), {}).pop(what, None)
+
+
+def _task() -> "asyncio.Task[Any]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def report(message: str, error: Exception) -> None:
