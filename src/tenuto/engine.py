@@ -673,12 +673,14 @@ class Engine:
         self._require_deployment()
         if concurrency is not None and concurrency < 1:
             raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
-        lifts = rate is None and concurrency is None
-        if lifts and all(row["name"] != name for row in await self._runtime.limits()):
-            return  # there is none, and nobody did anything
-        await self._runtime.limit(name, rate=None if rate is None else parse_rate(rate), concurrency=concurrency)
         bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
-        await self._note_limit("limit", name, bound)
+        # Whoever lifts a limit that is not there has done nothing.
+        acts = self._scope.actor is not None and (
+            bool(bound) or any(row["name"] == name for row in await self._runtime.limits())
+        )
+        await self._runtime.limit(name, rate=None if rate is None else parse_rate(rate), concurrency=concurrency)
+        if acts:
+            await self._note_limit("limit", name, bound)
 
     async def limits(self) -> list[LimitRow]:
         """The limits that are set, how many attempts run under each, and how many wait for it. One tenant sees none."""
@@ -695,10 +697,13 @@ class Engine:
             raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
         if max_in_flight is not None and max_in_flight >= UNCOUNTED:
             raise InvalidInput.at("/max_in_flight", "too_large", f"less than {UNCOUNTED:,}; None lifts the limit")
-        if max_in_flight is None and not await self._runtime.tenant_limits(tenant):
-            return  # there is none, and nobody did anything
+        acts = self._scope.actor is not None and (
+            max_in_flight is not None or bool(await self._runtime.tenant_limits(tenant))
+        )
         await self._runtime.tenant_limit(tenant, max_in_flight)
-        await self._note_limit("tenant_limit", tenant, "" if max_in_flight is None else f"{max_in_flight} executions")
+        if acts:
+            bound = "" if max_in_flight is None else f"{max_in_flight} executions"
+            await self._note_limit("tenant_limit", tenant, bound)
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
         """The tenants that have a limit, and how many of their executions are under way."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tenuto.storage.permits import UNCOUNTED
 from tenuto.storage.records import HolderRecord, LimitRecord, TenantLimitRow
 
 from .findings import Finding, finding, show
@@ -46,7 +47,7 @@ def _started(limit: LimitRecord, now: int) -> int:
 
 
 def miscounted(row: TenantLimitRow) -> list[Finding]:
-    if row.in_flight == row.counted:
+    if row.in_flight == row.counted or row.max_in_flight == UNCOUNTED:
         return []
     return [finding(I3, None, f"{row.in_flight} are noted, {row.counted} counted", show(row))]
 
