@@ -27,6 +27,7 @@ from .points import Point
 
 PATIENCE_SECONDS = 180
 AT_A_TIME = 6
+KILLED = (-signal.SIGKILL, 255)  # the second is said of one that ended before it could be asked how
 EXPIRE = (
     "UPDATE sessions SET expires_at = 0 WHERE ended_at IS NULL",
     "UPDATE answers SET created_at = 0 WHERE status IS NULL",
@@ -189,7 +190,7 @@ def _left_behind(job: Job, code: int) -> Told | None:
     told, failed = job.folder / "told", job.folder / "failed"
     if told.exists():
         return msgspec.json.decode(told.read_bytes(), type=Told)
-    if failed.exists() or job.point is None or code != -signal.SIGKILL:
+    if failed.exists() or job.point is None or code not in KILLED:
         raise RuntimeError(f"the process failed, with {code}:\n{_text(failed)}")
     return None
 
