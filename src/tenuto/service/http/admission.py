@@ -1,6 +1,8 @@
 """Who is let in, by the head of a request alone. Its body is read for those who are, and for nobody else."""
 
+import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from starlette.types import Scope
 
@@ -24,8 +26,8 @@ class Admission:
         tenant_rate = settings.tenant_rate_per_second if settings.rate_per_second else 0
         self._by_tenant = Buckets(tenant_rate, settings.tenant_rate_burst)
         self._by_stranger = Buckets(settings.rate_per_second, settings.rate_burst)
-        self._most_looked_up = max(1, settings.max_requests // 4)
-        self._looked_up = 0
+        # Of those who are not known yet, so many are looked for at once: a slow database has enough to do.
+        self._looking = asyncio.Semaphore(max(1, settings.max_requests // 4))
 
     async def admit(self, scope: Scope) -> Principal:
         """Raises `NotAuthenticated` or `RateExceeded`. A request is asked, and counted, once."""
@@ -51,13 +53,10 @@ class Admission:
         address = scope["client"][0] if scope.get("client") else ""
         is_new = self.authenticator.is_new(authorization)
         if is_new:
-            if self._looked_up >= self._most_looked_up:  # of those, a database that is slow has enough to do
-                scope[REFUSED] = "room"
-                raise RateExceeded("This process looks for as many keys as it does at once.")
             take(scope, "rate", self._by_stranger.spend, address)
-        self._looked_up += is_new
         try:
-            principal = await self.authenticator.principal(authorization)
+            async with self._looking if is_new else nullcontext():
+                principal = await self.authenticator.principal(authorization)
         except NotAuthenticated:
             if not is_new:
                 take(scope, "rate", self._by_stranger.spend, address)
@@ -66,8 +65,6 @@ class Admission:
             if is_new:  # the database did not say: nobody is a stranger for that
                 self._by_stranger.give_back(address)
             raise
-        finally:
-            self._looked_up -= is_new
         if is_new:
             self._by_stranger.give_back(address)
         return principal
