@@ -484,11 +484,18 @@ class Worker(Shown):
             build=environment.build,
             lease=None if role.node.queue is None else lease_id(record.state.id, ref),
         )
-        self._answer(record, ref, fact)
+        if role.begins:
+            self._answer_for_certain(record, ref, fact)
+        else:
+            self._answer(record, ref, fact)
 
     def _answer(self, record: Record, ref: Ref, fact: f.Fact) -> None:
         """What came of an attempt."""
         self.apply(record, fact)
+
+    def _answer_for_certain(self, record: Record, ref: Ref, fact: f.Reported) -> None:
+        """The same of one that is not made again: nobody else may ever know."""
+        self._answer(record, ref, fact)
 
     def _apply_dispatch(self, record: Record, ref: Ref, outcome: f.Outcome) -> None:
         match outcome:

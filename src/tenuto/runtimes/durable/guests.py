@@ -65,6 +65,10 @@ class GuestWorker(Answerer):
     async def _restore(self, record: Record, loaded: Loaded) -> None:
         """Brings a new record to where its execution stands."""
 
+    @abstractmethod
+    def _wait_for_stragglers(self, record: Record) -> None:
+        """Handlers of an earlier time may still be under way for an execution that comes into hand."""
+
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     def _open_guests(self) -> None:
@@ -99,7 +103,10 @@ class GuestWorker(Answerer):
             await gathering.stop(patience_s)
 
     def _forget_visits(self) -> None:
-        """The session is over: what it had taken is others' to run, and what it had begun is lost."""
+        """The session is over: what it had taken is others' to run, and what it had begun is lost.
+
+        What is not safe to retry goes on (`straggling.py`), and is answered for: that may be the best there is.
+        """
         visits, self._visits = self._visits, {}
         self._rested.clear()
         self._in_hand.clear()
@@ -258,6 +265,7 @@ class GuestWorker(Answerer):
                 return None
             visit = Visit(self, performer, loaded.row.key)
             await self._restore(visit, loaded)
+            self._wait_for_stragglers(visit)
             self._visits[task.key.execution] = visit
         return visit
 

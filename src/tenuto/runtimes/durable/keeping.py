@@ -266,6 +266,13 @@ class Keeper(Librarian):
             if not answered.done():
                 answered.set_exception(not_kept(record.state.id, fate))
 
+    def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
+        left = [other for other in self._asked.get(record, ()) if other is not answered]
+        if left:
+            self._asked[record] = left
+        else:
+            self._asked.pop(record, None)
+
     def _lose(self, record: Record) -> None:
         id = record.state.id
         if self._records.get(id) is record:

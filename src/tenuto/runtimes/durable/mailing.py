@@ -72,13 +72,6 @@ class Postman(Reader):
         finally:
             self._no_longer_asked(record, answered)
 
-    def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
-        left = [other for other in self._asked.get(record, ()) if other is not answered]
-        if left:
-            self._asked[record] = left
-        else:
-            self._asked.pop(record, None)
-
     async def _send(self, execution_id: str, fact: f.Fact) -> f.Answer:
         """Through the mailbox: to whoever owns the execution, or, if nobody does, to ourselves."""
         id = self.environment.new_id()

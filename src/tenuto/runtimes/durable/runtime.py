@@ -105,6 +105,7 @@ class DurableRuntime(Postman):
         self._prepare_definitions(compile)
         relay = None if publish is None else Relay(store.outbox, publish, self._now, self._live_session)
         self._prepare_keeping(announced, relay)
+        self._prepare_stragglers()
         self._prepare_starting()
         self._prepare_claiming()
         self._prepare_reading()
@@ -145,6 +146,7 @@ class DurableRuntime(Postman):
         self._store.listen(self._hear)
         self._polling = asyncio.create_task(self._keep_polling(), name="tenuto-poll")
         self._beating = asyncio.create_task(self._keep_beating(), name="tenuto-beats")
+        self._late_words.start()
         if self._relay is not None:
             self._relay.start()
         if self._keep_ms is not None:
@@ -182,6 +184,7 @@ class DurableRuntime(Postman):
             await self._leave_queues(LAST_WORDS_SECONDS)
             stopped = await self._stop_work(grace_ms)
             await self._close_guests(LAST_WORDS_SECONDS)
+            await self._late_words.stop(LAST_WORDS_SECONDS)
             for task in (self._polling, self._beating, self._reopening, self._pruning):
                 if task is not None:
                     task.cancel()
@@ -209,7 +212,10 @@ class DurableRuntime(Postman):
         await self._store.close()
 
     def _lose_session(self) -> None:
-        """This process was taken for dead. Others have its executions: forget them, and begin again."""
+        """This process was taken for dead. Others have its executions: forget them, and begin again.
+
+        Handlers of steps that are not safe to retry are heard out all the same.
+        """
         records = list(self._records.values())
         self._records.clear()
         for record in records:

@@ -40,14 +40,15 @@ from tenuto.storage.store import (
 
 from .committer import Fate
 from .crowds import MANY
-from .keeping import Keeper, Started, not_kept
+from .keeping import Started, not_kept
+from .straggling import Straggling
 from .together import Together
 
 IN_HAND = 4_000  # executions that one process holds at most
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 
 
-class Starter(Keeper):
+class Starter(Straggling):
     """A worker that starts what is submitted: here, if it can run it and has room, or for whoever claims it."""
 
     def _prepare_starting(self) -> None:

@@ -1,0 +1,203 @@
+"""A process that is taken for dead hears its handlers out, where what they do cannot be done again."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenuto import Engine, Handle, SagaBuilder
+from tenuto.kernel.codec import decode_entries
+from tenuto.kernel.events import AttemptSucceeded, Resolution
+from tenuto.runtimes.durable import DurableRuntime
+from tenuto.storage.store import Batch, Committed
+from tests.contract.doubles import Stage, ThreadGate, until
+from tests.durable.test_unknown_fates import Altered
+
+PATIENCE_S = 100
+
+
+def _runtime(engine: Engine) -> DurableRuntime:
+    assert isinstance(engine._runtime, DurableRuntime)
+    return engine._runtime
+
+
+def _pays(pay: Any, **options: Any) -> SagaBuilder:
+    options = {"safety": "not_safe_to_retry", "compensation_policy": "manual", "timeout": "10m", **options}
+    return SagaBuilder("pays", output="pay").step("pay", pay, **options)
+
+
+async def _end_session(engine: Engine) -> None:
+    """Somebody takes it for dead, and it learns of that."""
+    runtime = _runtime(engine)
+    session = runtime._session
+    await runtime._store.end_session(session.id)
+    session.lose()
+
+
+async def _asks_a_person(engine: Engine, handle: Handle[Any]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await until(engine.get(handle.id), lambda document: document["status"] == "waiting_approval")
+
+
+async def _resolve(engine: Engine, resolution: Resolution) -> None:
+    [review] = [review async for review in engine.reviews()]
+    await engine.resolve(review["id"], resolution, reason="asked the bank")
+
+
+async def _output(engine: Engine, handle: Handle[Any]) -> Any:
+    async with asyncio.timeout(PATIENCE_S):
+        return (await engine.get(handle.id).result(return_when="terminal")).output
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_payment_that_is_under_way_is_made_once_and_known(url: str, elsewhere: bool) -> None:
+    """Whether another worker has its execution by then, or the same one again."""
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url) as first, Engine(url, worker=elsewhere) as second:
+        for engine in (first, second):
+            engine.register(_pays(gate.pass_through))
+        handle = await first.start("pays")
+        await gate.reached.wait()
+        await _end_session(first)
+        await _asks_a_person(second, handle)
+        gate.open()
+        assert await _output(second, handle) == "receipt"
+        assert [review async for review in second.reviews()] == []
+        assert _runtime(first)._stragglers == {}
+    assert stage.log == ["receipt"]
+
+
+async def test_what_a_thread_has_paid_is_known(url: str) -> None:
+    gate = ThreadGate()
+    async with Engine(url) as engine:
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        await _end_session(engine)
+        await _asks_a_person(engine, handle)
+        gate.open()
+        assert await _output(engine, handle) == "through"
+    assert gate.calls == 1
+
+
+async def test_a_late_answer_spares_the_question_what_became_of_it(url: str) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url) as engine:
+        engine.register(_pays(gate.pass_through, reconcile=stage.does("looked")))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        former = _runtime(engine)._session
+        await _end_session(engine)
+        async with asyncio.timeout(PATIENCE_S):
+            while _runtime(engine)._session is former or handle.id not in _runtime(engine)._records:
+                await asyncio.to_thread(lambda: None)
+        gate.open()
+        assert await _output(engine, handle) == "receipt"
+    assert stage.log == ["receipt"]
+
+
+async def test_what_a_person_has_decided_stands(url: str) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url) as engine:
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        await _end_session(engine)
+        await _asks_a_person(engine, handle)
+        await _resolve(engine, "dismiss")
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await handle.result(return_when="terminal")).status == "failed"
+        gate.open()
+    async with Engine(url, worker=False) as reader:
+        assert (await reader.get(handle.id).status())["status"] == "failed"
+    assert stage.log == ["receipt"]
+
+
+async def test_a_report_that_could_not_be_recorded_any_more_is_known(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler has ended, and its commit comes after the end of the session."""
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url) as engine:
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        runtime = _runtime(engine)
+        real, on_its_way, goes_on = runtime._store, asyncio.Event(), asyncio.Event()
+
+        async def commit(batch: Batch) -> Committed:
+            entries = (entry for append in batch.appends for entry in decode_entries(append.body))
+            if any(isinstance(entry.event, AttemptSucceeded) for entry in entries):
+                on_its_way.set()
+                await goes_on.wait()
+            return await real.commit(batch)
+
+        monkeypatch.setattr(runtime._committer, "_store", Altered(real, commit=commit))
+        gate.open()
+        await on_its_way.wait()
+        await real.end_session(runtime._session.id)
+        goes_on.set()
+        assert await _output(engine, handle) == "receipt"
+    assert stage.log == ["receipt"]
+
+
+async def test_a_guest_that_is_taken_for_dead_answers_all_the_same(url: str) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url, queues=()) as home, Engine(url, queues=("till",)) as guest:
+        home.register(_pays(gate.pass_through, queue="till"))
+        guest.register(_pays(gate.pass_through, queue="till"))
+        handle = await home.start("pays")
+        await gate.reached.wait()
+        await _end_session(guest)
+        await _asks_a_person(home, handle)
+        gate.open()
+        assert await _output(home, handle) == "receipt"
+    assert stage.log == ["receipt"]
+
+
+async def test_nothing_else_of_the_step_begins_here_before_the_straggler_has_ended(url: str) -> None:
+    stage = Stage()
+    first, again = stage.gate("first"), stage.gate("again")
+    gates = iter((first, again))
+
+    async def pay() -> Any:
+        return await next(gates).pass_through()
+
+    async with Engine(url) as engine:
+        engine.register(_pays(pay))
+        handle = await engine.start("pays")
+        await first.reached.wait()
+        await _end_session(engine)
+        await _asks_a_person(engine, handle)
+        await _resolve(engine, "not_completed")
+        runtime = _runtime(engine)
+        async with asyncio.timeout(PATIENCE_S):
+            while not any(record.held for record in runtime._records.values()):
+                await asyncio.to_thread(lambda: None)
+        assert not again.reached.is_set()
+        first.open()
+        again.open()
+        assert await _output(engine, handle) == "again"
+
+
+async def test_an_engine_that_is_closed_waits_for_a_straggler_and_passes_on_what_it_says(url: str) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url, shutdown_grace="10m") as engine:
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        await _end_session(engine)
+        closing = asyncio.create_task(engine.close())
+        async with asyncio.timeout(PATIENCE_S):
+            while not _runtime(engine)._closing:
+                await asyncio.to_thread(lambda: None)
+        gate.open()
+        await closing
+    async with Engine(url) as other:
+        other.register(_pays(gate.pass_through))
+        assert await _output(other, handle) == "receipt"
+    assert stage.log == ["receipt"]
