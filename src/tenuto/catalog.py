@@ -147,11 +147,18 @@ class Definitions:
         return await self.get(name, version)
 
     async def apply(self, document: Source) -> None:
-        """Publishes at once. What is published under this name and version must be the same."""
+        """Publishes at once. What is published under this name and version must be the same.
+
+        What is deprecated stays so: who works on what runs of it applies it, too.
+        """
         link = self._link
         link.scope.require("definitions:write")
         row = await self._read(document)
         await link.runtime.publish(compile_document(_definition(row), self._handlers))
+        stored = await self._catalog.find(row.name, row.version)
+        if stored is not None and stored.status == "deprecated":
+            link.runtime.note_definition(row.name, row.version, "deprecated")
+            return
         link.runtime.note_definition(row.name, row.version, "published")
         await link.runtime.note(self._noted(row, "definition.published"))
 

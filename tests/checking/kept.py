@@ -12,7 +12,7 @@ import psycopg
 from tenuto import Engine
 from tests.servers import sqlite
 from tests.servers.postgres import Server
-from tests.upgrade.later import documents
+from tests.upgrade.contents import documents
 from tests.upgrade.make import FIXTURES
 
 ANN, BEN = "user:ann", "user:ben"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, NotDone, Outcome, SagaContext, handler
-from tenuto.errors import DefinitionError, InvalidInput, NonRetryableError, TransientError
+from tenuto.errors import DefinitionConflict, DefinitionError, InvalidInput, NonRetryableError, TransientError
 
 from .conftest import MakeHarness
 from .doubles import Stage, until, until_blocked
@@ -592,3 +592,18 @@ async def test_a_wait_of_a_document(make_harness: MakeHarness) -> None:
     await t.apply({"name": "doc", "mode": "sequence", "steps": steps})
     assert (await t.execute("doc", {"ms": 500})).succeeded
     assert t.elapsed == timedelta(days=1, seconds=1)
+
+
+async def test_d1_what_is_deprecated_stays_so_when_it_is_applied_again(engine: Engine) -> None:
+    """Workers apply what runs of it still needs. That does not bring it back."""
+    document = {"name": "old", "mode": "sequence", "steps": [{"step_id": "ok", "type": "human_approval"}]}
+    await engine.apply(document)
+    running = await engine.start("old")
+    await engine.catalog.deprecate("old", 1)
+    await engine.apply(document)
+    with pytest.raises(DefinitionConflict) as refused:
+        await engine.start("old", version=1)
+    assert refused.value.code == "definition_deprecated"
+    await until_blocked(running, "approval")
+    await running.approve("ok")
+    assert (await running.result()).status == "succeeded"

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,15 +23,18 @@ import apsw
 import psycopg
 
 from tenuto import Engine, Handle
+from tenuto.kernel.address import Ref, lease_id
 from tenuto.storage import make_store
 from tenuto.storage.migrations import migrations
+from tests.durable.sessions import expire_now
 from tests.servers import postgres
 
-from .later import LATER_SINCE, documents
-from .states import LIMIT, Handlers
+from .contents import DEPRECATED, DRAFT, LATER_SINCE, RARER_SINCE, documents
+from .rarer import LOST
+from .states import FAR, LIMIT, Handlers
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-LEASE = "1h"  # nobody takes over while the fixture is made
+LEASE = "60s"  # nobody takes over while the fixture is made
 CLIENT_S = 1.0
 QUIET_S = 0.3
 SET_ASIDE_MS = 60_000
@@ -43,14 +47,34 @@ EXPIRE = "UPDATE sessions SET expires_at = started_at + 15000"  # and afterwards
 BY_THE_CLIENT = ("mail", "not-taken", "set-aside")
 
 
+def lose(url: str, schema: int) -> None:
+    """The first worker: what it has in hand is lost when it is killed."""
+    vars(socket)["gethostname"] = lambda: "earlier"
+    asyncio.run(_lose(url, schema))
+
+
+async def _lose(url: str, schema: int) -> None:
+    async with Engine(url, lease=LEASE, messages=["execution.*"]) as engine:
+        Handlers(mended=False).provide(engine)
+        for document in documents(schema):
+            if document["name"] in LOST:
+                await engine.apply(document)
+        engine = engine.scoped(tenant="default", actor="user:ann")
+        for name in LOST:
+            await _until(engine, await _start(engine, name), name)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def work(url: str, schema: int) -> None:
     vars(socket)["gethostname"] = lambda: "earlier"
     asyncio.run(_work(url, schema))
 
 
 async def _work(url: str, schema: int) -> None:
-    async with Engine(url, lease=LEASE, messages=["execution.*"]) as engine:
-        Handlers(mended=False).provide(engine)
+    async with Engine(url, lease=LEASE, messages=["execution.*"]) as engine, _guest(url) as guest:
+        handlers = Handlers(mended=False)
+        handlers.provide(engine)
+        handlers.provide(guest)
         names = [document["name"] for document in documents(schema)]
         for document in documents(schema):
             await engine.apply(document)
@@ -63,11 +87,18 @@ async def _work(url: str, schema: int) -> None:
         handles["second in line"] = await engine.start("key", idempotency_key="second in line", concurrency_key="one")
         handles["mail"] = await _start(engine, "mail")
         await _bring_about(engine, handles)
-        for name, handle in handles.items():
-            await _until(engine, handle, name)
+        await asyncio.gather(*(_until(engine, handle, name) for name, handle in handles.items()))
         if schema >= LATER_SINCE:
             assert (await engine.audit.verify()).rows  # which numbers what is there
+        if schema >= RARER_SINCE:
+            await engine.catalog.draft(DRAFT)
+            await engine.catalog.deprecate(DEPRECATED, 1)
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _guest(url: str) -> Engine:
+    """Takes tasks of a queue, and dies with them in hand."""
+    return Engine(url, lease=LEASE, queues=(FAR,), messages=["execution.*"])
 
 
 async def _start(engine: Engine, name: str) -> Handle[Any]:
@@ -87,6 +118,20 @@ async def _bring_about(engine: Engine, handles: dict[str, Handle[Any]]) -> None:
         await handles["loop"].approve("ok")
         await _until(engine, handles["canceled-in-rollback"], "canceled-in-rollback")
         await handles["canceled-in-rollback"].cancel("drain")
+    if "resumed" in handles:
+        await _bring_about_what_is_rare(engine, handles)
+
+
+async def _bring_about_what_is_rare(engine: Engine, handles: dict[str, Handle[Any]]) -> None:
+    await asyncio.gather(*(_until(engine, handles[name], name) for name in ("acked", "kept-signal", "resumed")))
+    await handles["kept-signal"].signal("go", id="only")
+    await handles["resumed"].pause(reason="for a moment")
+    await handles["resumed"].resume()
+    ref = Ref("r", "forward", 1)
+    answered = await handles["acked"].acknowledge("r", attempt=1, lease=lease_id(handles["acked"].id, ref))
+    assert answered == "applied"
+    await _until(engine, handles["terminated"], "running")
+    await handles["terminated"].cancel("terminate", reason="at once")
 
 
 STANDING = {
@@ -94,6 +139,9 @@ STANDING = {
     "approval": "waiting_approval", "unknown": "waiting_approval", "long": "waiting_approval",
     "asks-to-undo": "waiting_approval", "undo-failed": "waiting_approval", "escalated": "paused",
     "timed-out": "waiting_approval", "skipped": "waiting_approval", "loop": "waiting_approval",
+    "expired": "waiting_approval", "expired-payment": "waiting_approval", "refused": "waiting_approval",
+    "kept-signal": "waiting_approval", "resumed": "waiting_approval", "deprecated": "waiting_approval",
+    "terminated": "canceled", "undo-stopped": "waiting_approval", "breaker-open": "waiting_approval",
 }  # fmt: skip
 
 
@@ -132,13 +180,21 @@ async def _set_aside(url: str, handle: Handle[Any]) -> None:
 
 
 def fill(url: str, schema: int) -> None:
-    process = get_context("spawn").Process(target=work, args=(url, schema))
-    process.start()
-    process.join()
-    if process.exitcode != -signal.SIGKILL:
-        raise SystemExit(f"the worker ended with {process.exitcode}")
+    if schema >= RARER_SINCE:
+        expire_now(url, _killed(lose, url, schema))
+    _killed(work, url, schema)
     vars(socket)["gethostname"] = lambda: "earlier"
     asyncio.run(_visit(url, schema))
+
+
+def _killed(target: Callable[[str, int], None], url: str, schema: int) -> int:
+    """The process that it was."""
+    process = get_context("spawn").Process(target=target, args=(url, schema))
+    process.start()
+    process.join()
+    if process.exitcode != -signal.SIGKILL or process.pid is None:
+        raise SystemExit(f"the worker ended with {process.exitcode}")
+    return process.pid
 
 
 # -- The schema --------------------------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from tenuto import Engine, NotDone, Outcome, SagaContext
+from tenuto import Engine, NotDone, Outcome, Pending, SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, TransientError
 from tests.crash.scenario import UNSAFE, Document
 
 QUEUE = "elsewhere"
+FAR = "far"  # the queue that somebody served
 LIMIT = "bank"
 CENTURY_MS = 100 * 365 * 24 * 3_600_000  # fixtures are kept for long
 ITEMS = 200  # of a fan-out that is long enough for a snapshot
@@ -30,9 +31,9 @@ def task(id: str, does: str = "ok", *, undo: str | None = None, **fields: Any) -
     return step
 
 
-def _payment(id: str, does: str, *, finds: bool) -> Document:
+def payment(id: str, does: str, *, finds: bool, **fields: Any) -> Document:
     how = {"reconcile_handler": "find"} if finds else {"compensation_policy": "manual"}
-    return task(id, does, idempotency_strategy=UNSAFE, **how)
+    return task(id, does, idempotency_strategy=UNSAFE, **how, **fields)
 
 
 APPROVAL: Document = {"step_id": "ok", "type": "human_approval"}
@@ -59,9 +60,9 @@ STATES: dict[str, tuple[list[Document], str]] = {
     "signal": ([task("a"), SIGNAL, task("b")], "succeeded"),
     "timer": ([task("a"), TIMER, task("b")], "succeeded"),
     "running": ([task("a"), task("b", "hangs"), task("c")], "succeeded"),
-    "paying": ([task("a"), _payment("pay", "hangs", finds=True), task("c")], "succeeded"),
+    "paying": ([task("a"), payment("pay", "hangs", finds=True), task("c")], "succeeded"),
     "retrying": ([task("a", "stumbles", delay_ms=60_000), task("b")], "succeeded"),
-    "unknown": ([_payment("pay", "is unknown", finds=False), task("b")], "succeeded"),
+    "unknown": ([payment("pay", "is unknown", finds=False), task("b")], "succeeded"),
     "undoing": ([task("a", undo="hangs"), task("b", "refuses")], "failed"),
     "draining": ([task("a", "hangs"), task("b")], "canceled"),
     "fan-out": ([task("a", gives=[1, 2, 3]), task("each", "hangs at 2", **EACH), task("c")], "succeeded"),
@@ -86,7 +87,7 @@ class Handlers:
         self.calls: Counter[tuple[str, str]] = Counter()
 
     def provide(self, engine: Engine) -> None:
-        for name in ("act", "undo", "find", "guard"):
+        for name in ("act", "undo", "find", "guard", "plan", "think"):
             engine.handler(name, getattr(self, name))
 
     async def act(self, given: Any, ctx: SagaContext) -> Any:
@@ -96,6 +97,8 @@ class Handlers:
             does = "refuses" if self.calls[ctx.saga, ctx.path] == 1 else "hangs"
         if does == "stumbles, then hangs":
             does = "stumbles" if self.calls[ctx.saga, ctx.path] == 1 else "hangs"
+        if does == "goes, then hangs":
+            does = "ok" if ctx.path.startswith("again@1/") else "hangs"
         if does == "hangs" or (does == "hangs at 2" and ctx.path.endswith("#2")):
             await ctx.heartbeat({"hangs": True})
             await asyncio.Event().wait()
@@ -123,4 +126,13 @@ class Handlers:
 
     async def find(self, ctx: SagaContext) -> Outcome[Any]:
         self.calls[ctx.saga, f"find {ctx.path}"] += 1
-        return NotDone()
+        return Pending(retry_after="1m") if ctx.saga == "looked-for" and not self._mended else NotDone()
+
+    async def plan(self, ctx: SagaContext) -> Any:
+        self.calls[ctx.saga, f"plan {ctx.path}"] += 1
+        return [task("m"), task("n", "hangs")]
+
+    async def think(self, ctx: SagaContext) -> Any:
+        if not self._mended:
+            await asyncio.Event().wait()
+        return await self.plan(ctx)

@@ -107,7 +107,7 @@ class Librarian(GuestWorker):
             return
         self._read_catalog_at = self._now() + CATALOG_MS
         self._in_catalog = await self.catalog.statuses()
-        for at, status in self._in_catalog.items():
+        for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
             if status != "draft" and at not in self._performers and at not in self._unreadable:
                 try:
                     await self._stored_performer(*at)
