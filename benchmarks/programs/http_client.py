@@ -1,19 +1,21 @@
 """Load over HTTP, from a process of its own: `python -m benchmarks.programs.http_client HOST PORT [KEY]`.
 
 A client that costs next to nothing, so that what is measured is the service: connections that are kept, requests that
-are bytes, and of an answer only its status, its length and its body.
+are bytes, and of an answer only its status, its length and its body. Nothing here makes a task or a stream of what can
+be a callback: beside a service and a worker on two processors, what the client takes is missing there.
 """
 
 import argparse
 import asyncio
 import json
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.runner import Answer, Load, obey
+from benchmarks.runner import TURN_S, Answer, obey
 
 DEFINITION = "http-create"
 CREATE = "/v1/executions"
@@ -26,6 +28,13 @@ class Refused(Exception):
     """An answer that was not expected."""
 
 
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    body: bytes
+    says_when: bool  # to come again
+
+
 @dataclass
 class Address:
     host: str
@@ -33,74 +42,151 @@ class Address:
     key: str
     connections: list["Connection"] = field(default_factory=list)
 
-    async def connect(self) -> "Connection":
-        made = Connection(self, *await asyncio.open_connection(self.host, self.port))
+    async def connect(self) -> None:
+        made = Connection(self)
+        await asyncio.get_running_loop().create_connection(lambda: made, self.host, self.port)
         self.connections.append(made)
-        return made
 
     async def connected(self, number: int) -> list["Connection"]:
-        """So many connections, those that are there already among them."""
+        """So many connections, those that are there already among them. The service closes what is never used."""
+        self.connections = [connection for connection in self.connections if connection.is_open]
         while len(self.connections) < number:
             await self.connect()
         return self.connections[:number]
 
 
-class Connection:
-    def __init__(self, address: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+class Connection(asyncio.Protocol):
+    """One request at a time."""
+
+    def __init__(self, address: Address) -> None:
         who = f"Authorization: Bearer {address.key}\r\n" if address.key else ""
         self._head = f"Host: {address.host}:{address.port}\r\n{who}"
-        self.says_when = False  # the last answer said when to come again
+        self._transport: asyncio.Transport
+        self.is_open = True
+        self._come = b""
+        self._then: Callable[[Reply | None], None] | None = None
 
-    async def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
-        extra = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvloop's is its own
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._come += data
+        end = self._come.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = self._come[: end + 2].lower()
+        at = head.find(b"\r\ncontent-length:")
+        length = int(head[at + 17 : head.index(b"\r", at + 2)]) if at >= 0 else 0
+        if len(self._come) < end + 4 + length:
+            return
+        body, self._come = self._come[end + 4 : end + 4 + length], self._come[end + 4 + length :]
+        self._tell(Reply(int(head[9:12]), body, b"\r\nretry-after:" in head))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._tell(None)
+
+    def _tell(self, reply: Reply | None) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then(reply)
+
+    def send(self, then: Callable[[Reply | None], None], method: str, path: str, body: bytes, extra: str = "") -> None:
+        """`then` gets the answer; None if the connection was lost before it came."""
         kind = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
-        self._writer.write(f"{method} {path} HTTP/1.1\r\n{self._head}{kind}{extra}\r\n".encode() + body)
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        status = int(head[9:12])
-        self.says_when = b"\r\nretry-after:" in head
-        at = head.find(b"content-length:")
-        length = int(head[at + 15 : head.index(b"\r", at)]) if at >= 0 else 0
-        return status, await self._reader.readexactly(length) if length else b""
+        self._then = then
+        self._transport.write(f"{method} {path} HTTP/1.1\r\n{self._head}{kind}{extra}\r\n".encode() + body)
 
-    async def wanted(self, status: int, method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
-        found, answer = await self.ask(method, path, body, **headers)
-        if found != status:
-            raise Refused(f"{method} {path}: {found} {answer[:300].decode(errors='replace')}")
-        return answer
+    async def ask(self, method: str, path: str, body: bytes = b"", extra: str = "") -> Reply:
+        answered: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        self.send(answered.set_result, method, path, body, extra)
+        reply = await answered
+        if reply is None:
+            raise Refused(f"{method} {path}: the connection was lost")
+        return reply
+
+    async def wanted(self, status: int, method: str, path: str, body: bytes = b"", extra: str = "") -> bytes:
+        reply = await self.ask(method, path, body, extra)
+        if reply.status != status:
+            raise Refused(f"{method} {path}: {reply.status} {reply.body[:300].decode(errors='replace')}")
+        return reply.body
 
     def close(self) -> None:
-        self._writer.close()
+        self._transport.close()
 
 
-class CreatedOrRefused:
-    """What became of requests to start something."""
+class Creations:
+    """Requests to start something, over so many connections, and what became of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: list[Connection]) -> None:
         self._run = f"{time.time_ns():x}"
+        self._free = deque(connections)  # in turn: the service does not keep one that never asks anything
+        self._waiting: deque[tuple[float, Callable[[bool], None] | None]] = deque()  # since when, for a connection
         self._number = 0
+        self._under_way = 0
         self._accepted: list[float] = []
         self._refused: list[float] = []
+        self._slips: list[float] = []
         self._without_when = 0
+        self._trouble = ""
 
-    async def create(self, connection: Connection, came: float) -> bool:
+    def come(self, then: Callable[[bool], None] | None = None) -> None:
+        """Now, whatever became of the earlier ones. `then` is told whether it was accepted."""
+        came = time.perf_counter()
+        while self._free and not self._free[0].is_open:
+            self._free.popleft()
+        if self._free:
+            self._send(self._free.popleft(), came, then)
+        else:
+            self._waiting.append((came, then))
+
+    def _send(self, connection: Connection, came: float, then: Callable[[bool], None] | None) -> None:
+        def answered(reply: Reply | None) -> None:
+            self._under_way -= 1
+            if reply is None or reply.status not in (201, 429):
+                self._trouble = "a connection was lost" if reply is None else f"{reply.status} {reply.body[:300]!r}"
+                return
+            (self._accepted if reply.status == 201 else self._refused).append(time.perf_counter() - came)
+            self._without_when += reply.status == 429 and not reply.says_when
+            if self._waiting:
+                self._send(connection, *self._waiting.popleft())
+            else:
+                self._free.append(connection)
+            if then is not None:
+                then(reply.status == 201)
+
         self._number += 1
-        status, answer = await connection.ask("POST", CREATE, BODY, Idempotency_Key=f"{self._run}-{self._number}")
-        if status not in (201, 429):
-            raise Refused(f"{status} {answer[:300].decode(errors='replace')}")
-        (self._accepted if status == 201 else self._refused).append(time.perf_counter() - came)
-        self._without_when += status == 429 and not connection.says_when
-        return status == 201
+        self._under_way += 1
+        connection.send(answered, "POST", CREATE, BODY, f"Idempotency-Key: {self._run}-{self._number}\r\n")
 
-    async def counted(self, until: float, under_way: list["asyncio.Task[None]"]) -> Answer:
-        """From now until then. Those under way are waited for, and do not count."""
-        at, accepted, refused = time.perf_counter(), len(self._accepted), len(self._refused)
-        await asyncio.sleep(until - at)
-        seconds = time.perf_counter() - at
-        counts = {"accepted": self._accepted[accepted:], "refused": self._refused[refused:], "seconds": seconds}
-        await asyncio.gather(*under_way)
-        return {**counts, "without_when": self._without_when}
+    async def offer(self, began: float, since: float, until: float, rate: float) -> None:
+        """At this rate, from so many seconds after a moment until so many after it. Notes how late each one is sent."""
+        number = int(since * rate)
+        while (now := time.perf_counter() - began) < until:
+            while number < int(now * rate):
+                number += 1
+                self._slips.append(time.perf_counter() - began - number / rate)
+                self.come()
+            self._check()
+            await asyncio.sleep(TURN_S)
+
+    async def counted(self, seconds: float) -> Answer:
+        """From now on, for so long."""
+        at, accepted, refused, slips = time.perf_counter(), len(self._accepted), len(self._refused), len(self._slips)
+        await asyncio.sleep(seconds)
+        took = time.perf_counter() - at
+        counts = {"accepted": self._accepted[accepted:], "refused": self._refused[refused:], "seconds": took}
+        return {**counts, "slips": self._slips[slips:], "without_when": self._without_when}
+
+    async def drain(self) -> None:
+        while self._under_way:
+            self._check()
+            await asyncio.sleep(TURN_S)
+        self._check()
+
+    def _check(self) -> None:
+        if self._trouble:
+            raise Refused(self._trouble)
 
 
 class Commands:
@@ -121,7 +207,7 @@ class Commands:
 
         async def once(connection: Connection) -> None:
             self._number += 1
-            answer = await connection.wanted(201, "POST", CREATE, BODY, Idempotency_Key=f"k-{self._number}")
+            answer = await connection.wanted(201, "POST", CREATE, BODY, f"Idempotency-Key: k-{self._number}\r\n")
             if len(self._ids) < 10_000:
                 self._ids.append(json.loads(answer)["execution_id"])
 
@@ -145,48 +231,46 @@ class Commands:
         return {}
 
     async def drain(self) -> Answer:
-        """Until nothing is in flight of any tenant that has a limit."""
+        """Until nothing is in flight of any tenant that has a limit. All that there was must have succeeded."""
         (connection,) = await self._address.connected(1)
         while True:
             rows = json.loads(await connection.wanted(200, "GET", LIMITS))["items"]
             if not any(row["in_flight"] for row in rows):
-                return {}
+                break
             await asyncio.sleep(PAUSE_S)
+        counts = json.loads(await connection.wanted(200, "GET", f"{CREATE}:count"))["counts"]
+        if set(counts) - {"succeeded"}:
+            raise Refused(f"not all that was created has succeeded: {counts}")
+        return {}
 
     async def best(self, *, lead: float, seconds: float, lanes: int) -> Answer:
         """As many creations as are accepted; whoever is refused comes again soon."""
-        load = CreatedOrRefused()
-        connections = await self._address.connected(lanes)
-        began = time.perf_counter()
+        load = Creations(await self._address.connected(lanes))
+        loop = asyncio.get_running_loop()
+        ends = time.perf_counter() + lead + seconds
 
-        async def lane(connection: Connection) -> None:
-            while time.perf_counter() - began < lead + seconds:
-                if not await load.create(connection, time.perf_counter()):
-                    await asyncio.sleep(PAUSE_S)
+        def come(was_accepted: bool = True) -> None:
+            if time.perf_counter() < ends and was_accepted:
+                load.come(come)
+            elif time.perf_counter() < ends:
+                loop.call_later(PAUSE_S, come)
 
-        lanes_under_way = [asyncio.create_task(lane(connection)) for connection in connections]
+        for _ in range(lanes):
+            come()
         await asyncio.sleep(lead)
-        return await load.counted(began + lead + seconds, lanes_under_way)
+        answer = await load.counted(seconds)
+        await load.drain()
+        return answer
 
     async def offer(self, *, lead: float, seconds: float, lanes: int, rate: float) -> Answer:
         """Requests come at this rate, whatever becomes of the earlier ones; each waits for a free connection."""
-        load = CreatedOrRefused()
-        free: asyncio.LifoQueue[Connection] = asyncio.LifoQueue()
-        for connection in await self._address.connected(lanes):
-            free.put_nowait(connection)
-
-        async def one() -> None:
-            came = time.perf_counter()
-            connection = await free.get()
-            await load.create(connection, came)
-            free.put_nowait(connection)
-
-        coming = Load(one)
+        load = Creations(await self._address.connected(lanes))
         began = time.perf_counter()
-        await coming.come(began, lead, rate)
-        under_way = asyncio.create_task(coming.come(began, lead + seconds, rate))
-        answer = await load.counted(began + lead + seconds, [under_way])
-        await coming.drain()
+        await load.offer(began, 0.0, lead, rate)
+        coming = asyncio.create_task(load.offer(began, lead, lead + seconds, rate))
+        answer = await load.counted(began + lead + seconds - time.perf_counter())
+        await coming
+        await load.drain()
         return answer
 
     async def pages(self, *, path: str, seconds: float, at_most: int) -> Answer:

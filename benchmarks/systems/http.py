@@ -19,7 +19,7 @@ from tests.servers import postgres
 
 CLIENT = "benchmarks.programs.http_client"
 HOST = "127.0.0.1"
-IN_FLIGHT = 2_000
+IN_FLIGHT = 500
 TENUTO = [sys.executable, "-c", "from tenuto.cli import main; main()"]
 LIFTED = {"TENUTO_RATE_PER_SECOND": "0", "TENUTO_TENANT_RATE_PER_SECOND": "0", "TENUTO_LOG_LEVEL": "WARNING"}
 

@@ -392,12 +392,13 @@ class Engine:
         await starting.run(items)
         return Batch(self._link, id, starting.ids, by_id=bool(given) or not starting.all_new)
 
-    def is_crowded(self, tenant: str) -> bool:
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
         """Whether so many starts of a tenant were refused here that the next one is sure to be.
 
-        It asks nobody, and costs next to nothing: whoever takes requests can refuse them before he reads them.
+        It asks nobody, and costs next to nothing: whoever takes requests can refuse them before he reads them. If he
+        says how many of them he has `under_way`, no more are let through than there may be room for.
         """
-        return self._runtime.is_crowded(tenant)
+        return self._runtime.is_crowded(tenant, under_way)
 
     async def _submit(
         self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None

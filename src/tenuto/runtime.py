@@ -428,8 +428,11 @@ class Runtime(Protocol):
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         """This version's status has just changed. Other processes find out by themselves."""
 
-    def is_crowded(self, tenant: str) -> bool:
-        """Whether a start that is no repetition could only be refused, as far as this process knows without asking."""
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
+        """Whether a start that is no repetition could only be refused, as far as this process knows without asking.
+
+        `under_way`: so many others are on their way here, or here, and not answered.
+        """
 
     async def submit(self, submission: Submission) -> Submitted: ...
 

@@ -206,14 +206,26 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
     _full(known)
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
     assert not known.refuse("t")
-    assert known.is_scouting("t")
-    assert not known.is_full("t")
-    assert known.refuse("t", waiting=crowds.MANY)  # enough wait for what he hears
+    for _ in range(crowds.MANY):
+        assert known.is_worth_waiting("t")
+        assert not known.is_full("t")
+        known.waits("t")
+    assert not known.is_worth_waiting("t")  # enough have waited for what he hears
+    assert known.refuse("t")
     known.told("t", 0)
-    assert not known.is_scouting("t")
+    assert not known.is_worth_waiting("t")
     assert known.refuse("t")
     known.forget("t")
     assert not known.refuse("t")
+
+
+def test_of_those_who_come_as_many_are_let_in_as_there_is_room_for_and_always_a_few(long_moments: None) -> None:
+    known = Crowds()
+    assert not known.has_enough("t", 10**6)
+    _full(known)
+    assert [known.has_enough("t", coming) for coming in (crowds.MANY - 1, crowds.MANY)] == [False, True]
+    known.told("t", crowds.MANY + 10)
+    assert [known.has_enough("t", coming) for coming in (crowds.MANY + 9, crowds.MANY + 10)] == [False, True]
 
 
 def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +274,18 @@ async def test_so_many_are_on_their_way_and_the_others_follow_in_turn(monkeypatc
     door.leave("t")
     door.leave("t")
     assert not door.is_closed("t")
+
+
+async def test_whoever_has_waited_long_enough_goes_and_is_not_called() -> None:
+    door = Door()
+    door.enter("t")
+    assert not await door.wait("t", patience_s=0)
+    assert door.outside("t") == 0
+    patient = asyncio.create_task(door.wait("t", patience_s=3_600))
+    await _settled()
+    assert door.outside("t") == 1
+    door.leave("t")
+    assert await patient
 
 
 async def test_when_the_last_one_leaves_nobody_is_left_outside(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
@@ -25,6 +26,12 @@ async def start(client: httpx2.AsyncClient, number: int = 0) -> httpx2.Response:
 async def crowded(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
     """`acme` has as many as it may, was told so many times, and is not asked again within this test."""
     monkeypatch.setattr(engine_crowds, "MOMENT_S", 3_600.0)
+    site = await refused_often(make_site, monkeypatch)
+    assert site.engine.is_crowded("acme")
+    return site
+
+
+async def refused_often(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(engine_crowds, "FORGOTTEN_S", 3_600.0)
     monkeypatch.setattr(crowds, "REMEMBERED_S", 3_600.0)
     site = await make_site(WAITS)
@@ -32,7 +39,6 @@ async def crowded(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
     client = await site.client()
     answers = await asyncio.gather(*(start(client, number) for number in range(MANY)))
     assert Counter(answer.status_code for answer in answers) == {201: ROOM, 429: MANY - ROOM}
-    assert site.engine.is_crowded("acme")
     return site
 
 
@@ -57,6 +63,31 @@ async def test_when_there_is_room_it_is_let_in_again(crowded: Site) -> None:
     await crowded.engine.tenant_limit("acme", max_in_flight=ROOM + 1)
     assert (await start(client, MANY)).status_code == 201
     assert (await start(client, MANY)).status_code == 200  # the same request again
+
+
+async def test_when_there_may_be_room_no_more_are_let_in_than_a_few(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is let in is read, and asked about: a whole crowd of it would keep all others waiting."""
+    monkeypatch.setattr(engine_crowds, "MOMENT_S", -1.0)  # what was heard last is never good for long enough
+    client = await (await refused_often(make_site, monkeypatch)).client()
+    sent = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        await sent.wait()
+        yield b"not JSON"
+
+    def ask() -> asyncio.Task[httpx2.Response]:
+        headers = {"Content-Type": "application/json"}
+        return asyncio.create_task(client.post("/v1/executions", content=slow(), headers=headers))
+
+    asked = [ask() for _ in range(engine_crowds.MANY + 7)]
+    waiting = set(asked)
+    while len(waiting) > engine_crowds.MANY:
+        _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    sent.set()
+    answers = Counter([(await answer).status_code for answer in asked])
+    assert answers == {400: engine_crowds.MANY, 429: 7}
 
 
 async def test_a_credential_is_looked_at_again(crowded: Site, monkeypatch: pytest.MonkeyPatch) -> None:

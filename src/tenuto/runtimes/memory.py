@@ -186,7 +186,7 @@ class MemoryRuntime(Worker):
 
     # -- Starting ------------------------------------------------------------------------------------------------------
 
-    def is_crowded(self, tenant: str) -> bool:
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
         return False  # a refusal costs no more here than this question
 
     async def submit(self, submission: Submission) -> Submitted:

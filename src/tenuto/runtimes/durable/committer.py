@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -36,7 +36,8 @@ logger = logging.getLogger("tenuto.durable")
 
 MAX_BATCH = 1_000
 ENOUGH = 400  # so many are committed while others are told
-TELL_AT_ONCE = 100
+TELL_AT_ONCE = 100  # and then whoever else waits for the loop
+ALL = 2**31
 LASTING = ("full", "read_only")
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
@@ -53,6 +54,7 @@ class Write(Struct, kw_only=True, gc=False):
     standing: Standing | None = None
     extra: Batch | None = None
     told: bool = False
+    weight: ClassVar[int] = 1  # what is done when it is told, in the usual tellings
 
     def settle(self, fate: Fate) -> None:
         """Its fate is known."""
@@ -130,7 +132,7 @@ class Committer:
             await asyncio.wait([self._task])
         if self._again is not None:
             self._again.cancel()
-        self._tell(len(self._committed))
+        self._tell(ALL)
         left, self._waiting, self._in_hand = self._in_hand + self._apart.take() + self._waiting, [], []
         for write in left:
             self._settle(write, "unknown")
@@ -152,7 +154,7 @@ class Committer:
                     await asyncio.sleep(0)
 
     async def _commit_and_tell(self) -> None:
-        rounds = -(-len(self._committed) // TELL_AT_ONCE)
+        rounds = -(-sum(write.weight for write in self._committed) // TELL_AT_ONCE)
         commit = asyncio.create_task(self._commit_some(), name="tenuto-commit")
         try:
             for _ in range(rounds):
@@ -171,10 +173,12 @@ class Committer:
         self._began = self._trouble = None
         self._in_hand = []
 
-    def _tell(self, number: int) -> None:
+    def _tell(self, weight: int) -> None:
         committed = self._committed
-        for _ in range(min(number, len(committed))):
-            self._settle(committed.popleft(), "committed")
+        while committed and weight > 0:
+            write = committed.popleft()
+            weight -= write.weight
+            self._settle(write, "committed")
 
     @property
     def waiting(self) -> int:
@@ -211,7 +215,7 @@ class Committer:
             try:
                 committed = await self._store.commit(batch)
             except Exception as error:  # whatever it is: what became of the batch is not known
-                self._tell(len(self._committed))
+                self._tell(ALL)
                 self._note(error)
                 code = error.code if isinstance(error, StorageError) else ""
                 is_bad = code == "bad_data"
@@ -243,7 +247,7 @@ class Committer:
             if committed.room:  # heard when all of this batch is told, and nothing of a later one
                 self._committed.append(RoomLeft(execution="", room=committed.room, tell=self._on_room))
             return
-        self._tell(len(self._committed))  # those before it, and then these at once: nothing more rests on them
+        self._tell(ALL)  # those before it, and then these at once: nothing more rests on them
         if committed.fenced:
             self._on_fenced()
         for write in writes:

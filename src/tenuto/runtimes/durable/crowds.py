@@ -5,7 +5,7 @@ and nothing else ever lets one in. But a refusal in a commit costs nearly as muc
 this process goes by what the last commit said: as many starts as there was room for, and as executions ended here since
 then, are let through to the database. All others are refused here. What was said is true for a moment only, because
 executions end elsewhere, too: then one is sent to see. A few that come meanwhile wait for what he hears, as many as a
-tenant that asks for no more than it may would send; the others are refused.
+tenant that asks for no more than it may would send, and no longer than a refusal may take; the others are refused.
 
 Until the first are refused nobody knows that there are too many. So no more than so many starts of a tenant are on
 their way to the database at any time; whoever comes then waits at the door, which costs next to nothing, until one of
@@ -22,11 +22,12 @@ MANY: Final = 64  # refusals; fewer are each asked about
 MOMENT_S: Final = 0.1
 SCOUTING_S: Final = 1.0  # then another is sent: what became of the first may be unknown
 FORGOTTEN_S: Final = 5.0
+PATIENCE_S: Final = 0.025  # for which somebody waits who may well be refused: others come for the room that is found
 ON_THE_WAY: Final = 500
 
 
 class _Crowd:
-    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until")
+    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until", "waited")
 
     def __init__(self) -> None:
         self.refusals = 0
@@ -34,6 +35,11 @@ class _Crowd:
         self.room = 0  # starts that are let through
         self.until = 0.0  # then one is, to see
         self.is_scouting = False
+        self.waited = 0  # for him who is on the way to see
+
+    @property
+    def is_worth_waiting(self) -> bool:
+        return self.is_scouting and self.waited < MANY
 
 
 class Crowds:
@@ -49,25 +55,35 @@ class Crowds:
         crowd = self._crowds.get(tenant)
         return crowd is not None and crowd.refusals >= MANY
 
-    def is_scouting(self, tenant: str) -> bool:
-        """Whether somebody is on the way to see how much room there is."""
+    def is_worth_waiting(self, tenant: str) -> bool:
+        """Whether somebody is on the way to see how much room there is, and not many have waited for him yet."""
         crowd = self._crowds.get(tenant)
-        return crowd is not None and crowd.is_scouting
+        return crowd is not None and crowd.is_worth_waiting
 
-    def is_full(self, tenant: str, waiting: int = 0) -> bool:
-        """Whether a start is refused that comes when so many wait. It uses up no room."""
+    def waits(self, tenant: str) -> None:
+        """One more waits for what is to be heard."""
+        if (crowd := self._crowds.get(tenant)) is not None:
+            crowd.waited += 1
+
+    def is_full(self, tenant: str) -> bool:
+        """Whether a start is refused that comes now. It uses up no room."""
         crowd = self._crowds.get(tenant)
         if crowd is None or crowd.refusals < MANY or crowd.room:
             return False
         now = time.monotonic()
-        if now > crowd.until or (crowd.is_scouting and waiting < MANY):
+        if now > crowd.until or crowd.is_worth_waiting:
             return False
         crowd.refused_at = now
         return True
 
-    def refuse(self, tenant: str, waiting: int = 0) -> bool:
+    def has_enough(self, tenant: str, coming: int) -> bool:
+        """Whether so many come already that there is room for no more of them, as far as one can know."""
+        crowd = self._crowds.get(tenant)
+        return crowd is not None and crowd.refusals >= MANY and coming >= max(crowd.room, MANY)
+
+    def refuse(self, tenant: str) -> bool:
         """Whether a start is refused without asking the database. Otherwise it is on its way."""
-        if self.is_full(tenant, waiting):
+        if self.is_full(tenant):
             return True
         crowd = self._crowds.get(tenant)
         if crowd is None or crowd.refusals < MANY:
@@ -79,6 +95,7 @@ class Crowds:
             crowd.room -= 1
         else:
             crowd.is_scouting = True
+            crowd.waited = 0 if now > crowd.until else crowd.waited
             crowd.until = now + SCOUTING_S
         return False
 
@@ -145,13 +162,18 @@ class Door:
         queue = self._queues.get(tenant)
         return queue is not None and queue.inside + queue.called >= ON_THE_WAY
 
-    async def wait(self, tenant: str) -> None:
-        """Until there is a place, or something to hear: look again. Somebody must be inside."""
+    async def wait(self, tenant: str, patience_s: float | None = None) -> bool:
+        """Until there is a place, or something to hear: look again. Somebody must be inside. False: that took long."""
         queue = self._queues[tenant]
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.outside.append(called)
         try:
-            await called
+            async with asyncio.timeout(patience_s):
+                await called
+        except TimeoutError:
+            return False
+        else:
+            return True
         finally:
             if called.cancelled():
                 with suppress(ValueError):

@@ -4,6 +4,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
+from typing import ClassVar
 
 from tenuto.errors import (
     ConcurrencyConflict,
@@ -38,14 +39,21 @@ from tenuto.storage.store import (
     NewExecution,
 )
 
+from . import crowds
 from .committer import Fate
-from .crowds import MANY
 from .keeping import Started, not_kept
 from .straggling import Straggling
 from .together import Together
 
 IN_HAND = 4_000  # executions that one process holds at most
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
+
+
+class StartedForOthers(Started, gc=False):
+    """Nothing is done with it here but to tell who submitted it. Over HTTP that is an answer to be written: hundreds of
+    them at once would keep the loop from those who are only to hear that there is no room."""
+
+    weight: ClassVar[int] = 10
 
 
 class Starter(Straggling):
@@ -67,8 +75,10 @@ class Starter(Straggling):
     def _as_started(self, record: Record) -> Reading:
         """How an execution stood that was started here for whoever claims it."""
 
-    def is_crowded(self, tenant: str) -> bool:
-        return self._crowds.is_full(tenant, self._door.outside(tenant))
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
+        if self._crowds.is_full(tenant):
+            return True
+        return self._crowds.has_enough(tenant, under_way - self._door.inside(tenant))
 
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()
@@ -79,22 +89,25 @@ class Starter(Straggling):
             return await self._submit_at_once(submission)
         try:
             while self._must_wait(tenant):
-                await self._door.wait(tenant)
+                patience_s = crowds.PATIENCE_S if self._crowds.is_known(tenant) else None
+                self._crowds.waits(tenant)
+                was_called = await self._door.wait(tenant, patience_s)
                 self._check_open()
+                if not was_called:
+                    return await self._turned_away(submission)
             return await self._submit_at_once(submission)
         finally:
             self._door.pass_on(tenant)
 
     async def _submit_at_once(self, submission: Submission) -> Submitted:
-        if self._crowds.refuse(submission.tenant, self._door.outside(submission.tenant)):
+        if self._crowds.refuse(submission.tenant):
             return await self._turned_away(submission)
         return await self._start_submitted(submission)
 
     def _must_wait(self, tenant: str) -> bool:
         if self._door.is_closed(tenant):
             return not self._crowds.is_known(tenant)
-        is_scouting = self._door.inside(tenant) > 0 and self._crowds.is_scouting(tenant)
-        return is_scouting and self._door.outside(tenant) < MANY
+        return self._door.inside(tenant) > 0 and self._crowds.is_worth_waiting(tenant)
 
     async def _turned_away(self, submission: Submission) -> Submitted:
         """A known key is answered, however many there are."""
@@ -140,7 +153,7 @@ class Starter(Straggling):
             self._records[id] = record
             record.unkept += 1
             self._alarms.set(record)
-        kept = Started(
+        kept = (Started if owned else StartedForOthers)(
             self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
         )
         try:

@@ -141,7 +141,7 @@ class RemoteRuntime:
 
     # -- Starting and telling ------------------------------------------------------------------------------------------
 
-    def is_crowded(self, tenant: str) -> bool:
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
         return False  # the service knows
 
     async def submit(self, submission: Submission) -> Submitted:

@@ -51,12 +51,19 @@ class Gate:
         self._crowds = crowds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self._refused(scope) or self._app)(scope, receive, send)
+        tenant = None if self._crowds is None or scope["type"] != "http" else self._crowds.tenant_of(scope)
+        if (refused := self._refused(scope, tenant)) is not None:
+            await refused(scope, receive, send)
+        elif self._crowds is None or tenant is None:
+            await self._app(scope, receive, send)
+        else:
+            with self._crowds.passing(tenant):
+                await self._app(scope, receive, send)
 
-    def _refused(self, scope: Scope) -> ASGIApp | None:
+    def _refused(self, scope: Scope, tenant: str | None) -> ASGIApp | None:
         if scope["type"] != "http":
             return None
-        refusal = None if self._crowds is None else self._crowds.refusal(scope)
+        refusal = None if self._crowds is None or tenant is None else self._crowds.refusal(tenant)
         if refusal is not None:
             scope[REFUSED] = "tenant"
             return told(refusal)

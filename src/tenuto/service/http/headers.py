@@ -1,6 +1,6 @@
 """Headers that go in and come out again, and those that every answer has: one of them names the request."""
 
-import secrets
+import random
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,6 +25,12 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
+def new_id() -> str:
+    """It names a request, and opens nothing. To fetch the system's random bytes would be to give up the interpreter's
+    lock for each request, and to wait for it again."""
+    return f"{random.getrandbits(64):016x}"
+
+
 class Headers:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -33,7 +39,7 @@ class Headers:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope[REQUEST_ID] = id = secrets.token_hex(8)
+        scope[REQUEST_ID] = id = new_id()
         echoed = [(name, value) for name, value in scope["headers"] if name in _ECHOED and len(value) <= _LONGEST]
 
         async def finish(message: Message) -> None:
