@@ -10,7 +10,7 @@ import pytest
 from tenuto import Engine
 from tenuto.testing import Harness
 from tests.checking.soundness import assert_histories_sound, assert_sound
-from tests.servers.databases import database
+from tests.servers.databases import served
 
 from .over_http import client_of, runs_over_http
 
@@ -55,7 +55,7 @@ def url(runtime: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
         case "sqlite" | "http":
             yield f"sqlite:///{tmp_path / 'tenuto.db'}"
         case "postgres":
-            with database(request.getfixturevalue("postgres_server")) as place:
+            with served(request.getfixturevalue("postgres_server")) as place:
                 yield place
         case unknown:
             raise LookupError(f"the contract knows no runtime {unknown!r}")

@@ -10,9 +10,11 @@ from uuid import uuid4
 
 import psycopg
 
-from tenuto.storage import make_store
+from tenuto.storage import grant, make_store
 
 from .postgres import Server
+
+SERVICE = "tenuto_service"  # a role that owns nothing
 
 
 @contextmanager
@@ -28,11 +30,19 @@ def database(server: Server) -> Iterator[str]:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
+@contextmanager
+def served(server: Server) -> Iterator[str]:
+    """The same as a service should reach it: under a role that owns nothing."""
+    with database(server) as place:
+        yield place.replace("postgres@", f"{SERVICE}@")
+
+
 @cache
 def _template(server: str, url: str) -> str:
     name = url.rpartition("/")[2]
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"')
+        connection.execute(f"CREATE ROLE {SERVICE} LOGIN NOINHERIT")
     with ThreadPoolExecutor(1) as thread:  # whoever asks may have a loop of his own
         thread.submit(asyncio.run, _migrate(url)).result()
     return name
@@ -42,3 +52,4 @@ async def _migrate(url: str) -> None:
     store = make_store(url)
     await store.open(migrate=True)
     await store.close()
+    await grant(url, SERVICE, prunes=True)

@@ -14,15 +14,25 @@ SECTION = "Operations"
 async def migrate(
     context: typer.Context,
     url: Annotated[str | None, typer.Option(metavar="URL", help="The database; TENUTO_URL unless said.")] = None,
+    role: Annotated[
+        str | None, typer.Option(metavar="NAME", help="PostgreSQL: let this role run services, and do nothing else.")
+    ] = None,
+    prunes: Annotated[bool, typer.Option("--prunes", help="That role may also remove what is old.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring a database's schema up to date; safe to run twice."""
-    from tenuto.storage import make_store
+    from tenuto.storage import grant, make_store
 
-    store = make_store(place(context).database(url, creates=True))
+    if prunes and role is None:
+        raise typer.BadParameter("say which role: --role NAME", param_hint="--prunes")
+    found = place(context).database(url, creates=True)
+    store = make_store(found)
     await store.open(migrate=True)
     await store.close()
-    Screen().tell("the schema is up to date", {"up_to_date": True}, as_json=as_json)
+    if role is not None:
+        await grant(found, role, prunes=prunes)
+    text = "the schema is up to date" + (f", and {role} may run services on it" if role else "")
+    Screen().tell(text, {"up_to_date": True, "role": role}, as_json=as_json)
 
 
 async def doctor(context: typer.Context, as_json: AsJson = False) -> int:

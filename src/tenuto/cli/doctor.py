@@ -31,6 +31,7 @@ async def checks(settings: Settings) -> AsyncIterator[Check]:
         yield await _schema(settings.url)
         if settings.url.startswith("postgres"):
             yield await _wall(settings.url)
+            yield await _rights(settings.url)
         yield await _workers(settings.url)
 
 
@@ -102,6 +103,20 @@ async def _wall(url: str) -> Check:
         told = "the database does not keep tenants apart, the queries alone do. What to do: as a superuser,"
         return Check("tenants", False, f"{told} GRANT tenuto_request TO the user of this database")
     return Check("tenants", True, "the database itself keeps them apart")
+
+
+async def _rights(url: str) -> Check:
+    """To run as the owner is how everybody begins, and so no failure."""
+    from tenuto.storage.postgres_roles import own_excess
+
+    try:
+        found = await own_excess(url)
+    except TenutoError as error:
+        return Check("rights", False, _told(error))
+    if found:
+        told = f"this user could rewrite what happened: {found}. In production, give services a role of their own"
+        return Check("rights", True, f"{told}: tenuto migrate --role NAME")
+    return Check("rights", True, "this user can do what a service does, and nothing else")
 
 
 async def _workers(url: str) -> Check:

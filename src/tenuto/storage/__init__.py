@@ -7,7 +7,7 @@ from tenuto.errors import NotSupported
 from .records import Reader
 from .store import Store
 
-__all__ = ["Reader", "Store", "make_reader", "make_store", "sqlite_file"]
+__all__ = ["Reader", "Store", "grant", "make_reader", "make_store", "sqlite_file"]
 
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
@@ -43,6 +43,17 @@ def make_reader(url: str) -> Reader:
             raise _no_driver() from error
         return PostgresReader(url)
     raise _unknown(scheme)
+
+
+async def grant(url: str, role: str, *, prunes: bool) -> None:
+    """Lets a role of the server run services on the database of this URL, and do nothing else to it."""
+    if url.partition("://")[0] not in ("postgresql", "postgres"):
+        raise NotSupported("Only PostgreSQL has roles: whoever may write a SQLite file may do everything.")
+    try:
+        from .postgres_roles import grant as grant_on_postgres
+    except ImportError as error:
+        raise _no_driver() from error
+    await grant_on_postgres(url, role, prunes=prunes)
 
 
 def sqlite_file(url: str) -> tuple[str, str]:

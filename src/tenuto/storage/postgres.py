@@ -29,6 +29,7 @@ from .postgres_admissions import admit, refused_starts
 from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
+from .postgres_rights import check_rights
 from .postgres_sql import LIVE, NOW, columns
 from .postgres_tasks import PostgresTasks
 from .reading import SqlReading, loaded
@@ -201,6 +202,9 @@ _HAS_WALL = (
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
 _NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
+_OWNS = (
+    "This process could rewrite what happened: it has the rights of the schema's owner. See `tenuto migrate --role`."
+)
 _MIGRATION_WAITS = "The schema is not up to date yet: somebody's transaction holds a table. It is tried again."
 # What a request asks for is little, or wrong: the server stops it, also when nobody is there to tell it so.
 _READING = {"default_transaction_read_only": "on", "statement_timeout": "10s", "lock_timeout": "2s"}
@@ -347,6 +351,8 @@ class PostgresStore(SqlReading):
         )
 
     async def _look_round(self) -> int:
+        if await check_rights(self._committer):
+            logger.info(_OWNS, extra={"action": "runs_as_owner"})
         self._has_wall = await self._committer.fetchval(_HAS_WALL)
         if not self._has_wall:
             logger.warning(_NO_WALL, extra={"action": "no_second_wall"})
@@ -380,9 +386,17 @@ class PostgresStore(SqlReading):
             return  # as nearly always: nobody waits for anybody
         if not apply:
             raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
-        while not await _migrated(connection, known):
-            logger.warning(_MIGRATION_WAITS, extra={"action": "migration_waits"})
-            await asyncio.sleep(spread(MIGRATE_SECONDS))
+        try:
+            while not await _migrated(connection, known):
+                logger.warning(_MIGRATION_WAITS, extra={"action": "migration_waits"})
+                await asyncio.sleep(spread(MIGRATE_SECONDS))
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.InvalidSchemaNameError):
+            raise StorageError(
+                f"the {'schema is out of date' if has_table else 'database has no tenuto schema'}, "
+                "and this user may not change that",
+                code="old_schema" if has_table else "no_schema",
+                hint="run `tenuto migrate` as the owner of the schema",
+            ) from None
 
     async def close(self) -> None:
         if self._notifier is not None:
@@ -811,6 +825,12 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError("somebody else's transaction holds what a batch needs", code="locked") from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise StorageError(
+            f"PostgreSQL does not let this user do that: {error.args[0]}",
+            code="not_permitted",
+            hint="as the owner of the schema, run `tenuto migrate --role` with its name",
+        ) from error
     except asyncpg.DiskFullError as error:
         raise StorageError("the database's disk is full", code="full", hint="free space and try again") from error
     except asyncpg.InvalidCatalogNameError as error:

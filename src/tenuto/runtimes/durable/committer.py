@@ -38,7 +38,7 @@ MAX_BATCH = 1_000
 ENOUGH = 400  # so many are committed while others are told
 TELL_AT_ONCE = 100  # and then whoever else waits for the loop
 ALL = 2**31
-LASTING = ("full", "read_only")
+LASTING = ("full", "not_permitted", "read_only")
 RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 # `unknown`: the engine was closed while the database could not be reached.
