@@ -1,5 +1,7 @@
 PYTHON ?= python3
 JOBS ?= 2
+EXAMPLES ?= 200
+SEED ?= $(shell date +%j)
 UV_VERSION := 0.13.7
 
 BIN := .venv/bin
@@ -16,7 +18,8 @@ help:
 	@echo "make test         every check and every test"
 	@echo "make check        format, lint, types, imports, fast tests"
 	@echo "make sim          simulate faults under seeds"
-	@echo "make chaos        kill processes at every commit, and again while others recover; then at random, under load"
+	@echo "make chaos        kill processes at every commit, and again while others recover; then at random, under load;"
+	@echo "                  ask the service what its OpenAPI document allows, and what it does not"
 	@echo "make bench        measure, on this machine"
 	@echo "make docs         write the generated pages again"
 	@echo "make audit        ask the advisory service for known flaws of what is locked; needs the internet"
@@ -63,6 +66,7 @@ chaos: setup
 	$(BIN)/python -m tests.crash
 	$(BIN)/python -m tests.chaos
 	$(BIN)/python -m tests.power
+	FUZZ_EXAMPLES=$(EXAMPLES) FUZZ_SEED=$(SEED) $(BIN)/pytest tests/service/test_openapi.py -k schemathesis
 
 bench: setup
 	$(UV) sync --locked --all-extras --group bench

@@ -38,7 +38,7 @@ from .kernel.state import ExecutionStatus
 from .listing import Listing
 from .many import ActiveStatus, Chosen, Many, filter_of
 from .messages import Announced, Publish
-from .names import check_name
+from .names import MAX_ACTOR, check_name
 from .observation import Announcer, SagaEvents
 from .program import Handler, Program
 from .projection import AuditRow
@@ -748,7 +748,7 @@ class Engine:
         With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
         """
         check_name(tenant, "tenant")
-        check_name(actor, "actor")
+        check_name(actor, "actor", MAX_ACTOR)
         self._runtime.check_scope(tenant)
         other = copy.copy(self)
         permitted = None if roles is None else frozenset(roles)

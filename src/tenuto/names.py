@@ -3,6 +3,7 @@
 from .errors import InvalidInput
 
 MAX_NAME = 256  # characters
+MAX_ACTOR = 512  # a person's name, with the issuer's that vouches for it
 
 
 def check_name(given: str | None, field: str, at_most: int = MAX_NAME) -> None:

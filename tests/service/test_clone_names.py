@@ -8,7 +8,7 @@ from tenuto.settings import Settings
 
 from .conftest import MakeSite
 
-LABELS = ["1", "0", "ann@x.org/home:2#b", "a:approve"]
+LABELS = ["1", "0", "ann@x.org/home:2#b", "a:approve", "two\nlines"]
 
 
 async def test_every_id_that_is_shown_can_be_decided(make_site: MakeSite) -> None:

@@ -89,6 +89,9 @@ FORGED: dict[str, Callable[[], str]] = {
     "of another issuer": lambda: signed(iss="https://evil.example"),
     "no expiry": lambda: signed(exp=None),
     "no subject": lambda: signed(sub=None),
+    "an empty subject": lambda: signed(sub=""),
+    "a subject that nobody can have": lambda: signed(sub="a" * 256),
+    "a subject of two lines": lambda: signed(sub="ann\nbob"),
     "no audience": lambda: signed(aud=None),
     "no issuer": lambda: signed(iss=None),
     "no tenant": lambda: signed(tenant=None),
@@ -170,11 +173,12 @@ async def test_of_two_issuers_the_actor_says_which(make_site: MakeSite, issuer: 
     other = replace(issuer, issuer=OTHER)
     settings = Settings(jwt_issuers=(issuer, other), rate_per_second=0)
     site = await make_site(SagaBuilder("asks").approval("ok"), settings=settings)
-    for token in (signed(), signed(iss=OTHER)):
+    longest = "ł" * 255
+    for token in (signed(), signed(iss=OTHER), signed(sub=longest)):
         started = await (await site.bare(token)).post("/v1/executions", json={"definition": "asks"})
         assert started.status_code == 201
     actors = {row["actor"] async for row in site.engine.scoped(tenant="acme", actor="x").audit.rows()}
-    assert actors == {f"user:ann@{ISSUER}", f"user:ann@{OTHER}"}
+    assert actors == {f"user:ann@{ISSUER}", f"user:ann@{OTHER}", f"user:{longest}@{ISSUER}"}
 
 
 async def test_an_issuer_has_claims_of_its_own(issuer: Issuer) -> None:

@@ -23,6 +23,7 @@ REFRESH_SECONDS = 60  # an unknown key id makes us look again, at most so often
 FETCH_SECONDS = 5
 PATIENCE_SECONDS = 0.25
 MAX_TOKEN = 8_192
+LONGEST_SUBJECT = 255  # characters, as OpenID Connect has it
 _REQUIRED = ["exp", "iat", "iss", "sub", "aud"]
 
 
@@ -73,9 +74,12 @@ def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
     tenant, roles = claims[issuer.tenant_claim], claims.get(issuer.roles_claim, [])
     if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
         raise ValueError("tenant")
+    subject = str(claims["sub"])
+    if not 0 < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
+        raise ValueError("subject")
     words = roles.split() if isinstance(roles, str) else list(roles)
     known = frozenset(word for word in words if isinstance(word, str) and (word in GRANTS or is_own_word(word)))
-    return Claims(issuer.issuer, str(claims["sub"]), tenant, known)
+    return Claims(issuer.issuer, subject, tenant, known)
 
 
 class Keys:

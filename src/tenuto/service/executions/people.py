@@ -18,9 +18,9 @@ from .executions import commanded
 
 
 class Step(StringConvertor):
-    """The id of a step, up to its verb. A clone has whatever suffix its author gave it, slashes and colons too."""
+    """The id of a step, up to its verb. A clone has whatever suffix its author gave it: slashes, colons, lines."""
 
-    regex = ".+"
+    regex = "(?s:.+)"
 
 
 register_url_convertor("step", Step())
