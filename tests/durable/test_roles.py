@@ -3,6 +3,7 @@
 That it does all of its work is shown by the contract suite too, which runs under such a role on PostgreSQL.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -268,6 +269,21 @@ async def test_rights_that_are_taken_away_later_are_told(owner: str, role: str, 
         with pytest.raises(StorageError) as found:
             await engine.limits()
     assert (found.value.code, "permission denied for table limits" in found.value.message) == ("not_permitted", True)
+
+
+async def test_commits_that_are_no_longer_permitted_are_told_and_go_on_when_they_are(
+    owner: str, role: str, service: str
+) -> None:
+    async with Engine(service, shutdown_grace="1s") as engine, connected(owner) as db:
+        engine.register(*SAGAS)
+        assert (await engine.execute("limited")).succeeded
+        await db.execute(f"REVOKE INSERT ON events FROM {role}")
+        waiting = asyncio.create_task(engine.execute("limited"))
+        while "commits: not_permitted" not in (told := str(await engine.ready())):
+            assert not waiting.done(), told
+        await grant(owner, role, prunes=False)
+        assert (await waiting).succeeded
+        assert (await engine.ready()).ok
 
 
 async def test_one_that_the_wall_would_hold_does_not_start(owner: str, role: str, service: str) -> None:
