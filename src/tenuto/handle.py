@@ -15,7 +15,7 @@ from .context import step_name
 from .durations import Duration, milliseconds
 from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, StepError
 from .kernel import facts as f
-from .kernel.address import Ref, step_id
+from .kernel.address import Ref, lease_id, step_id
 from .kernel.decide.runs import refused_unless_failed
 from .kernel.decide.unsafe import unsafe_again
 from .kernel.definition import CancelMode, ErrorClass, Step
@@ -251,7 +251,7 @@ class Handle(Generic[O_co]):
         """Whoever works on a callback step has taken it up. Says whether that changed anything, and if not why."""
         link = self._link
         link.scope.require("callbacks:write")
-        ref = await self._ref(step, attempt)
+        ref = await self._ref(step, attempt, lease)
         fact = f.Acked(at=link.now, actor=self._actor, ref=ref, lease=lease, workspace=workspace)
         return _answered(await link.tell(self.id, fact))
 
@@ -271,7 +271,7 @@ class Handle(Generic[O_co]):
         check_one_of(error_class, ErrorClass, "/error_class")
         link = self._link
         link.scope.require("callbacks:write")
-        ref = await self._ref(step, attempt)
+        ref = await self._ref(step, attempt, lease)
         found = find_step((await link.read(self.id)).state, ref.path)
         if error is None:
             schema = found.node.step.output_schema if found is not None else None
@@ -307,8 +307,11 @@ class Handle(Generic[O_co]):
         fact = f.Decide(at=link.now, actor=self._actor, resolution=resolution, path=path, reason=comment, result=result)
         await self._command(fact, "approvals:write")
 
-    async def _ref(self, step: StepRef, attempt: int) -> Ref:
+    async def _ref(self, step: StepRef, attempt: int, lease: str) -> Ref:
         name = step_text(step)
+        spelled = Ref(name, "forward", attempt)
+        if lease == lease_id(self.id, spelled):  # a clone's path, which its label may hide, also when it is closed
+            return spelled
         state = (await self._link.read(self.id)).state
         path = _path_dispatched(state, name) or find_path(state, name)
         if path is None:

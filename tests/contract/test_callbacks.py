@@ -297,3 +297,17 @@ async def test_a_callback_that_nobody_can_miss_needs_a_time(engine: Engine) -> N
     with pytest.raises(DefinitionError) as refused:
         await engine.apply(document(remote("a", result_timeout_ms=None)))
     assert [problem.code for problem in refused.value.problems] == ["timeout_missing"]
+
+
+async def test_l6_a_clone_is_answered_by_the_path_that_its_directive_had(engine: Engine) -> None:
+    """It is called otherwise where it has a label; whoever answers twice hears so, also when it is long closed."""
+    bus = Bus()
+    handle = await begun(engine, bus, remote("each", foreach="['ann', 'bob']", suffix="item"))
+    await sent(handle, bus, 2)
+    for ctx in sorted(bus.sent, key=lambda ctx: ctx.path):
+        told = {"attempt": ctx.attempt, "lease": ctx.lease_id}
+        assert await handle.acknowledge(ctx.path, **told) == "applied"
+        assert await handle.answer(ctx.path, **told, result="seen") == "applied"
+        if ctx.path == "each#0":
+            assert await handle.answer(ctx.path, **told, result="again") == "duplicate"
+    assert [clone.result for clone in (await handle.result()).steps["each"].clones] == ["seen", "seen"]

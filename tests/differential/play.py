@@ -1,34 +1,70 @@
 """Plays a program on a runtime. All that happens outside is decided by the seed, one thing at a time.
 
 A handler that is called waits until it is told to go on. Whenever the execution can do nothing more by itself, the seed
-says what happens next: which handler comes to its end and how, which message arrives, what a person says. Time stands
-still meanwhile: it goes on, to the next timer, when all that was granted is called. So the order of facts is the same
-everywhere, and whatever differs then, the runtimes made of it.
+says what happens next: which handler comes to its end and how, which message arrives, what is answered to a directive,
+what a person says, or that time passes. It stands still meanwhile: it goes on to what is due soon when all that was
+granted is called, and to what is due later when the seed says so. So the order of facts is the same everywhere, and
+whatever differs then, the runtimes made of it.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from random import Random
 from time import monotonic, time
 from typing import Any
 
 from tenuto import Done, Engine, Handle, NotDone, Outcome, Pending, SagaContext
-from tenuto.errors import IndeterminateError, InvalidTransition, NonRetryableError, RetryableError, TransientError
-from tenuto.kernel.address import Phase, Ref
+from tenuto.errors import (
+    IndeterminateError,
+    InvalidTransition,
+    NonRetryableError,
+    NotFound,
+    RetryableError,
+    StepError,
+    TransientError,
+)
+from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.decide.people import RESOLUTIONS
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.events import Entry, Resolution
-from tenuto.kernel.state import Execution, Review
+from tenuto.kernel.evolve import holder_of
+from tenuto.kernel.state import Execution, OpenAttempt, Review
+from tenuto.runtime import Clock, Environment
 from tenuto.testing import VirtualClock
 
-from .programs import Program
+from .programs import ATTEMPT_MS, Program
 
-SOON_MS = 60_000
+SOON_MS = 20_000  # less than any time-out
 MAX_MOVES = 250
 PATIENCE_SECONDS = 240
+MAX_WAITS = 12  # so that whatever has no deadline is not waited for in vain
+PLANNING_MS = 30_000
+FORGED = 0.1
+HANDLERS: dict[str, Phase] = {
+    "work": "forward", "send": "forward", "undo": "compensate", "guard": "guard", "find": "reconcile", "plan": "plan",
+}  # fmt: skip
 Move = Callable[[], Awaitable[None]]
+
+
+class AlikeEnvironment(Environment):
+    """Ids are the same in every runtime, and with them the jitter of delays that nobody can set."""
+
+    def __init__(self, clock: Clock | None) -> None:
+        super().__init__(clock, worker="differential")
+        self._count = count(1)
+
+    def new_id(self) -> str:
+        return f"{next(self._count):022x}"
+
+
+class AlikeEngine(Engine):
+    def _make_environment(self, clock: Clock | None, build: str) -> Environment:
+        return AlikeEnvironment(clock)
 
 
 @dataclass(frozen=True)
@@ -45,12 +81,18 @@ class Player:
         # It begins with the database's, so that what it calls due is due there, too.
         self.clock = VirtualClock(int(time() * 1_000))
         # Nobody is taken for dead, however busy the machine is.
-        self.engine = Engine(url, clock=self.clock, lease="60s", queues=("default", "side"))
+        self.engine = AlikeEngine(url, clock=self.clock, lease="60s", queues=("default", "side"))
         self.rng = Random(f"outside {program.seed}")
         self.calm = self.rng.choice((0.6, 0.9, 1.0))  # how many attempts succeed
         self.meddling = self.rng.choice((0.0, 0.0, 0.1, 0.3))
+        self.haste = self.rng.choice((0.0, 0.1, 0.3))  # how often time passes, rather than something happens
+        self.drafts = program.drafts()
         self.called: dict[Ref, asyncio.Future[str]] = {}
+        self.since: dict[Ref, int] = {}
+        self.sending: set[Ref] = set()
+        self.answered: list[Ref] = []
         self.moves: list[str] = []
+        self.waits = 0
         self.signals = 0
         self.retries = 0
         self.handle: Handle[Any]
@@ -60,10 +102,11 @@ class Player:
             return await self._play()
 
     async def _play(self) -> Played:
-        for name, phase in (("work", "forward"), ("undo", "compensate"), ("guard", "guard"), ("find", "reconcile")):
-            self.engine.handler(name, self._handler(phase))  # type: ignore[arg-type]  # phases
+        for name, phase in HANDLERS.items():
+            self.engine.handler(name, self._handler(phase, sends=name == "send"))
         await self.engine.apply(self.program.document)
         self.handle = await self.engine.start("differential", self.program.input)
+        await self._nudge()
         while (state := await self._at_rest()).finished is None or self._retries(state):
             assert len(self.moves) < MAX_MOVES, f"no end after {self.moves}"
             await self._move(state)
@@ -72,11 +115,14 @@ class Player:
 
     # -- Handlers ------------------------------------------------------------------------------------------------------
 
-    def _handler(self, phase: Phase) -> Callable[[SagaContext], Awaitable[object]]:
+    def _handler(self, phase: Phase, *, sends: bool) -> Callable[[SagaContext], Awaitable[object]]:
         async def called(ctx: SagaContext) -> object:
             ref = Ref(ctx.path, phase, ctx.attempt)
             told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self.called[ref] = told
+            self.since[ref] = self.clock.now_ms()
+            if sends:
+                self.sending.add(ref)
             try:
                 return self._ending(await told, phase)
             finally:
@@ -90,6 +136,8 @@ class Player:
             answers: dict[str, Outcome[Any]] = {"ok": NotDone(), "done": Done({"n": 1, "ok": True, "items": []})}
             return answers.get(word) or Pending(retry_after="2ms")
         match word:
+            case "ok" | "done" | "pending" if phase == "plan":
+                return list(self.drafts.propose())
             case "ok" | "done" | "pending":
                 return {"n": len(self.moves) % 4, "ok": True, "items": [{"name": "a"}, {"name": "b"}]}
             case "transient":
@@ -107,14 +155,19 @@ class Player:
         deadline = monotonic() + PATIENCE_SECONDS
         while True:
             state = (await self.engine._runtime.read(None, self.handle.id)).state
-            if state.finished is not None or (self._has_called(state) and not self._is_due_soon(state)):
+            has_called = self._has_called(state)
+            if state.finished is not None or (has_called and not self._is_due_soon(state)):
                 return state
             assert monotonic() < deadline, f"neither goes on nor rests after {self.moves}: {dict(state.agenda)}"
             await asyncio.to_thread(os.sched_yield)
 
     def _has_called(self, state: Execution) -> bool:
         granted = {effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt | DispatchAttempt)}
-        return granted == set(self.called)
+        for ref in [ref for ref in self.sending & self.called.keys() if ref not in granted]:
+            self.called.pop(ref).set_result(
+                "ok"
+            )  # nobody waits for it any more; it is not stopped, and changes nothing
+        return granted - _sent(state) == set(self.called)
 
     def _is_due_soon(self, state: Execution) -> bool:
         """Then it is due now. What a pause holds back is not due, and waits for the time after it."""
@@ -123,22 +176,53 @@ class Player:
         self.clock.go_to(state.wake_at)
         return True
 
+    def _due(self, ref: Ref) -> int:
+        return self.since[ref] + (PLANNING_MS if ref.phase == "plan" else ATTEMPT_MS)
+
+    def _next_moment(self, state: Execution) -> int | None:
+        """When a timer or a time-out is due next."""
+        moments = [self._due(ref) for ref in self.called]
+        return min(moments if state.wake_at is None else [*moments, state.wake_at], default=None)
+
+    async def _pass_time(self, moment: int) -> None:
+        """Until then. Handlers that had so much time and no more are stopped."""
+        self.waits += 1
+        self.clock.go_to(moment)
+        await self._nudge()
+        deadline = monotonic() + PATIENCE_SECONDS
+        while late := [ref for ref in self.called if self._due(ref) <= moment]:
+            assert monotonic() < deadline, f"{late} are not stopped after {self.moves}"
+            await asyncio.to_thread(os.sched_yield)
+
+    async def _nudge(self) -> None:
+        """The same message each time, so that it is recorded once. A database has a clock of its own: an execution that
+        waits there does not know what time it is here until somebody says something."""
+        with suppress(InvalidTransition):
+            await self.handle.signal("nudge", id="nudge")
+
     async def _move(self, state: Execution) -> None:
         moves = self._moves(state)
         meddled = self._meddling(state)
-        if meddled and (not moves or self.rng.random() < self.meddling):
+        moment = self._next_moment(state) if self.waits < MAX_WAITS and state.finished is None else None
+        if moment is not None and (not moves or self.rng.random() < self.haste):
+            moves = [("time passes", partial(self._pass_time, moment))]
+        elif meddled and (not moves or self.rng.random() < self.meddling):
             moves = meddled
         assert moves, f"nothing can happen any more after {self.moves}"
         name, move = moves[self.rng.randrange(len(moves))]
         self.moves.append(name)
         try:
             await move()
-        except InvalidTransition as error:
+        except (InvalidTransition, NotFound) as error:
             self.moves.append(f"refused: {error.code}")
 
     def _moves(self, state: Execution) -> list[tuple[str, Move]]:
         moves = [(f"end {ref.path} {ref.phase} {ref.number}", self._end(ref)) for ref in sorted(self.called)]
         moves += [(f"signal {name}", self._signal(name)) for name in sorted(state.waits)]
+        for ref in sorted(_sent(state)):
+            moves.append((f"answer {ref.path} {ref.number}", self._answer(ref)))
+            if not _opened(state, ref).acked:
+                moves.append((f"acknowledge {ref.path} {ref.number}", self._acknowledge(ref)))
         if state.pause is not None and not moves:
             moves.append(("resume", self.handle.resume))
         for number, review in enumerate(state.reviews.values()):
@@ -151,6 +235,7 @@ class Player:
             return [("retry", self._retry)] if self._retries(state) else []
         moves: list[tuple[str, Move]] = [("signal noise", self._signal("noise"))]
         moves.append(("resume", self.handle.resume) if state.pause is not None else ("pause", self.handle.pause))
+        moves += [(f"answer again {ref.path} {ref.number}", self._answer(ref)) for ref in self.answered[-1:]]
         if len(self.moves) > 4:
             moves.append(("cancel", lambda: self.handle.cancel(self.rng.choice(("drain", "terminate", "compensate")))))
         return moves
@@ -162,15 +247,42 @@ class Player:
         self.retries += 1
         await self.handle.retry(reason="again")
 
+    def _word(self) -> str:
+        words = ["indeterminate", "transient", "transient", "retryable", "non_retryable", "done", "pending"]
+        word = "ok" if self.rng.random() < self.calm else self.rng.choice(words)
+        self.moves[-1] += f" {word}"
+        return word
+
     def _end(self, ref: Ref) -> Move:
         async def end() -> None:
-            words = ["indeterminate", "transient", "transient", "retryable", "non_retryable", "done", "pending"]
-            word = "ok" if self.rng.random() < self.calm else self.rng.choice(words)
-            self.moves[-1] += f" {word}"
-            told = self.called.pop(ref)
-            told.set_result(word)
+            word = self._word()
+            self.called.pop(ref).set_result(word)
 
         return end
+
+    def _lease(self, ref: Ref) -> str:
+        return "forged" if self.rng.random() < FORGED else lease_id(self.handle.id, ref)
+
+    def _acknowledge(self, ref: Ref) -> Move:
+        async def acknowledge() -> None:
+            given = await self.handle.acknowledge(ref.path, attempt=ref.number, lease=self._lease(ref))
+            self.moves[-1] += f": {given}"
+
+        return acknowledge
+
+    def _answer(self, ref: Ref) -> Move:
+        async def answer() -> None:
+            self.answered.append(ref)
+            lease, told = self._lease(ref), {"attempt": ref.number}
+            try:
+                result = self._ending(self._word(), "forward")
+            except StepError as error:
+                given = await self.handle.answer(ref.path, **told, lease=lease, error=error)
+            else:
+                given = await self.handle.answer(ref.path, **told, lease=lease, result=result)
+            self.moves[-1] += f": {given}"
+
+        return answer
 
     def _signal(self, name: str) -> Move:
         async def signal() -> None:
@@ -185,3 +297,16 @@ class Player:
 
     def _decide(self, review: Review, word: Resolution) -> Move:
         return lambda: self.engine.resolve(review.id, word, reason="asked")
+
+
+def _sent(state: Execution) -> set[Ref]:
+    """Directives that are out there: whoever has them is not called, but answers when he likes."""
+    refs = {effect.ref for effect in state.agenda.values() if isinstance(effect, DispatchAttempt)}
+    return {ref for ref in refs if _opened(state, ref).dispatched_at}
+
+
+def _opened(state: Execution, ref: Ref) -> OpenAttempt:
+    holder = holder_of(state, ref)
+    assert holder is not None
+    assert holder.open is not None
+    return holder.open

@@ -3,14 +3,29 @@
 More of it: `python -m tests.differential --programs 500`.
 """
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 
+from tenuto.kernel import events as e
+from tenuto.kernel import facts as f
+from tenuto.runtimes.durable import DurableRuntime
 from tests.servers.postgres import Server
 
 from .compare import compare, places
+from .play import Played, Player
+from .programs import draw
 
 SHARDS = 4
 PROGRAMS_PER_SHARD = 6
+PLAYED = 160  # in memory, which is fast
+MET = (
+    e.AttemptDispatched, e.DispatchFailed, e.AttemptAcked, e.AttemptTimedOut, e.StepExpired, e.ChildrenAdded,
+    e.AttemptAbandoned, e.ProbeAnswered, e.ScopeRestarted, e.CompensationStopped, e.RunOpened, e.Resumed,
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -21,3 +36,67 @@ async def test_a_program_has_one_history(shard: int, postgres_server: Server) ->
         with places(postgres_server) as urls:
             entries += await compare(seed, urls)
     assert entries > 8 * PROGRAMS_PER_SHARD, "programs that do nothing differ in nothing"
+
+
+async def _play(seed: int) -> Played:
+    return await Player(draw(seed), "memory://").play()
+
+
+@pytest.mark.slow
+async def test_programs_meet_what_they_are_about() -> None:
+    left, seed = set(MET), 0
+    while left and seed < PLAYED:
+        left -= {type(entry.event) for entry in (await _play(seed)).entries}
+        seed += 1
+    assert left == set()
+
+
+def _refused(fact: f.Fact) -> f.Fact:
+    """Directives never get out."""
+    if not isinstance(fact, f.Dispatched):
+        return fact
+    return f.DispatchRefused(at=fact.at, ref=fact.ref, failure=f.Failed(error_class="TRANSIENT", code="planted"))
+
+
+def _unplanned(fact: f.Fact) -> f.Fact:
+    """Planners fail."""
+    if not isinstance(fact, f.Reported) or fact.ref.phase != "plan":
+        return fact
+    return msgspec.structs.replace(fact, outcome=f.Failed(error_class="NON_RETRYABLE", code="planted"))
+
+
+def _in_time(fact: f.Fact) -> f.Fact:
+    """What is timed out is told as a failure."""
+    if not isinstance(fact, f.Reported) or not isinstance(fact.outcome, f.TimedOut):
+        return fact
+    return msgspec.structs.replace(fact, outcome=f.Failed(error_class="TRANSIENT", code="planted"))
+
+
+PLANTED: dict[type[e.Recorded], Callable[[f.Fact], f.Fact]] = {
+    e.AttemptDispatched: _refused,
+    e.ChildrenAdded: _unplanned,
+    e.AttemptTimedOut: _in_time,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PLANTED, ids=lambda kind: kind.__name__)
+async def test_a_runtime_that_differs_is_found(
+    kind: type[e.Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bug is planted in one of two runtimes, and the first program that meets it tells."""
+    seed = 0
+    while not any(_meets(entry.event, kind) for entry in (await _play(seed)).entries):
+        seed += 1
+    answer = DurableRuntime._answer
+
+    def changed(self: DurableRuntime, record: Any, ref: Any, fact: f.Fact) -> None:
+        answer(self, record, ref, PLANTED[kind](fact))
+
+    monkeypatch.setattr(DurableRuntime, "_answer", changed)
+    with pytest.raises(AssertionError, match=f"program {seed} differs"):
+        await compare(seed, {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/x.db"})
+
+
+def _meets(event: e.Event, kind: type[e.Recorded]) -> bool:
+    return isinstance(event, kind) and getattr(event, "kind", "attempt") == "attempt"
