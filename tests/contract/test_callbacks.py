@@ -305,7 +305,7 @@ async def test_l6_a_clone_is_answered_by_the_path_that_its_directive_had(engine:
     handle = await begun(engine, bus, remote("each", foreach="['ann', 'bob']", suffix="item"))
     await sent(handle, bus, 2)
     for ctx in sorted(bus.sent, key=lambda ctx: ctx.path):
-        told = {"attempt": ctx.attempt, "lease": ctx.lease_id}
+        told: dict[str, Any] = {"attempt": ctx.attempt, "lease": ctx.lease_id}
         assert await handle.acknowledge(ctx.path, **told) == "applied"
         assert await handle.answer(ctx.path, **told, result="seen") == "applied"
         if ctx.path == "each#0":

@@ -273,13 +273,13 @@ class Player:
     def _answer(self, ref: Ref) -> Move:
         async def answer() -> None:
             self.answered.append(ref)
-            lease, told = self._lease(ref), {"attempt": ref.number}
+            told: dict[str, Any] = {"attempt": ref.number, "lease": self._lease(ref)}
             try:
                 result = self._ending(self._word(), "forward")
             except StepError as error:
-                given = await self.handle.answer(ref.path, **told, lease=lease, error=error)
+                given = await self.handle.answer(ref.path, **told, error=error)
             else:
-                given = await self.handle.answer(ref.path, **told, lease=lease, result=result)
+                given = await self.handle.answer(ref.path, **told, result=result)
             self.moves[-1] += f": {given}"
 
         return answer

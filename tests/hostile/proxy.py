@@ -1,13 +1,13 @@
-"""A TCP proxy in front of PostgreSQL that knows when a commit passes, and cuts the connection at that moment.
+"""A TCP proxy in front of PostgreSQL that knows when something is committed, and cuts the connection at that moment.
 
 It reads the messages of the client as far as it must: a type, a length, the text of statements and their names. A
-commit is a statement that writes events, executed on its own, or the word COMMIT of a transaction. It can also answer
-for the server that its disk is full: then the statement never gets there.
+commit is a statement that writes, executed on its own, or the word COMMIT of a transaction. It can also answer for the
+server that its disk is full: then the statement never gets there.
 """
 
 import asyncio
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Literal
 
@@ -16,12 +16,23 @@ Cut = Literal["before it is sent", "after it is sent", "after it is answered"]
 CUTS: tuple[Cut, ...] = ("before it is sent", "after it is sent", "after it is answered")
 
 SSL_REQUEST, CANCEL_REQUEST = 80877103, 80877102
-WRITES = b"INSERT INTO events"
+EVENTS = b"INSERT INTO events"
+COMMIT = b"COMMIT"
+OTHERS = {
+    b"UPDATE executions e SET owner": "a claim",
+    b"INSERT INTO mailbox": "a letter",
+    b"UPDATE tasks": "a task",
+}
+"""What is written beside events, each by a statement of its own or in a transaction."""
 DISK_FULL = {b"S": b"ERROR", b"V": b"ERROR", b"C": b"53100", b"M": b"could not extend file: No space left on device"}
 
 
 class Proxy:
-    def __init__(self, port: int, wanted: Callable[[], Cut | None]) -> None:
+    def __init__(
+        self, port: int, wanted: Callable[[], Cut | None], at: Mapping[bytes, str] = {EVENTS: "events"}
+    ) -> None:
+        """`at`: parts of the statements that are cut, and what they are called."""
+        self.at = at
         self._port = port
         self._wanted = wanted
         self._server: asyncio.Server | None = None
@@ -61,10 +72,10 @@ class Proxy:
                     end.transport.abort()
             self._links.discard(task)
 
-    def next_cut(self) -> Cut | None:
+    def next_cut(self, what: str) -> Cut | None:
         cut = self._wanted()
         if cut is not None:
-            self.cuts[cut] = self.cuts.get(cut, 0) + 1
+            self.cuts[what] = self.cuts.get(what, 0) + 1
         return cut
 
 
@@ -85,7 +96,9 @@ class _Link:
         self._from_server = from_server
         self._to_server = to_server
         self._writing: set[bytes] = set()  # names of statements that write events
-        self._armed = False
+        self._named: dict[bytes, str] = {}  # what statements are that are cut; empty for others
+        self._armed = ""
+        self._touched = ""  # by the transaction that is open
         self._refusing = False
         self._in_transaction = False
         self._mute = asyncio.Event()
@@ -123,7 +136,8 @@ class _Link:
             body = await self._from_client.readexactly(struct.unpack("!i", size)[0] - 4)
             if self._refuses(kind, body):
                 continue
-            cut = self._proxy.next_cut() if self._commits(kind, body) else None
+            what = self._commits(kind, body)
+            cut = self._proxy.next_cut(what) if what else None
             if cut == "before it is sent":
                 return
             if cut == "after it is answered":
@@ -147,21 +161,29 @@ class _Link:
             self._to_client.write(_error(DISK_FULL) + _message(b"Z", b"E" if self._in_transaction else b"I"))
         return True
 
-    def _commits(self, kind: bytes, body: bytes) -> bool:
+    def _commits(self, kind: bytes, body: bytes) -> str:
+        """What this commits; empty, if nothing that is cut."""
         if kind == b"Q":  # a plain query
-            self._in_transaction = body.startswith(b"BEGIN") or (self._in_transaction and not _ends(body))
-            return body.startswith(b"COMMIT")
+            if body.startswith(b"BEGIN"):
+                self._in_transaction, self._touched = True, ""
+            self._in_transaction = self._in_transaction and not _ends(body)
+            return self._touched if body.startswith(COMMIT) else ""
         if kind == b"P":  # parse: a name, a text
             name, text, _ = body.split(b"\0", 2)
-            if WRITES in text:
+            if EVENTS in text:
                 self._writing.add(name)
+            self._named[name] = next((what for part, what in self._proxy.at.items() if part in text), "")
         elif kind == b"B":  # bind: a portal, the name of a statement
             _, name, _ = body.split(b"\0", 2)
-            self._armed = name in self._writing and not self._in_transaction
+            what = self._named.get(name, "")
+            if self._in_transaction:
+                self._touched = what or self._touched
+            else:
+                self._armed = what
         elif kind == b"S":  # sync: what was bound is carried out, and committed unless in a transaction
-            armed, self._armed = self._armed, False
+            armed, self._armed = self._armed, ""
             return armed
-        return False
+        return ""
 
 
 def _message(kind: bytes, body: bytes) -> bytes:

@@ -119,6 +119,15 @@ class RealWorld:
             except TenutoError:
                 await pause(0.02)
 
+    async def until(self, engine: Engine, handles: list[Handle[Any]], met: Callable[[], bool]) -> None:
+        """More is started until everything was met that there is to meet."""
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not met():
+            assert time.monotonic() < deadline, "not everything was met"
+            handles.append(await self.start(engine, len(handles)))
+            await self._go_on(handles[-1])
+            await pause(0.05)
+
     async def calm(self, engine: Engine, handles: list[Handle[Any]]) -> None:
         """Faults end: everything must end, or wait for a person."""
         self.hostile, self.rates, self.outage = False, QUIET, None

@@ -21,9 +21,10 @@ from tests.checking.soundness import assert_sound
 from tests.servers.databases import database
 from tests.servers.postgres import Server
 
+from .conflicts import Conflicts
 from .faults import Rates
 from .loop import pause
-from .proxy import CUTS, Cut, Proxy
+from .proxy import CUTS, EVENTS, OTHERS, Cut, Proxy
 from .real import RealWorld
 from .situations import FAULTS
 from .store import hostile
@@ -72,8 +73,11 @@ async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, mon
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", [{EVENTS: "events"}, OTHERS], ids=["events", "others"])
 @pytest.mark.parametrize("cut", CUTS)
-async def test_a_connection_that_is_cut_at_a_commit(postgres_url: str, postgres_server: Server, cut: Cut) -> None:
+async def test_a_connection_that_is_cut_at_a_commit(
+    postgres_url: str, postgres_server: Server, cut: Cut, at: dict[bytes, str]
+) -> None:
     world = RealWorld(postgres_url, 7, Rates())
     rng = random.Random(7)
     hostile_phase = True
@@ -81,15 +85,31 @@ async def test_a_connection_that_is_cut_at_a_commit(postgres_url: str, postgres_
     def wanted() -> Cut | None:
         return cut if hostile_phase and rng.random() < 0.15 else None
 
-    async with Proxy(postgres_server.port, wanted) as proxy:
+    async with Proxy(postgres_server.port, wanted, at) as proxy:
         database = urlsplit(postgres_url).path
         url = f"postgresql://postgres@127.0.0.1:{proxy.port}{database}?sslmode=disable"
         async with world.engine(url) as engine:
             handles = [await world.start(engine, number) for number in range(EXECUTIONS)]
+            await world.until(engine, handles, lambda: set(proxy.cuts) == set(at.values()))
             hostile_phase = False
             await world.calm(engine, handles)
     world.check()
-    assert proxy.cuts[cut] > 0
+    await assert_sound(postgres_url)
+
+
+@pytest.mark.slow
+async def test_postgres_takes_transactions_back(postgres_url: str) -> None:
+    """What the server answers to those that deadlock or cannot be put in order is not the end of anything."""
+    world = RealWorld(postgres_url, 5, Rates())
+    async with world.engine() as engine, world.engine() as other:
+        conflicts = Conflicts(postgres_url)
+        conflicts.begin()
+        handles = [await world.start(engine if number % 2 else other, number) for number in range(EXECUTIONS)]
+        await world.until(engine, handles, lambda: all(conflicts.counts().values()))
+        conflicts.end()
+        await world.calm(engine, handles)
+        conflicts.close()
+    world.check()
     await assert_sound(postgres_url)
 
 
