@@ -118,6 +118,25 @@ async def test_whoever_only_submits_hears_of_room_from_those_who_work(url: str) 
     await assert_sound(url)
 
 
+@pytest.mark.parametrize("most", [ROOM + 1, None])
+async def test_room_that_another_process_made_is_seen(
+    url: str, monkeypatch: pytest.MonkeyPatch, most: int | None
+) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # which is over at once
+    work = Work(held=True)
+    async with Engine(url, worker=False) as client, Engine(url, worker=False) as another:
+        client.register(work.saga())
+        await client.tenant_limit("busy", max_in_flight=ROOM)
+        accepted, _ = await offer(client, ROOM + 2 * crowds.MANY)
+        assert len(accepted) == ROOM
+        assert client.is_crowded("busy", under_way=ROOM + crowds.MANY)
+        with pytest.raises(TenantLimit):
+            await client.start("work", tenant="busy")
+        await another.tenant_limit("busy", max_in_flight=most)
+        assert (await client.start("work", tenant="busy")).created
+    await assert_sound(url)
+
+
 @pytest.mark.slow
 async def test_those_who_wait_at_the_door_are_let_in_or_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "ON_THE_WAY", 3)
@@ -217,6 +236,19 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
     assert known.refuse("t")
     known.forget("t")
     assert not known.refuse("t")
+
+
+def test_when_what_was_heard_is_old_one_looks_and_the_others_wait_for_him(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", -1.0)
+    known = Crowds()
+    assert not known.must_look("t")
+    _full(known)
+    assert [known.must_look("t") for _ in range(3)] == [True, False, False]
+    assert known.is_worth_waiting("t")
+    known.told("t", 2)
+    assert not known.must_look("t")  # there is room: whoever comes is let in
+    assert [known.refuse("t") for _ in range(2)] == [False, False]
+    assert known.must_look("t")
 
 
 def test_of_those_who_come_as_many_are_let_in_as_there_is_room_for_and_always_a_few(long_moments: None) -> None:

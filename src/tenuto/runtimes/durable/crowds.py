@@ -4,8 +4,9 @@ Whether a tenant has room is decided by the commit that would start an execution
 and nothing else ever lets one in. But a refusal in a commit costs nearly as much as a start. So when many were refused,
 this process goes by what the last commit said: as many starts as there was room for, and as executions ended here since
 then, are let through to the database. All others are refused here. What was said is true for a moment only, because
-executions end elsewhere, too: then one is sent to see. A few that come meanwhile wait for what he hears, as many as a
-tenant that asks for no more than it may would send, and no longer than a refusal may take; the others are refused.
+executions end elsewhere, too: then one looks how many there are, which waits for nobody's commit. A few that come
+meanwhile wait for what he sees, as many as a tenant that asks for no more than it may would send, and no longer than a
+refusal may take; the others are refused.
 
 Until the first are refused nobody knows that there are too many. So no more than so many starts of a tenant are on
 their way to the database at any time; whoever comes then waits at the door, which costs next to nothing, until one of
@@ -81,6 +82,22 @@ class Crowds:
         crowd = self._crowds.get(tenant)
         return crowd is not None and crowd.refusals >= MANY and coming >= max(crowd.room, MANY)
 
+    def must_look(self, tenant: str) -> bool:
+        """Whether it is time to look for room. Whoever is told so looks, and the others wait for him."""
+        crowd = self._crowds.get(tenant)
+        if crowd is None or crowd.refusals < MANY or crowd.room:
+            return False
+        now = time.monotonic()
+        if now <= crowd.until or now > crowd.refused_at + FORGOTTEN_S:
+            return False
+        self._scout(crowd, now)
+        return True
+
+    def _scout(self, crowd: _Crowd, now: float) -> None:
+        crowd.is_scouting = True
+        crowd.waited = 0 if now > crowd.until else crowd.waited
+        crowd.until = now + SCOUTING_S
+
     def refuse(self, tenant: str) -> bool:
         """Whether a start is refused without asking the database. Otherwise it is on its way."""
         if self.is_full(tenant):
@@ -94,9 +111,7 @@ class Crowds:
         elif crowd.room:
             crowd.room -= 1
         else:
-            crowd.is_scouting = True
-            crowd.waited = 0 if now > crowd.until else crowd.waited
-            crowd.until = now + SCOUTING_S
+            self._scout(crowd, now)
         return False
 
     def refused(self, tenant: str) -> bool:
@@ -163,8 +178,8 @@ class Door:
         return queue is not None and queue.inside + queue.called >= ON_THE_WAY
 
     async def wait(self, tenant: str, patience_s: float | None = None) -> bool:
-        """Until there is a place, or something to hear: look again. Somebody must be inside. False: that took long."""
-        queue = self._queues[tenant]
+        """Until there is a place or something to hear: look again. One is inside, or looks. False: it took long."""
+        queue = self._queue(tenant)
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.outside.append(called)
         try:
@@ -182,11 +197,14 @@ class Door:
                 queue.called -= 1
             self._clear(tenant, queue)
 
-    def enter(self, tenant: str) -> None:
+    def _queue(self, tenant: str) -> _Queue:
         queue = self._queues.get(tenant)
         if queue is None:
             queue = self._queues[tenant] = _Queue()
-        queue.inside += 1
+        return queue
+
+    def enter(self, tenant: str) -> None:
+        self._queue(tenant).inside += 1
 
     def leave(self, tenant: str) -> None:
         queue = self._queues[tenant]

@@ -3,6 +3,7 @@
 import asyncio
 from abc import abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar
 
@@ -85,6 +86,8 @@ class Starter(Straggling):
         if submission.connection is not None:
             return await self._submit_within(caller_of(submission.connection), submission)
         tenant = submission.tenant
+        if self._crowds.must_look(tenant):
+            await self._look_for_room(tenant)
         if not self._must_wait(tenant):
             return await self._submit_at_once(submission)
         try:
@@ -107,7 +110,7 @@ class Starter(Straggling):
     def _must_wait(self, tenant: str) -> bool:
         if self._door.is_closed(tenant):
             return not self._crowds.is_known(tenant)
-        return self._door.inside(tenant) > 0 and self._crowds.is_worth_waiting(tenant)
+        return self._crowds.is_worth_waiting(tenant)
 
     async def _turned_away(self, submission: Submission) -> Submitted:
         """A known key is answered, however many there are."""
@@ -116,6 +119,19 @@ class Starter(Straggling):
         if seen is None:
             raise tenant_is_full(tenant)
         return replayed(submission, *seen)
+
+    async def _look_for_room(self, tenant: str) -> None:
+        """If it cannot be seen, or there is no limit any more, whoever comes asks by his start, and hears why."""
+        room: dict[str, int] = {}
+        try:
+            with suppress(StorageError):
+                uses = await self._store.limits.tenants(tenant)
+                room = {use.tenant: use.max_in_flight - use.in_flight for use in uses}
+        finally:
+            if not room:
+                self._crowds.forget(tenant)
+            self._hear_of_room(room)
+            self._door.call_all(tenant)
 
     def _hear_of_room(self, left: Mapping[str, int]) -> None:
         for tenant, room in left.items():
