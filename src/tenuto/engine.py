@@ -672,6 +672,7 @@ class Engine:
         attempt nor its timeout. Setting neither lifts the limit.
         """
         self._require_deployment()
+        check_name(name, "name")
         if concurrency is not None and concurrency < 1:
             raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
         bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)

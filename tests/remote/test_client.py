@@ -194,6 +194,18 @@ async def test_waiting_no_longer_than_asked(make_place: MakePlace) -> None:
 # -- People and operations ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["order:paid", "order/paid", "order:paid/now", "two\nlines", "% ? #"])
+async def test_signals_and_limits_are_called_what_their_authors_call_them(make_place: MakePlace, name: str) -> None:
+    client = await (await make_place(SagaBuilder("waits").signal("paid", name))).client()
+    handle = await client.start("waits")
+    await handle.signal(name, 5)
+    assert (await handle.result()).result_of("paid") == 5
+    await client.limit(name, concurrency=1)
+    assert [row["name"] for row in await client.limits()] == [name]
+    await client.limit(name)
+    assert await client.limits() == []
+
+
 async def test_people(make_place: MakePlace) -> None:
     place = await make_place(SagaBuilder("asks").approval("ok").signal("paid", "paid", depends_on=["ok"]))
     client = await place.client()

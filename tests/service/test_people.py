@@ -3,6 +3,7 @@
 from importlib import import_module
 from itertools import count
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import pytest
@@ -154,6 +155,14 @@ async def test_d4_a_signal_is_sent_once_under_its_key(site: Site) -> None:
     assert other.status_code == 422
     late = await client.post(at)
     assert (late.status_code, late.json()["code"]) == (409, "terminal")
+
+
+async def test_d4_the_longest_name_that_a_signal_can_have(site: Site) -> None:
+    client = await site.client("acme", "operator")
+    at = f"/v1/executions/{await start(client, 'waits')}/signals/{quote('😀' * 256)}"
+    for _ in range(2):
+        answer = await client.post(at, headers={"Idempotency-Key": "k" * 255})
+        assert answer.status_code == 200, answer.text
 
 
 # -- Dead letters ------------------------------------------------------------------------------------------------------

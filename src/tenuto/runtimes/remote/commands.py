@@ -12,7 +12,7 @@ from tenuto.kernel.events import NULL
 from tenuto.kernel.naming import shown_step
 from tenuto.kernel.state import Execution
 
-from .wire import quoted
+from .wire import quoted, quoted_name
 
 
 class Request(NamedTuple):
@@ -35,7 +35,9 @@ def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Requ
             start = None if fact.start is None else _name(state, fact.start)
             return Request(f"{at}:retry", {"from": start, "again": fact.again, "reason": fact.reason})
         case f.Signal():  # the same id twice is one signal
-            return Request(f"{at}/signals/{quoted(fact.name)}", {"payload": fact.payload, "id": fact.id}, repeats=True)
+            return Request(
+                f"{at}/signals/{quoted_name(fact.name)}", {"payload": fact.payload, "id": fact.id}, repeats=True
+            )
         case f.Decide():
             return _decision(at, fact, state)
     raise NotSupported(

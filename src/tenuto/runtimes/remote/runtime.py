@@ -64,7 +64,7 @@ from .commands import request_of
 from .definitions import Programs, RemoteCatalog
 from .starting import start_request
 from .stream import followed, recorded
-from .wire import Wire, paged, quoted
+from .wire import Wire, paged, quoted, quoted_name
 
 REMEMBERED: Final = 32  # executions whose record is not asked for from the beginning again
 WAIT_SECONDS: Final = 20.0  # one request waits no longer than this for an execution
@@ -273,7 +273,7 @@ class RemoteRuntime:
         return [row async for row in paged(self._wire, "/v1/workers", {})]
 
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        path = f"/v1/limits/{quoted(name)}"
+        path = f"/v1/limits/{quoted_name(name)}"
         if rate is None and concurrency is None:
             await self._wire.send("DELETE", path, repeats=True)
         else:

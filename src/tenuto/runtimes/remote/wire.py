@@ -225,10 +225,17 @@ def _checked_key(key: str | None) -> str | None:
 
 
 def quoted(part: str) -> str:
-    """Of a path, whatever is in it. What cannot be a part of one is not there either."""
-    if not part or "/" in part or ":" in part or part in (".", ".."):
+    """Of a path, an id that the service gave. What cannot be one is not there either."""
+    if "/" in part or ":" in part:
         raise NotFound(f"There is nothing called {part!r}.")
-    return quote(part, safe="")
+    return quoted_name(part)
+
+
+def quoted_name(name: str) -> str:
+    """At the end of a path, a name that somebody chose, whatever is in it. Of dots alone, none would arrive."""
+    if name in ("", ".", ".."):
+        raise NotFound(f"There is nothing called {name!r}.")
+    return quote(name, safe="")
 
 
 def lost(error: httpx2.TransportError, address: str) -> ServiceError:

@@ -41,7 +41,7 @@ async def list_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) 
 
 @face.operation(
     "PUT",
-    "/v1/limits/{name:plain}",
+    "/v1/limits/{name:whole}",
     "limits:write",
     status_code=204,
     summary="Set a limit that all workers share",
@@ -55,7 +55,7 @@ async def set_limit(name: Name, body: LimitBody, caller: Called) -> Response:
 
 @face.operation(
     "DELETE",
-    "/v1/limits/{name:plain}",
+    "/v1/limits/{name:whole}",
     "limits:write",
     status_code=204,
     summary="Lift a limit: what waits for it goes on",

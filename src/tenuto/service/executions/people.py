@@ -3,7 +3,6 @@
 from typing import Annotated, Literal
 
 from fastapi import Path, Query
-from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,15 +15,6 @@ from tenuto.service.http.replay import IdempotencyKey, once, unquoted
 
 from .executions import commanded
 
-
-class Step(StringConvertor):
-    """The id of a step, up to its verb. A clone has whatever suffix its author gave it: slashes, colons, lines."""
-
-    regex = "(?s:.+)"
-
-
-register_url_convertor("step", Step())
-
 face = Face(tags=["people"])
 
 StepId = Annotated[str, Path(max_length=1_024, description="the step's id; of a clone with its suffix, `notify#3`")]
@@ -33,7 +23,7 @@ _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 40
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/steps/{step_id:step}:approve",
+    "/v1/executions/{id:plain}/steps/{step_id:whole}:approve",
     "approvals:write",
     summary="Say yes where a step waits for a person",
     responses=_COMMANDED,
@@ -47,7 +37,7 @@ async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionB
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/steps/{step_id:step}:reject",
+    "/v1/executions/{id:plain}/steps/{step_id:whole}:reject",
     "approvals:write",
     summary="Say no where a step waits for a person",
     responses=_COMMANDED,
@@ -60,7 +50,7 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/steps/{step_id:step}:retry",
+    "/v1/executions/{id:plain}/steps/{step_id:whole}:retry",
     "executions:write",
     summary="Try a step again, in the next run of a failed execution",
     responses=_COMMANDED,
@@ -72,7 +62,7 @@ async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryStepBo
 
 @face.operation(
     "POST",
-    "/v1/executions/{id:plain}/signals/{name:plain}",
+    "/v1/executions/{id:plain}/signals/{name:whole}",
     "executions:write",
     summary="Send a signal, for a step that waits for it now or later",
     responses=_COMMANDED,

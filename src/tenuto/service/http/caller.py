@@ -142,7 +142,14 @@ class Plain(StringConvertor):
     regex = "[^/:]+"
 
 
+class Whole(StringConvertor):
+    """A name that others chose, up to its verb or the end: it may have colons, slashes and lines in it."""
+
+    regex = "(?s:.+)"
+
+
 register_url_convertor("plain", Plain())
+register_url_convertor("whole", Whole())
 
 
 class Face(APIRouter):
