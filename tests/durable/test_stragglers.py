@@ -1,14 +1,20 @@
 """A process that is taken for dead hears its handlers out, where what they do cannot be done again."""
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tenuto import Engine, Handle, SagaBuilder
+from tenuto.errors import PayloadError
+from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import AttemptSucceeded, Resolution
 from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtimes.perform import Role
+from tenuto.runtimes.record import Record
 from tenuto.storage.store import Batch, Committed
 from tests.contract.doubles import Stage, ThreadGate, until
 from tests.durable.test_unknown_fates import Altered
@@ -32,6 +38,27 @@ async def _end_session(engine: Engine) -> None:
     session = runtime._session
     await runtime._store.end_session(session.id)
     session.lose()
+
+
+def _hold_up_reports(runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """A commit with a success in it says that it is on its way, and waits until it may go on."""
+    real, on_its_way, goes_on = runtime._store, asyncio.Event(), asyncio.Event()
+
+    async def commit(batch: Batch) -> Committed:
+        entries = (entry for append in batch.appends for entry in decode_entries(append.body))
+        if any(isinstance(entry.event, AttemptSucceeded) for entry in entries):
+            on_its_way.set()
+            await goes_on.wait()
+        return await real.commit(batch)
+
+    monkeypatch.setattr(runtime._committer, "_store", Altered(real, commit=commit))
+    return on_its_way, goes_on
+
+
+async def _true(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.to_thread(lambda: None)
 
 
 async def _asks_a_person(engine: Engine, handle: Handle[Any]) -> None:
@@ -90,9 +117,7 @@ async def test_a_late_answer_spares_the_question_what_became_of_it(url: str) -> 
         await gate.reached.wait()
         former = _runtime(engine)._session
         await _end_session(engine)
-        async with asyncio.timeout(PATIENCE_S):
-            while _runtime(engine)._session is former or handle.id not in _runtime(engine)._records:
-                await asyncio.to_thread(lambda: None)
+        await _true(lambda: _runtime(engine)._session is not former and handle.id in _runtime(engine)._records)
         gate.open()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -125,19 +150,10 @@ async def test_a_report_that_could_not_be_recorded_any_more_is_known(url: str, m
         handle = await engine.start("pays")
         await gate.reached.wait()
         runtime = _runtime(engine)
-        real, on_its_way, goes_on = runtime._store, asyncio.Event(), asyncio.Event()
-
-        async def commit(batch: Batch) -> Committed:
-            entries = (entry for append in batch.appends for entry in decode_entries(append.body))
-            if any(isinstance(entry.event, AttemptSucceeded) for entry in entries):
-                on_its_way.set()
-                await goes_on.wait()
-            return await real.commit(batch)
-
-        monkeypatch.setattr(runtime._committer, "_store", Altered(real, commit=commit))
+        on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
         gate.open()
         await on_its_way.wait()
-        await real.end_session(runtime._session.id)
+        await runtime._store.end_session(runtime._session.id)
         goes_on.set()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -174,9 +190,7 @@ async def test_nothing_else_of_the_step_begins_here_before_the_straggler_has_end
         await _asks_a_person(engine, handle)
         await _resolve(engine, "not_completed")
         runtime = _runtime(engine)
-        async with asyncio.timeout(PATIENCE_S):
-            while not any(record.held for record in runtime._records.values()):
-                await asyncio.to_thread(lambda: None)
+        await _true(lambda: any(record.held for record in runtime._records.values()))
         assert not again.reached.is_set()
         first.open()
         again.open()
@@ -192,12 +206,151 @@ async def test_an_engine_that_is_closed_waits_for_a_straggler_and_passes_on_what
         await gate.reached.wait()
         await _end_session(engine)
         closing = asyncio.create_task(engine.close())
-        async with asyncio.timeout(PATIENCE_S):
-            while not _runtime(engine)._closing:
-                await asyncio.to_thread(lambda: None)
+        await _true(lambda: _runtime(engine)._closing)
         gate.open()
         await closing
     async with Engine(url) as other:
         other.register(_pays(gate.pass_through))
         assert await _output(other, handle) == "receipt"
     assert stage.log == ["receipt"]
+
+
+async def test_a_guest_whose_tasks_were_swept_up_before_it_knows_that_it_is_taken_for_dead(url: str) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url, queues=()) as home, Engine(url, queues=("till",)) as guest:
+        for engine in (home, guest):
+            engine.register(_pays(gate.pass_through, queue="till"))
+        handle = await home.start("pays")
+        await gate.reached.wait()
+        runtime = _runtime(guest)
+        former = runtime._session
+        await runtime._store.end_session(former.id)
+        await runtime._store.tasks.sweep(15_000)
+        await _true(lambda: runtime._session is not former)
+        await _asks_a_person(home, handle)
+        gate.open()
+        assert await _output(home, handle) == "receipt"
+    assert stage.log == ["receipt"]
+
+
+async def test_an_engine_that_is_taken_for_dead_while_it_closes_passes_on_what_it_could_not_record(url: str) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url, shutdown_grace="10m") as engine:
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        runtime = _runtime(engine)
+        closing = asyncio.create_task(engine.close())
+        await _true(lambda: runtime._closing)
+        await runtime._store.end_session(runtime._session.id)
+        gate.open()
+        await closing
+    async with Engine(url) as other:
+        other.register(_pays(gate.pass_through))
+        assert await _output(other, handle) == "receipt"
+
+
+async def test_an_engine_that_is_closed_waits_for_what_its_former_session_was_about_to_record(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    gate = stage.gate("receipt")
+    async with Engine(url) as engine:
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        runtime = _runtime(engine)
+        former = runtime._session
+        on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
+        gate.open()
+        await on_its_way.wait()
+        await _end_session(engine)
+        await _true(lambda: runtime._session is not former)
+        closing = asyncio.create_task(engine.close())
+        await _true(lambda: runtime._closing)
+        goes_on.set()
+        await closing
+    async with Engine(url) as other:
+        other.register(_pays(gate.pass_through))
+        assert await _output(other, handle) == "receipt"
+
+
+async def test_what_was_not_called_yet_when_the_session_was_lost_is_not_called(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    async with Engine(url) as engine:
+        engine.register(_pays(stage.does("receipt")))
+        runtime = _runtime(engine)
+        run = runtime._run
+
+        def run_and_lose(record: Record, ref: Ref, role: Role) -> None:
+            run(record, ref, role)
+            runtime._session.lose()
+
+        monkeypatch.setattr(runtime, "_run", run_and_lose)
+        handle = await engine.start("pays")
+        await _asks_a_person(engine, handle)
+    assert stage.log == []
+
+
+async def test_a_thread_whose_execution_has_failed_and_is_retried_runs_alone(url: str) -> None:
+    gate = ThreadGate()
+    async with Engine(url) as engine:
+        engine.register(_pays(gate.pass_through, timeout="100ms"))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        await _asks_a_person(engine, handle)
+        await _resolve(engine, "dismiss")
+        async with asyncio.timeout(PATIENCE_S):
+            await handle.result(return_when="terminal")
+        await handle.retry(reason="the bank knows nothing of it")
+        runtime = _runtime(engine)
+        await _true(lambda: any(record.held for record in runtime._records.values()))
+        assert gate.calls == 1
+        gate.open()
+        assert await _output(engine, handle) == "through"
+    assert gate.calls == 2
+
+
+async def test_a_straggler_is_stopped_with_its_execution(url: str) -> None:
+    reached, stopped = asyncio.Event(), asyncio.Event()
+
+    async def pay() -> None:
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with Engine(url) as engine:
+        engine.register(_pays(pay))
+        handle = await engine.start("pays")
+        await reached.wait()
+        await _end_session(engine)
+        await _asks_a_person(engine, handle)
+        await handle.cancel("terminate", reason="not wanted any more")
+        async with asyncio.timeout(PATIENCE_S):
+            await stopped.wait()
+
+
+async def test_a_straggler_that_cannot_be_run_here_is_not_taken_up_again(url: str) -> None:
+    gate = ThreadGate()
+
+    def does_not_decode(call: object) -> None:
+        gate.pass_through()
+        raise PayloadError("what is stored does not decode", code="incompatible")
+
+    async with Engine(url) as engine:
+        runtime = _runtime(engine)
+        runtime.interpose = lambda state, ref, handler: replace(handler, invoke=does_not_decode)
+        engine.register(_pays(gate.pass_through))
+        handle = await engine.start("pays")
+        await gate.reached.wait()
+        await _end_session(engine)
+        await _asks_a_person(engine, handle)
+        gate.open()
+        await _true(lambda: runtime.running == 0)
+        assert not runtime._parked

@@ -214,6 +214,8 @@ class Claimer(Starter):
         record.is_active = record.state.finished is None
         record.epoch = claim.epoch
         self._records[claim.id] = record
+        if held is not None:
+            record.zombies.update(held.zombies)
         self._wait_for_stragglers(record)
         self._watched.came_here(claim.id)
         fact = f.Taken(at=self._now(), epoch=claim.epoch, lease_ms=self._lease_ms)

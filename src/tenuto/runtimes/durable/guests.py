@@ -305,7 +305,10 @@ class GuestWorker(Answerer):
             return
         session, in_hand = self._session, list(self._in_hand)
         held = {row.taking: row for row in await self._store.tasks.held(session.id)}
-        if self._session is not session:
+        gone = any(taking in self._in_hand and taking not in held for taking in in_hand)
+        if gone and session.id not in {row.id for row in await self._store.sessions()}:
+            session.lose()  # that is why: nothing was settled, and what is not safe to retry is heard out
+        if self._session is not session or not session.alive:
             return
         self._may_hold = bool(held or self._in_hand)
         for taking in in_hand:

@@ -101,6 +101,7 @@ class DurableRuntime(Postman):
         self._beating: asyncio.Task[None] | None = None
         self._pruning: asyncio.Task[None] | None = None
         self._reopening: asyncio.Task[None] | None = None
+        self._former: list[Committer] = []
         self._prepare_guests()
         self._prepare_definitions(compile)
         relay = None if publish is None else Relay(store.outbox, publish, self._now, self._live_session)
@@ -184,7 +185,6 @@ class DurableRuntime(Postman):
             await self._leave_queues(LAST_WORDS_SECONDS)
             stopped = await self._stop_work(grace_ms)
             await self._close_guests(LAST_WORDS_SECONDS)
-            await self._late_words.stop(LAST_WORDS_SECONDS)
             for task in (self._polling, self._beating, self._reopening, self._pruning):
                 if task is not None:
                     task.cancel()
@@ -196,7 +196,10 @@ class DurableRuntime(Postman):
                 self._return_work(record, [ref for host, ref in unknown if host is record])
             for record in list(self._records.values()):
                 self._release(record)
-            await self._committer.stop(LAST_WORDS_SECONDS)
+            for committer in (*self._former, self._committer):
+                await committer.stop(LAST_WORDS_SECONDS)
+            await asyncio.sleep(0)  # what could not be recorded is mailed
+            await self._late_words.stop(LAST_WORDS_SECONDS)
             if self._relay is not None:
                 await self._relay.stop(min(grace_ms / 1_000, LAST_WORDS_SECONDS))
         finally:
@@ -235,6 +238,7 @@ class DurableRuntime(Postman):
 
     async def _reopen(self, former: Committer) -> None:
         """What the former session still wanted to commit is refused, and told so."""
+        self._former.append(former)
         wait = self._poll_ms / 1_000
         while not self._session.alive:
             with enduring("Opening another session"):
@@ -244,6 +248,7 @@ class DurableRuntime(Postman):
         self._reopening = None
         self._hear(EVERYTHING)
         await former.stop()
+        self._former.remove(former)
 
     async def _until_reopened(self) -> None:
         if self._reopening is not None:

@@ -16,6 +16,7 @@ from tenuto.kernel.codec import encode_fact
 from tenuto.runtimes.perform import Job
 from tenuto.runtimes.record import Record
 from tenuto.storage.tasks import Letter
+from tenuto.view import Waiting
 
 from .gathering import Gathering
 from .keeping import Keeper, Moved
@@ -34,7 +35,7 @@ class Straggling(Keeper):
 
     def _forget_work(self, record: Record) -> list[Ref]:
         for ref, job in list(record.jobs.items()):
-            if _matters(job) and not job.stopped:
+            if _matters(job) and job.begun and not job.stopped:
                 del record.jobs[ref]
                 record.zombies[ref.path] = job
         going_on = {path: job for path, job in record.zombies.items() if _matters(job)}
@@ -57,6 +58,16 @@ class Straggling(Keeper):
         for again in (self._records.get(id), self._visits.get(id)):
             if again is not None and again.zombies.get(path) is job:
                 self._bury(again, path)
+
+    def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        if record.is_guest or self._records.get(record.state.id) is record:
+            super()._park(record, ref, why)
+
+    def _finished(self, record: Record) -> None:
+        super()._finished(record)
+        if record.state.cancel is not None:
+            for job in self._stragglers.get(record.state.id, {}).values():
+                job.stop()  # somebody has called it off, and nothing that it could say counts any more
 
     # -- What they say -------------------------------------------------------------------------------------------------
 

@@ -27,18 +27,19 @@ Ending: TypeAlias = "f.Outcome | Parked | None"
 class Job:
     """An attempt under way. `report` is called once with its outcome, and once more if it was timed out and then ended.
 
-    `ended` says whether the handler's code has come to its end; until then it holds its slot.
+    `begun` says whether its handler may have been called, `ended` whether that has come to its end; until then it holds
+    its slot.
     """
 
     __slots__ = (
         "_abandoned",
         "_clock",
-        "_entered",
         "_report",
         "_task",
         "_tasks",
         "_timer",
         "attempt",
+        "begun",
         "ended",
         "loop",
         "stopped",
@@ -56,7 +57,7 @@ class Job:
         self._timer: Timer | None = None
         self._task: asyncio.Task[None] | None = None
         self._tasks: Tasks | None = None
-        self._entered = False
+        self.begun = False
         self._abandoned = False
 
     # For async handlers
@@ -68,7 +69,7 @@ class Job:
     def begin(self, task: asyncio.Task[None]) -> Coroutine[Any, Any, None] | None:
         """Calls the handler. If it waits for something, that remains to be awaited in this task."""
         self._task = task
-        self._entered = True
+        self.begun = True
         if self.stopped:
             self._end(None)
             return None
@@ -115,7 +116,7 @@ class Job:
 
     def run_in_thread(self, loop: asyncio.AbstractEventLoop, threads: "Threads") -> None:
         self.loop = loop
-        self._entered = True
+        self.begun = True
         self.watch()
         try:
             threads.run(copy_context().run, self._perform_in_thread)
@@ -149,7 +150,7 @@ class Job:
             return
         self.stopped = self.attempt.stopped = True
         self._unwatch()
-        if self._task is not None and self._entered:
+        if self._task is not None and self.begun:
             self._task.cancel()
 
     def forget(self) -> None:
