@@ -58,12 +58,16 @@ class AlikeEnvironment(Environment):
         super().__init__(clock, worker="differential")
         self._count = count(1)
 
+    def begin(self) -> None:
+        """Sessions have ids, too, where there are any."""
+        self._count = count(1_000)
+
     def new_id(self) -> str:
         return f"{next(self._count):022x}"
 
 
 class AlikeEngine(Engine):
-    def _make_environment(self, clock: Clock | None, build: str) -> Environment:
+    def _make_environment(self, clock: Clock | None, build: str) -> AlikeEnvironment:
         return AlikeEnvironment(clock)
 
 
@@ -105,6 +109,9 @@ class Player:
         for name, phase in HANDLERS.items():
             self.engine.handler(name, self._handler(phase, sends=name == "send"))
         await self.engine.apply(self.program.document)
+        environment = self.engine._environment
+        assert isinstance(environment, AlikeEnvironment)
+        environment.begin()
         self.handle = await self.engine.start("differential", self.program.input)
         await self._nudge()
         while (state := await self._at_rest()).finished is None or self._retries(state):
@@ -158,6 +165,8 @@ class Player:
             has_called = self._has_called(state)
             if state.finished is not None or (has_called and not self._is_due_soon(state)):
                 return state
+            if has_called:
+                await self._nudge()
             assert monotonic() < deadline, f"neither goes on nor rests after {self.moves}: {dict(state.agenda)}"
             await asyncio.to_thread(os.sched_yield)
 
@@ -180,9 +189,10 @@ class Player:
         return self.since[ref] + (PLANNING_MS if ref.phase == "plan" else ATTEMPT_MS)
 
     def _next_moment(self, state: Execution) -> int | None:
-        """When a timer or a time-out is due next."""
+        """When a timer or a time-out is due next. Of handlers that are stopped together nobody says which is first."""
         moments = [self._due(ref) for ref in self.called]
-        return min(moments if state.wake_at is None else [*moments, state.wake_at], default=None)
+        moment = min(moments if state.wake_at is None else [*moments, state.wake_at], default=None)
+        return None if moment is None or moments.count(moment) > 1 else moment
 
     async def _pass_time(self, moment: int) -> None:
         """Until then. Handlers that had so much time and no more are stopped."""
