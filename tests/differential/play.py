@@ -179,8 +179,13 @@ class Player:
         return granted - _sent(state) == set(self.called)
 
     def _is_due_soon(self, state: Execution) -> bool:
-        """Then it is due now. What a pause holds back is not due, and waits for the time after it."""
+        """Then it is due now. What a pause holds back is not due, and waits for the time after it.
+
+        No handler is stopped on the way: the seed says when that happens.
+        """
         if state.wake_at is None or state.wake_at - self.clock.now_ms() >= SOON_MS:
+            return False
+        if any(self._due(ref) <= state.wake_at for ref in self.called):
             return False
         self.clock.go_to(state.wake_at)
         return True
