@@ -1,6 +1,7 @@
 """Settings: the environment goes before the file, the file before the defaults, and everybody knows which it was."""
 
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -111,20 +112,71 @@ def test_everything_that_is_wrong_is_told_at_once(file: Path) -> None:
     }
 
 
+NAMED = "issuer 1 (https://id.example): "
+
+
 @pytest.mark.parametrize(
-    "issuer",
+    ("issuer", "told"),
     [
-        {**ISSUER, "jwks_url": "http://id.example/keys"},
-        {**ISSUER, "jwks_url": ""},
-        {**ISSUER, "jwks_file": "keys.json"},
-        {**ISSUER, "secret": "x"},
-        {"issuer": "https://id.example"},
-        "https://id.example",
+        ({**ISSUER, "jwks_url": "http://id.example/keys"}, NAMED + "jwks_url must begin with https://"),
+        ({**ISSUER, "jwks_url": ""}, NAMED + "its keys are missing: give jwks_url or jwks_file"),
+        ({**ISSUER, "jwks_file": "k.json"}, NAMED + "jwks_url and jwks_file are both there: give one of them"),
+        ({**ISSUER, "audiense": "x"}, NAMED + "there is no field audiense: is audience meant?"),
+        (
+            {**ISSUER, "secret": "x"},
+            NAMED
+            + "there is no field secret: there are issuer, audience, jwks_url, jwks_file, tenant_claim, roles_claim",
+        ),
+        ({**ISSUER, "audience": ["tenuto"]}, NAMED + "audience must be a text"),
+        ({**ISSUER, "tenant_claim": ""}, NAMED + "tenant_claim is empty: leave it out, or name a claim"),
+        (
+            {"issuer": "https://id.example"},
+            NAMED + "audience is missing: give what its tokens have as aud; "
+            "its keys are missing: give jwks_url or jwks_file",
+        ),
+        (
+            {"audience": "tenuto", "jwks_file": "k.json"},
+            "issuer 1: issuer is missing: give what its tokens have as iss",
+        ),
+        (
+            "https://id.example",
+            "issuer 1: it has fields: issuer, audience, jwks_url, jwks_file, tenant_claim, roles_claim",
+        ),
     ],
 )
-def test_an_issuer_that_cannot_be_trusted_is_refused(issuer: Any) -> None:
-    with pytest.raises(SettingsError):
+def test_an_issuer_that_cannot_be_trusted_is_refused_in_words(issuer: Any, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
         load({"TENUTO_JWT_ISSUERS": json.dumps([issuer])})
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.message) == ("TENUTO_JWT_ISSUERS", told)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("https://id.example", "a JSON list of issuers is wanted"),
+        (json.dumps(ISSUER), "a list of issuers is wanted, even of one"),
+        (json.dumps([ISSUER, ISSUER]), "an issuer is there twice"),
+        (json.dumps([ISSUER, {}]), "issuer 2: issuer is missing"),
+    ],
+)
+def test_what_is_no_list_of_issuers_is_told_what_one_is(text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"TENUTO_JWT_ISSUERS": text})
+    (problem,) = caught.value.problems
+    assert problem.message.startswith(told)
+
+
+def test_the_guide_shows_issuers_as_they_are_read(file: Path) -> None:
+    """Both ways say the same, and every field is told."""
+    guide = (Path(__file__).parent.parent / "docs" / "guides" / "http.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"```toml\n(\[\[jwt_issuers\]\].*?)```", guide, re.DOTALL)
+    (variable,) = re.findall(r"TENUTO_JWT_ISSUERS='(.*?)'", guide, re.DOTALL)
+    file.write_text(table)
+    (issuer,) = load({}, file).jwt_issuers
+    assert load({"TENUTO_JWT_ISSUERS": variable}).jwt_issuers == (issuer,)
+    assert all(f"| `{each.name}` |" in guide for each in fields(Issuer))
 
 
 @pytest.mark.parametrize("text", ["[", "not toml"])
@@ -142,6 +194,12 @@ def test_secrets_are_masked() -> None:
     assert told["api_key"] == "[secret]"
     assert "hidden" not in told["url"]
     assert "db/x" in told["url"]
+
+
+def test_which_database_it_is_is_told() -> None:
+    settings = load({"TENUTO_URL": "postgresql://postgres@127.0.0.1:25726/postgres"})
+    told = {each.name: each.value for each in settings.told()}
+    assert told["url"] == "postgresql://postgres@127.0.0.1:25726/postgres"
 
 
 def test_every_setting_has_a_variable_and_says_what_it_is() -> None:

@@ -9,7 +9,8 @@ OPENING = """\
 
 Read from the environment, then from `tenuto.toml` in the current folder (or the file that `TENUTO_CONFIG` names), then
 from the defaults. In the file the names are those of the first column; in the environment lists are separated by
-commas. `tenuto doctor` prints what is in force, and where each came from.
+commas. `tenuto doctor` prints what is in force, and where each came from. The fields of `jwt_issuers` are told in
+[the guide](../guides/http.md#tokens-of-your-own-issuer).
 
 | name | variable | default | what it is |
 |---|---|---|---|

@@ -24,6 +24,7 @@ _SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+
 _NAMED = re.compile(rf"(?i)((?:\b|_)(?:{_NAMES})\w{{0,64}}['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)")
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
 _IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
+_USER_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:?#]+@")  # with its host, no e-mail address
 _CREDENTIAL = re.compile(  # names of headers. A key is one, unless it says which request this is
     r"(?i)auth(?!or(?!i[sz]))|cookie|pass(?:word|wd|phrase|code)|pwd|secret|token|session|credential|signature"
     r"|(?:api|access|private)[_-]?key|(?<!idempotency)[_-]key$"
@@ -47,7 +48,7 @@ def redact(text: str) -> str:
     """The text with what looks secret masked."""
     text = _AUTHORIZATION.sub(r"\1[secret]", text)
     text = _COOKIE.sub(r"\1[secret]", text)
-    text = _IN_URL.sub(r"\1[secret]@", text)
+    text = _USER_IN_URL.sub(r"\1[secret]@", _IN_URL.sub(r"\1[secret]@", text))
     text = _NAMED.sub(r"\1[secret]", text)
     text = _SCHEME.sub(r"\1\2[secret]", text)
     text = _JWT.sub("[token]", text)

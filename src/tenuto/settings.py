@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from .durations import milliseconds
 from .errors import Problem, SettingsError
-from .redaction import redact
+from .redaction import redact, redact_url
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ T = TypeVar("T")
 LATER = ("bus_url", "ledger_url", "blobs_url", "planner_url")
 PREFIX = "TENUTO_"
 FILE = "tenuto.toml"
+_REMEDY = "mend the variable or the line of the file that is named; nothing was started"
 DEFAULT_URL = "sqlite:///tenuto.db"
 
 FourEyes = Literal["approvals", "again", "unsafe_retry"]
@@ -88,7 +89,9 @@ class Settings:
     host: str = _setting("address that the service listens on", "127.0.0.1")
     port: int = _setting("port that the service listens on", 8080)
     open_routes: bool = _setting("/metrics, /healthz, /readyz, /openapi.json and /docs need no key", True)
-    jwt_issuers: tuple[Issuer, ...] = _setting("issuers whose JWTs are accepted; JSON list, or [[jwt_issuers]]", ())
+    jwt_issuers: tuple[Issuer, ...] = _setting(
+        "issuers whose JWTs are accepted: tables in the file, JSON in the variable", ()
+    )
     key_days: int = _setting("days until a new API key expires, unless it says otherwise; 0 is never", 90)
     four_eyes: tuple[FourEyes, ...] = _setting("what a second person must say too: approvals, again, unsafe_retry", ())
 
@@ -122,8 +125,8 @@ class Settings:
         """Every setting as it is in force, secrets masked, and where it came from."""
         for each in _known():
             value = getattr(self, each.name)
-            text = ("[secret]" if value else "") if each.metadata["secret"] else redact(_text(value))
             variable = variable_of(each.name)
+            text = _shown(each, value)
             yield Told(each.name, variable, text, self.sources.get(each.name, "default"), each.metadata["doc"])
 
 
@@ -165,7 +168,7 @@ def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **g
             problems.append(Problem(where, "bad_value", str(error)))
     problems.extend(_misspelt(environ))
     if problems:
-        raise SettingsError(problems=problems)
+        raise SettingsError(problems=problems, hint=_REMEDY)
     return Settings(**values, sources=sources)  # type: ignore[arg-type]  # parsed to the type of each field
 
 
@@ -229,7 +232,7 @@ def _from_text(default: object, text: object, name: str) -> object:
         case int() | float():
             return _within(name, _number(text, type(default)))
         case tuple() if name == "jwt_issuers":
-            return _issuers(json.loads(text or "[]"))
+            return _issuers_from_json(text)
         case tuple():
             return _words(name, [part.strip() for part in text.split(",") if part.strip()])
     return _word(name, text)
@@ -322,22 +325,68 @@ def _check_mail_server(url: str) -> None:
 
 def _issuers(given: Any) -> tuple[Issuer, ...]:
     if not isinstance(given, list | tuple):
-        raise ValueError("a list of issuers is wanted")
-    return tuple(entry if isinstance(entry, Issuer) else _issuer(entry) for entry in given)
+        raise ValueError("a list of issuers is wanted, even of one")
+    made = tuple(
+        entry if isinstance(entry, Issuer) else _issuer(entry, number) for number, entry in enumerate(given, start=1)
+    )
+    if len({issuer.issuer for issuer in made}) < len(made):
+        raise ValueError("an issuer is there twice: give each once")
+    return made
 
 
-def _issuer(entry: Any) -> Issuer:
-    if not isinstance(entry, dict) or not all(isinstance(value, str) for value in entry.values()):
-        raise ValueError("an issuer is an object of texts")
+def _issuers_from_json(text: str) -> tuple[Issuer, ...]:
     try:
-        issuer = Issuer(**entry)
-    except TypeError as error:
-        raise ValueError(f"an issuer has issuer, audience, and jwks_url or jwks_file ({error})") from None
-    if bool(issuer.jwks_url) == bool(issuer.jwks_file):
-        raise ValueError(f"issuer {issuer.issuer}: give jwks_url or jwks_file")
-    if issuer.jwks_url and not issuer.jwks_url.startswith("https://"):
-        raise ValueError(f"issuer {issuer.issuer}: jwks_url must be https")
-    return issuer
+        given = json.loads(text or "[]")
+    except ValueError as error:
+        wanted = 'a JSON list of issuers is wanted, as in [{"issuer": "https://…", "audience": "…", "jwks_url": "…"}]'
+        raise ValueError(f"{wanted}; this is no JSON ({error})") from None
+    return _issuers(given)
+
+
+def _issuer(entry: Any, number: int) -> Issuer:
+    """Everything that is wrong with it is told at once, and which of them it is."""
+    which = f"issuer {number}"
+    if not isinstance(entry, dict):
+        raise ValueError(f"{which}: it has fields: {', '.join(_ISSUER_FIELDS)}")
+    if entry.get("issuer"):
+        which = f"{which} ({entry['issuer']})"
+    if wrong := list(_wrong_in(entry)):
+        raise ValueError(f"{which}: {'; '.join(wrong)}")
+    return Issuer(**entry)
+
+
+_ISSUER_FIELDS = tuple(each.name for each in fields(Issuer))
+
+
+def _wrong_in(entry: Mapping[str, object]) -> Iterator[str]:
+    for name in entry:
+        if name not in _ISSUER_FIELDS:
+            nearest = _nearest(name, _ISSUER_FIELDS)
+            meant = f"is {nearest} meant?" if nearest else f"there are {', '.join(_ISSUER_FIELDS)}"
+            yield f"there is no field {name}: {meant}"
+        elif not isinstance(entry[name], str):
+            yield f"{name} must be a text"
+    if not entry.get("issuer"):
+        yield "issuer is missing: give what its tokens have as iss"
+    if not entry.get("audience"):
+        yield "audience is missing: give what its tokens have as aud"
+    yield from (f"{name} is empty: leave it out, or name a claim" for name in _CLAIM_FIELDS if entry.get(name) == "")
+    url, file = entry.get("jwks_url"), entry.get("jwks_file")
+    if not url and not file:
+        yield "its keys are missing: give jwks_url or jwks_file"
+    elif url and file:
+        yield "jwks_url and jwks_file are both there: give one of them"
+    elif isinstance(url, str) and url and not url.startswith("https://"):
+        yield "jwks_url must begin with https://"
+
+
+_CLAIM_FIELDS = ("tenant_claim", "roles_claim")
+
+
+def _shown(setting: Field[Any], value: object) -> str:
+    if setting.metadata["secret"]:
+        return "[secret]" if value else ""
+    return redact_url(str(value)) if setting.name == "url" else redact(_text(value))
 
 
 def _text(value: object) -> str:

@@ -50,6 +50,12 @@ def test_what_is_no_secret_is_left(text: str) -> None:
     assert redact(text) == text
 
 
+def test_the_host_of_an_address_with_a_user_is_no_part_of_an_email_address() -> None:
+    told = redact("cannot reach postgresql://postgres@10.0.0.7:5432/orders, ask ada@example.org")
+    assert told == "cannot reach postgresql://[secret]@10.0.0.7:5432/orders, ask [email]"
+    assert redact("https://example.org?to=ada@example.org") == "https://example.org?to=[email]"
+
+
 def test_texts_are_bounded_in_bytes() -> None:
     assert bounded("a" * 10_000).endswith(" […]")
     assert len(bounded("ä€😀" * 10_000).encode()) <= MAX_BYTES
@@ -77,6 +83,7 @@ def test_hostile_texts_take_time_in_proportion_to_their_length(hostile: str) -> 
     [
         ("postgresql://app:hunter2@db:5432/orders", "postgresql://[secret]@db:5432/orders"),
         ("postgresql://app:p@ss@db/orders", "postgresql://[secret]@db/orders"),
+        ("postgresql://postgres@127.0.0.1:25726/postgres",) * 2,
         (
             "postgresql://db/orders?user=app&password=hunter2&x=1",
             "postgresql://db/orders?user=app&password=[secret]&x=1",
