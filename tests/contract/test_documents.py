@@ -70,7 +70,7 @@ INVOICE: dict[str, Any] = {
             "step_id": "reject",
             "type": "notify",
             "handler": "webhook",
-            "with": {"url": "http://erp.example/rejected"},
+            "with": {"url": "http://erp.example/rejected", "json": {"amount": "${input.amount}"}},
             "idempotency_strategy": "SAFE_TO_RETRY",
         },
     ],
@@ -131,7 +131,7 @@ async def test_the_documented_example_asks_about_a_large_invoice(make_harness: M
     assert services.calls[-1] == (
         {"method": "POST", "url": "http://bank.example/pay", "json": {"amount": 5000}}
         if paid
-        else {"url": "http://erp.example/rejected"}
+        else {"url": "http://erp.example/rejected", "json": {"amount": 5000}}
     )
     assert (
         result.steps["approve"].status

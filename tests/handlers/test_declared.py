@@ -46,6 +46,11 @@ WRONG: dict[str, tuple[str, Any, dict[str, str]]] = {
         {"/steps/0/with/headers/b~1c": "bad_with"},
     ),
     "two bodies": ("http", {"url": "http://a.example", "json": 1, "text": "1"}, {"/steps/0/with/text": "bad_with"}),
+    "two webhooks": (
+        "webhook",
+        {"url": "http://a.example", "json": 1, "data": 1, "type": "a"},
+        {"/steps/0/with/data": "bad_with", "/steps/0/with/type": "bad_with"},
+    ),
     "statuses and classes": (
         "http",
         {"url": "http://a.example", "classify": {"odd": "TRANSIENT", "404": "SOMETIMES"}},

@@ -1,5 +1,6 @@
 """The built-in handler `webhook`: signed as receivers expect, sent once, and silent about where it went."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from tenuto.handlers.settings import Secret
+from tests.contract.doubles import until
+from tests.contract.test_documents import INVOICE
 from tests.servers.web import Web
 
 from .conftest import MakeEngine
@@ -49,6 +52,38 @@ async def test_without_data_it_tells_which_execution_it_is(make_engine: MakeEngi
     assert verified(KEYS[0], headers, body)
     told = json.loads(body)
     assert (told["type"], told["data"]["definition"], told["data"]["step_id"]) == ("one.work", "one", "work")
+
+
+async def test_a_body_of_ones_own_is_sent_as_it_is(make_engine: MakeEngine, server: Web) -> None:
+    engine = await make_engine(secrets={"WEBHOOK": Secret(f"whsec_{KEYS[0]}")})
+    await run(engine, "webhook", {"url": server.url, "json": {"invoice": "${input.id}"}}, {"id": "A-1"})
+    (_, _, headers, body) = server.requests[0]
+    assert json.loads(body) == {"invoice": "A-1"}
+    assert verified(KEYS[0], headers, body)
+
+
+async def test_there_is_one_body(make_engine: MakeEngine, server: Web) -> None:
+    given = {"url": server.url, "json": 1, "data": 2}
+    result = await run(await make_engine(), "webhook", "${input}", given)
+    assert (result.status, server.requests) == ("failed", [])
+
+
+async def test_the_documented_example_runs_with_these_handlers(make_engine: MakeEngine, server: Web) -> None:
+    engine = await make_engine()
+    text = json.dumps(INVOICE).replace("http://bank.example", server.url).replace("http://erp.example", server.url)
+    await engine.apply(text)
+    server.answers.append((200, {"content-type": "application/json"}, b'{"paid": true}'))
+    paid = await engine.execute("invoice-approval", {"amount": 900})
+    handle = await engine.start("invoice-approval", {"amount": 5000})
+    async with asyncio.timeout(60):
+        await until(handle, lambda document: document["status"] == "waiting_approval")
+    await handle.reject("approve", comment="on the phone")
+    rejected = await handle.result()
+    assert (paid.output["body"], rejected.succeeded) == ({"paid": True}, True)
+    assert [(path, json.loads(body)) for _, path, _, body in server.requests] == [
+        ("/pay", {"amount": 900}),
+        ("/rejected", {"amount": 5000}),
+    ]
 
 
 async def test_without_a_secret_it_is_sent_and_a_warning_is_logged(

@@ -96,10 +96,17 @@ def _of_http(given: dict[str, Any], at: str) -> Iterator[Problem]:
         yield Problem(f"{at}/method", "bad_with", f"{method!r} is none of {', '.join(_METHODS)}")
     if "json" in given and given.get("text") is not None:
         yield Problem(f"{at}/text", "bad_with", "either `json` or `text`, not both")
-    yield from _of_webhook(given, at)
+    yield from _of_address(given, at)
 
 
 def _of_webhook(given: dict[str, Any], at: str) -> Iterator[Problem]:
+    for name in ("data", "type"):
+        if "json" in given and name in given:
+            yield Problem(f"{at}/{name}", "bad_with", f"either `json`, which is the whole body, or `{name}`, not both")
+    yield from _of_address(given, at)
+
+
+def _of_address(given: dict[str, Any], at: str) -> Iterator[Problem]:
     url = given.get("url")
     if isinstance(url, str) and not _is_open(url) and not _can_be_called(url):
         yield Problem(f"{at}/url", "bad_with", "it must begin with http:// or https:// and a host")

@@ -22,11 +22,14 @@ class HttpRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Webhook(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with` of `webhook`. `secret` is a secret's name; `data` is what is told, by default which execution it is."""
+    """`with` of `webhook`. `secret` is a secret's name; `data` is what is told, by default which execution it is. With
+    `json` that is the whole body, and nothing is put around it.
+    """
 
     url: str
     type: str | None = None
     data: Any = msgspec.UNSET
+    json: Any = msgspec.UNSET
     secret: str | None = None
     headers: dict[str, str] = {}
     classify: dict[str, ErrorClass] = {}

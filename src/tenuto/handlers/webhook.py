@@ -21,7 +21,7 @@ from tenuto.errors import NonRetryableError
 
 from .client import MAX_BYTES
 from .given import Webhook
-from .outgoing import Outgoing, host_of, read_with, statuses
+from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
 from .settings import HandlerSettings
 
 logger = logging.getLogger("tenuto.handlers")
@@ -61,6 +61,10 @@ async def call(
 
 
 def _body(webhook: Webhook, ctx: SagaContext) -> bytes:
+    if webhook.json is not msgspec.UNSET:
+        if webhook.type is not None or webhook.data is not msgspec.UNSET:
+            raise bad_with("webhook", "either `json`, which is the whole body, or `type` and `data`")
+        return msgspec.json.encode(webhook.json)
     about = {
         "execution_id": ctx.execution_id,
         "definition": ctx.saga,
