@@ -168,7 +168,11 @@ class Definitions:
         link.scope.require("definitions:write")
         stored = await self._own(name, version)
         if stored.status == "deprecated":
-            raise DefinitionConflict(f"{name!r} in version {version} is deprecated.", code="definition_deprecated")
+            raise DefinitionConflict(
+                f"{name!r} in version {version} is deprecated.",
+                code="definition_deprecated",
+                hint="that is for good: publish the document under a new version",
+            )
         if stored.status == "draft":
             program = self._compile(stored)
             note = self._noted(stored, "definition.published")

@@ -3,7 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -26,7 +26,7 @@ from .batch import Batch, Starting
 from .catalog import DEFAULT_TENANT, Definitions
 from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
-from .errors import InvalidInput, NotFound, NotPermitted
+from .errors import DefinitionConflict, InvalidInput, NotFound, NotPermitted
 from .handle import Handle, Link, check_again, check_one_of, check_reason, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
@@ -467,14 +467,23 @@ class Engine:
         runtime = self._runtime
         if isinstance(saga, str) and "/" in name:  # how a definition of one tenant is called among all
             raise NotFound(f"There is no definition {name!r}.")
+        deprecated: DefinitionConflict | None = None
         if isinstance(saga, str) and tenant != DEFAULT_TENANT:
             own = owned_name(tenant, name)
             if runtime.knows(own) or not runtime.knows(name):
-                with suppress(NotFound):
+                try:
                     return await runtime.program(own, version)
+                except NotFound:
+                    pass
+                except DefinitionConflict as error:
+                    if version is not None:
+                        raise
+                    deprecated = error
         try:
             return await runtime.program(name, version)
         except NotFound as error:
+            if deprecated is not None:
+                raise deprecated from None
             if isinstance(saga, str) and await self.catalog.is_draft(name, version, tenant):
                 error.hint = "it is a draft: publish it first"
             raise

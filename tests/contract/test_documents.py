@@ -601,9 +601,10 @@ async def test_d1_what_is_deprecated_stays_so_when_it_is_applied_again(engine: E
     running = await engine.start("old")
     await engine.catalog.deprecate("old", 1)
     await engine.apply(document)
-    with pytest.raises(DefinitionConflict) as refused:
-        await engine.start("old", version=1)
-    assert refused.value.code == "definition_deprecated"
+    for version in (1, None):
+        with pytest.raises(DefinitionConflict) as refused:
+            await engine.start("old", version=version)
+        assert refused.value.code == "definition_deprecated"
     await until_blocked(running, "approval")
     await running.approve("ok")
     assert (await running.result()).status == "succeeded"

@@ -158,11 +158,31 @@ async def test_what_is_deprecated_runs_on_and_is_not_started(site: Site) -> None
     gone = await client.post(f"{at}:deprecate")
     assert gone.json()["status"] == "deprecated"
 
-    refused = await client.post("/v1/executions", json={"definition": "flow", "version": 1, "input": {"amount": 1}})
-    assert (refused.status_code, refused.json()["code"]) == (409, "definition_deprecated")
+    for asked in ({"version": 1}, {}):
+        refused = await client.post("/v1/executions", json={"definition": "flow", "input": {"amount": 1}, **asked})
+        assert (refused.status_code, refused.json()["code"]) == (409, "definition_deprecated")
     assert (await client.post(f"{at}:publish")).status_code == 409
     await until(lambda: client.get(f"/v1/executions/{id}"), lambda found: found.json()["blocked"] is not None)
     await client.post(f"/v1/executions/{id}/steps/ok:approve")
+
+
+@pytest.mark.parametrize("verb", ["publish", "deprecate", "validate"])
+async def test_a_word_that_means_nothing_changes_nothing(site: Site, verb: str) -> None:
+    """Whoever asks for a rehearsal where there is none does not get the real thing."""
+    client = await site.client()
+    await client.post("/v1/definitions", json=simple("s"))
+    refused = await client.post(f"/v1/definitions/s/1:{verb}", json={"dry_run": True})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/dry_run")
+    assert (await client.get("/v1/definitions/s/1")).json()["status"] == "draft"
+
+
+async def test_a_tenant_that_deprecates_its_own_has_what_is_there_for_all(site: Site) -> None:
+    client = await site.client(tenant="acme")
+    at = await publish(client, simple("both"))
+    await site.engine.apply({**simple("both"), "steps": [{"step_id": "all", "type": "human_approval"}]})
+    await client.post(f"{at}:deprecate")
+    started = await client.post("/v1/executions", json={"definition": "both"})
+    assert started.status_code == 201
 
 
 async def test_definitions_are_listed_by_name_and_status_in_pages(site: Site) -> None:

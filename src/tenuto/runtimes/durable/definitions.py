@@ -76,15 +76,23 @@ class Librarian(GuestWorker):
 
     async def program(self, name: str, version: int | None) -> Program:
         if version is None:
-            newest = self._newest.get(name)
-            if newest is None:
-                return (await self._stored_performer(name, None)).program
-            version = newest.program.version
-            if self._in_catalog.get((name, version), "published") != "published":
-                return (await self._stored_performer(name, None)).program
-        performer = await self._stored_performer(name, version)
-        check_startable(name, version, self._in_catalog.get((name, version), "published"))
-        return performer.program
+            version = await self._version_to_start(name)
+        program = (await self._stored_performer(name, version)).program
+        check_startable(name, program.version, self._in_catalog.get((name, program.version), "published"))
+        return program
+
+    async def _version_to_start(self, name: str) -> int | None:
+        """The newest that is published. If there is none, the newest that was: whoever starts it hears why not."""
+        newest = self._newest.get(name)
+        if newest is not None and self._in_catalog.get((name, newest.program.version), "published") == "published":
+            return newest.program.version
+        row = await self._store.definition(name, None)
+        if row is not None:
+            return row.version
+        statuses = await self.catalog.statuses()
+        return max(
+            (found for (of, found), status in statuses.items() if of == name and status != "draft"), default=None
+        )
 
     async def keep_definitions(self) -> None:
         for performer in list(self._performers.values()):

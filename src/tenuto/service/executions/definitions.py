@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from tenuto.authoring.schema import definition_schema
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.bodies import NoFields
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import IdempotencyKey, once
@@ -97,7 +98,7 @@ async def replace_definition(name: Name, version: Version, document: Document, c
     summary="Publish: from now on it can be started, and never changes",
     responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
 )
-async def publish_definition(name: Name, version: Version, caller: Called) -> Response:
+async def publish_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
     return answer(await caller.engine.catalog.publish(name, version))
 
 
@@ -108,7 +109,7 @@ async def publish_definition(name: Name, version: Version, caller: Called) -> Re
     summary="Deprecate: no more of it is started, what runs goes on",
     responses=documented({200: "DefinitionSummary"}, 404, 409),
 )
-async def deprecate_definition(name: Name, version: Version, caller: Called) -> Response:
+async def deprecate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
     return answer(await caller.engine.catalog.deprecate(name, version))
 
 
@@ -119,7 +120,7 @@ async def deprecate_definition(name: Name, version: Version, caller: Called) -> 
     summary="What publishing it would say",
     responses=documented({200: "Validation"}, 404),
 )
-async def validate_definition(name: Name, version: Version, caller: Called) -> Response:
+async def validate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
     return answer(await caller.engine.catalog.validate(name, version))
 
 

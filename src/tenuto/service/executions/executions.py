@@ -14,7 +14,7 @@ from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime import Until
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
-from tenuto.service.http.bodies import CancelBody, PauseBody, ResumeBody, RetryBody, StartBody, StepInput
+from tenuto.service.http.bodies import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.headers import header
 from tenuto.service.http.lean import body_of, is_short
@@ -234,7 +234,7 @@ async def pause_execution(id: str, caller: Called, body: PauseBody | None = None
     summary="Go on with what was paused",
     responses=_COMMANDED,
 )
-async def resume_execution(id: str, caller: Called, body: ResumeBody | None = None) -> Response:
+async def resume_execution(id: str, caller: Called, body: NoFields | None = None) -> Response:
     return await commanded(caller, id, caller.engine.get(id).resume())
 
 

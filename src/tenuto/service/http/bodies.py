@@ -68,8 +68,8 @@ class PauseBody(Body):
     reason: Reason = ""
 
 
-class ResumeBody(Body):
-    pass
+class NoFields(Body):
+    """There is nothing to say beside what the path says."""
 
 
 class CancelBody(Body):
