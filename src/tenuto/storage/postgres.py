@@ -815,8 +815,6 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError("the database refused the data of a batch", code="bad_data") from error
     except asyncpg.TransactionRollbackError as error:
         raise StorageError("PostgreSQL ended a transaction that stood in the way of another", code="busy") from error
-    except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError) as error:
-        raise StorageError("the database gave one of two transactions up", code="busy") from error
     except asyncpg.QueryCanceledError as error:
         raise StorageError(
             "PostgreSQL stopped a query that took too long", code="too_slow", hint="ask for less, or try again later"
