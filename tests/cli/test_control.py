@@ -194,7 +194,7 @@ def test_many_are_canceled_when_somebody_said_so(tenuto: Run, work: Work) -> Non
 
     done = json.loads(tenuto(*which, "-n", "2", "--reason", "closed", "--yes", "--json").out)
     assert done == {"canceled": ids[:2], "pending": [], "refused": [], "remaining": 1}
-    assert tenuto(*which, "--reason", "closed", "--yes").out == "1 execution canceled\n"
+    assert tenuto(*which, "--reason", "closed", "--yes").out == "cancel requested: 1 execution\n"
     assert work(settle) == ["canceled"] * 3
 
 

@@ -1,6 +1,7 @@
 """Starting, listing and showing executions."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,56 @@ def test_show_of_one_that_waits_names_the_commands(tenuto: Run, work: Work) -> N
         f"    tenuto reject {id} consent",
         f"    tenuto cancel {id}",
     ]
+
+
+def timeline_of(shown: str) -> list[str]:
+    """Its last part, without the names of callers, which differ on a database and over a service."""
+    lines = steady(shown).rpartition("\n\n")[2].splitlines()
+    return [re.sub(r" +", " ", re.sub(r"by (cli:\w+|key:\w+:[\w-]+)", "by <caller>", line)).strip() for line in lines]
+
+
+def test_show_says_who_ended_it_and_why(tenuto: Run, work: Work) -> None:
+    id = work(expenses)
+    tenuto("pause", id, "--reason", "lunch")
+    tenuto("resume", id)
+    tenuto("cancel", id, "--mode", "terminate", "--reason", "because")
+    assert timeline_of(tenuto("show", id).out) == [
+        "<clock> check succeeded in <span>",
+        "<clock> consent canceled in <span>",
+        "<clock> pause by <caller>: lunch",
+        "<clock> resume by <caller>",
+        "<clock> cancel (terminate) by <caller>: because",
+    ]
+
+
+def test_show_says_who_decided(tenuto: Run, work: Work) -> None:
+    id = work(expenses)
+    tenuto("signal", id, "paid", "--payload", "7")
+    tenuto("reject", id, "--comment", "too much")
+    tenuto("retry", id, "--reason", "asked again")
+    assert timeline_of(tenuto("show", id).out)[:6] == [
+        "<clock> check succeeded in <span>",
+        "<clock> consent failed in <span>: NON_RETRYABLE (rejected): too much",
+        "<clock> signal paid by <caller>",
+        "<clock> reject consent by <caller>: too much",
+        "run 2",
+        "<clock> retry by <caller>: asked again",
+    ]
+
+
+def test_show_says_how_a_review_was_resolved(tenuto: Run, work: Work) -> None:
+    id = work(refund)
+    (review,) = json.loads(tenuto("reviews", "ls", "--json").out)
+    tenuto("reviews", "resolve", review["id"], "compensate", "--reason", "wrong account")
+    assert "<clock> resolve transfer: compensate by <caller>: wrong account" in timeline_of(tenuto("show", id).out)
+
+
+def test_show_says_that_a_dead_letter_was_seen_but_not_what_was_closed_with_something_else(
+    tenuto: Run, work: Work
+) -> None:
+    id = work(atlantis)
+    tenuto("dlq", "discard", id, "--reason", "nobody goes there")
+    assert timeline_of(tenuto("show", id).out)[-1] == "<clock> dead letter: dismiss by <caller>: nobody goes there"
 
 
 def test_every_command_that_show_proposes_is_one(tenuto: Run, work: Work) -> None:

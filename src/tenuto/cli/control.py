@@ -7,6 +7,8 @@ import typer
 from .command import AsJson, Id, Reason, command, place, read_json
 from .exits import Exit
 from .many import (
+    CANCEL,
+    RETRY,
     About,
     Active,
     Correlated,
@@ -86,7 +88,7 @@ async def cancel(
         if id is None:
             how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
             why = reason or check_reason(dry_run=dry_run)
-            return await act(engine.cancel_many, ("cancel", "canceled"), **how, **chosen, mode=mode, reason=why)
+            return await act(engine.cancel_many, CANCEL, **how, **chosen, mode=mode, reason=why)
         handle = engine.get(id)
         await handle.cancel(mode, reason=reason)
         await _tell(handle, "canceled", as_json)
@@ -128,7 +130,7 @@ async def retry(
     async with place(context).engine() as engine:
         if id is None:
             how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
-            return await act(engine.retry_many, ("retry", "retried"), **how, **chosen, reason=reason)
+            return await act(engine.retry_many, RETRY, **how, **chosen, reason=reason)
         handle = engine.get(id)
         await handle.retry(from_step=from_step, again=again, reason=reason)
         await _tell(handle, "retried", as_json)

@@ -53,12 +53,11 @@ async def ls(
 
 async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) -> None:
     """Show one, with the execution that failed."""
-    from .execution import show as show_execution
+    from .execution import read, show_document
 
     async with place(context).engine() as engine:
         row = await _letter(engine, letter)
-        handle = engine.get(row["execution_id"])
-        document, history = await handle.status(), await handle.history()
+        document, history, events = await read(engine, row["execution_id"])
     screen = Screen()
     if as_json:
         screen.json({**row, "execution": document})
@@ -67,7 +66,7 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
     screen.say(f"    tenuto dlq reprocess {row['id']} --reason TEXT")
     screen.say(f"    tenuto dlq discard {row['id']} --reason TEXT")
     screen.say()
-    show_execution(screen, document, history)
+    show_document(screen, document, history, events)
 
 
 async def reprocess(

@@ -1,26 +1,44 @@
 """One execution on the screen: what keeps it, what it is, its steps, and what happened when."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from .blocked import commands, sentence, why_over
+from .decisions import Decision, decisions
 from .screen import Cell, Screen
 from .words import SIGNS, STYLES, ago, between, clock, error_text, failure, full_time, many, status_cell
 
+if TYPE_CHECKING:
+    from tenuto.engine import Engine
+    from tenuto.view import AttemptRow, EventDocument, ExecutionDocument
+
+EVERY = 2**53  # event
 LONGEST_VALUE = 400  # of an input or output; the whole is in --json
 
 
-def show(screen: Screen, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+async def read(engine: "Engine", id: str) -> "tuple[ExecutionDocument, list[AttemptRow], list[EventDocument]]":
+    """How it stands, its attempts, and what was recorded of it."""
+    handle = engine.get(id)
+    return await handle.status(), await handle.history(), (await engine.listing.events(id, limit=EVERY)).items
+
+
+def show_document(
+    screen: Screen,
+    document: Mapping[str, Any],
+    history: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+) -> None:
     screen.cells((document["definition_id"], "bold"), f" {document['execution_id']}: ", status_cell(standing(document)))
     show_why(screen, document)
     screen.say()
     screen.grid([[(name, "dim"), value] for name, value in facts(document)])
     screen.say()
     screen.grid(step_rows(document["steps"]))
-    if history:
+    told = decisions(events, {row["path"]: row["step_id"] for row in history})
+    if lines := list(timeline(history, told)):
         screen.say()
-        screen.grid(list(timeline(history)))
+        screen.grid(lines)
 
 
 def standing(document: Mapping[str, Any]) -> str:
@@ -108,15 +126,25 @@ def _standing(step: Mapping[str, Any]) -> str:
 _KINDS = {"forward": "", "compensation": "undo ", "guard": "guard of ", "reconcile": "look-up of ", "plan": "plan of "}
 
 
-def timeline(history: Sequence[Mapping[str, Any]]) -> Iterator[list[Cell]]:
-    """A line for each attempt, in the order in which they began."""
-    run = 1
-    for row in sorted(history, key=lambda row: row["started_at"] or row["finished_at"] or "~"):
-        if row["run"] != run:
-            run = row["run"]
+def timeline(history: Sequence[Mapping[str, Any]], told: Iterable[Decision]) -> Iterator[list[Cell]]:
+    """A line for each attempt and for what it was told, in the order in which they began."""
+    lines = [(*_moment_of(row), 1, _attempt_line(row)) for row in history]
+    lines += [(each.at, each.run, 0, [(clock(each.at), "dim"), each.what, each.why]) for each in told]
+    shown = 1
+    for _, run, _, line in sorted(lines, key=lambda line: line[:3]):
+        if run != shown:
+            shown = run
             yield ["", (f"run {run}", "bold"), ""]
-        began = clock(row["started_at"] or row["finished_at"])
-        yield [(began, "dim"), attempt_name(row), (attempt_end(row), STYLES.get(row["status"], ""))]
+        yield line
+
+
+def _moment_of(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["started_at"] or row["finished_at"] or "~", row["run"]
+
+
+def _attempt_line(row: Mapping[str, Any]) -> list[Cell]:
+    began = clock(row["started_at"] or row["finished_at"])
+    return [(began, "dim"), attempt_name(row), (attempt_end(row), STYLES.get(row["status"], ""))]
 
 
 def attempt_name(row: Mapping[str, Any]) -> str:

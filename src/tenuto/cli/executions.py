@@ -181,16 +181,13 @@ def moment_before(text: str | None, option: str) -> datetime | None:
 
 async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """Show one: why it is blocked, what helps, what happened."""
-    from .execution import show as show_it
+    from .execution import read, show_document
 
     async with place(context).engine() as engine:
-        handle = engine.get(id)
-        document, history = await handle.status(), await handle.history()
-    screen = Screen()
-    if as_json:
-        screen.json(document)
-    else:
-        show_it(screen, document, history)
+        if as_json:
+            Screen().json(await engine.get(id).status())
+        else:
+            show_document(Screen(), *await read(engine, id))
 
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -36,6 +36,19 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which they ar
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 Act = Callable[..., Awaitable["Acted"]]
+
+
+class Words(NamedTuple):
+    """For what is asked, for what was done, and what the list of those is called in a document."""
+
+    asked: str
+    done: str
+    listed: str
+
+
+# One that was told to cancel may take its time.
+CANCEL = Words("cancel", "cancel requested", "canceled")
+RETRY = Words("retry", "retried", "retried")
 
 
 def wanted(
@@ -78,9 +91,8 @@ def check_reason(*, dry_run: bool) -> str:
 
 
 async def act(
-    tell: Act, words: tuple[str, str], *, limit: int | None, dry_run: bool, yes: bool, as_json: bool, **given: Any
+    tell: Act, words: Words, *, limit: int | None, dry_run: bool, yes: bool, as_json: bool, **given: Any
 ) -> Exit:
-    """`words` are those for what is asked and for what was done: cancel, canceled."""
     from tenuto.runtime import Acted
 
     screen, limit = Screen(), limit or MOST
@@ -88,7 +100,7 @@ async def act(
         first = await tell(**given, limit=min(limit, AT_ONCE), dry_run=True)
         if dry_run:
             return _show(screen, first, as_json=as_json)
-        limit = _confirmed(words[0], first, limit)
+        limit = _confirmed(words.asked, first, limit)
     acted, cursor = Acted(), None
     while (left := limit - len(acted.done) - len(acted.pending) - len(acted.refused)) > 0:
         part = await tell(**given, limit=min(left, AT_ONCE), cursor=cursor)
@@ -98,7 +110,7 @@ async def act(
         acted.remaining, cursor = part.remaining, part.next_cursor
         if cursor is None:
             break
-    return _tell(screen, acted, words[1], as_json=as_json)
+    return _tell(screen, acted, words, as_json=as_json)
 
 
 def _confirmed(word: str, found: "Acted", limit: int) -> int:
@@ -123,12 +135,13 @@ def _show(screen: Screen, found: "Acted", *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _tell(screen: Screen, acted: "Acted", word: str, *, as_json: bool) -> Exit:
+def _tell(screen: Screen, acted: "Acted", words: Words, *, as_json: bool) -> Exit:
     if as_json:
         refused = [each._asdict() for each in acted.refused]
-        screen.json({word: acted.done, "pending": acted.pending, "refused": refused, "remaining": acted.remaining})
+        told = {words.listed: acted.done, "pending": acted.pending, "refused": refused, "remaining": acted.remaining}
+        screen.json(told)
     else:
-        screen.say(f"{many(len(acted.done), 'execution')} {word}")
+        screen.say(f"{words.done}: {many(len(acted.done), 'execution')}")
         if acted.pending:
             screen.say(f"{many(len(acted.pending), 'execution')} told, and not heard of yet")
         for each in acted.refused:
