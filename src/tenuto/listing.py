@@ -1,6 +1,7 @@
 """Pages of executions, reviews and dead letters, for those who show them a page at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar, get_args
 
@@ -24,6 +25,15 @@ from .view import (
 )
 
 T = TypeVar("T")
+
+
+@contextmanager
+def _told_as_letter(id: str) -> Iterator[None]:
+    """Whoever asks for a dead letter is not told of an execution or a review that is not there."""
+    try:
+        yield
+    except NotFound:
+        raise NotFound(f"There is no dead letter {id!r}.") from None
 
 
 class Listing:
@@ -121,13 +131,15 @@ class Listing:
         """One dead letter, open or resolved; by its execution's id, the one that is open."""
         self._link.scope.require("dlq:read")
         found = id if "." in id else await self._open_letter(id)
-        row = await self._link.runtime.review(self._link.scope.tenant, found)
-        if row.kind != "dead_letter":
-            raise NotFound(f"There is no dead letter {id!r}.")
+        with _told_as_letter(id):
+            row = await self._link.runtime.review(self._link.scope.tenant, found)
+            if row.kind != "dead_letter":
+                raise NotFound
         return dead_letter_document(row)
 
     async def _open_letter(self, execution_id: str) -> str:
-        reading = await self._link.read(execution_id)
+        with _told_as_letter(execution_id):
+            reading = await self._link.read(execution_id)
         for review in reading.state.reviews.values():
             if review.kind == "dead_letter":
                 return review.id

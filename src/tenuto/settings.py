@@ -21,7 +21,6 @@ T = TypeVar("T")
 LATER = ("bus_url", "ledger_url", "blobs_url", "planner_url")
 PREFIX = "TENUTO_"
 FILE = "tenuto.toml"
-_REMEDY = "mend the variable or the line of the file that is named; nothing was started"
 DEFAULT_URL = "sqlite:///tenuto.db"
 
 FourEyes = Literal["approvals", "again", "unsafe_retry"]
@@ -168,7 +167,7 @@ def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **g
             problems.append(Problem(where, "bad_value", str(error)))
     problems.extend(_misspelt(environ))
     if problems:
-        raise SettingsError(problems=problems, hint=_REMEDY)
+        raise SettingsError(problems=problems, hint="mend the variable or the line of the file that is named")
     return Settings(**values, sources=sources)  # type: ignore[arg-type]  # parsed to the type of each field
 
 

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from tenuto import Engine
+from tenuto.cli.words import clock
+from tests.service.conftest import until
+from tests.service.documents import flow
 
 from .conftest import Run, Work, steady
 
@@ -22,6 +25,13 @@ async def oslo(engine: Engine) -> str:
 
 async def expenses(engine: Engine) -> str:
     return (await engine.execute("expenses", 120)).execution_id
+
+
+async def invoice(engine: Engine) -> str:
+    """One that waits for a signal."""
+    handle = await engine.start("invoice", 1)
+    await until(handle.status, lambda document: document["blocked"] and document["blocked"]["reason"] == "signal")
+    return handle.id
 
 
 async def refund(engine: Engine) -> str:
@@ -232,6 +242,35 @@ def test_what_is_not_understood_is_usage(tenuto: Run, arguments: list[str], comp
     assert done.out == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ls", "--status", "odd"], "Invalid value for '--status': 'odd' is not one of 'running', "),
+        (["ls", "--nonsense"], "No such option: --nonsense"),
+        (["run"], "Missing argument 'NAME'."),
+        (["run", "book-trip", "--input", "{"], "Invalid value for --input: it is no JSON"),
+    ],
+)
+def test_what_is_not_understood_is_told_to_programs_too(tenuto: Run, arguments: list[str], message: str) -> None:
+    done = tenuto(*arguments, "--json")
+    told = json.loads(done.err)
+    assert (done.code, done.out, told["code"]) == (2, "", "usage")
+    assert told["message"].startswith(message)
+    assert told["what_to_do"]
+    for_people = tenuto(*arguments)
+    assert (for_people.code, f"Error: {message}" in for_people.err) == (2, True)
+
+
+def test_an_input_that_does_not_fit_is_told_to_programs_by_its_places(tenuto: Run, tmp_path: Path) -> None:
+    (tmp_path / "flow.json").write_text(json.dumps(flow()))
+    assert tenuto("apply", "flow.json").code == 0
+    done = tenuto("run", "flow", "-i", '{"amount": "x"}', "--json")
+    told = json.loads(done.err)
+    assert (done.code, told["code"]) == (1, "input_invalid")
+    assert [(each["pointer"], each["code"]) for each in told["errors"]] == [("/input/amount", "type")]
+    assert told["errors"][0]["message"]
+
+
 def test_run_of_what_is_unknown(tenuto: Run, work: Work) -> None:
     work(oslo)
     done = tenuto("run", "nothing")
@@ -265,6 +304,21 @@ def test_watch_of_one_that_is_over_tells_the_story_and_how_it_ended(tenuto: Run,
         "    tenuto retry <id> --reason TEXT\n"
     )
     assert tenuto("watch", work(oslo)).code == 0
+
+
+def test_watch_tells_when_something_happened_and_not_when_it_was_seen(tenuto: Run, work: Work) -> None:
+    id = work(atlantis)
+    told = [line.split("  ")[0] for line in tenuto("watch", id).out.splitlines()]
+    rows = json.loads(tenuto("history", id, "--json").out)
+    assert told[: len(rows)] == [clock(row["finished_at"]) for row in rows]
+
+
+def test_watch_names_the_command_that_a_signal_is_sent_with(tenuto: Run, work: Work) -> None:
+    id = work(invoice)
+    done = tenuto("watch", id, "--timeout", "1ms")
+    assert done.code == 6
+    assert "It waits for the signal 'paid'" in done.out
+    assert f". tenuto signal {id} paid --payload JSON\n" in done.out
 
 
 def test_watch_until_it_settles_says_that_a_person_is_needed(tenuto: Run, work: Work) -> None:

@@ -40,6 +40,15 @@ def test_a_key_can_be_revoked_by_itself(tenuto: Run) -> None:
     assert tenuto("keys", "revoke", "nobody").code == 3
 
 
+def test_a_key_that_is_none(tenuto: Run) -> None:
+    tenuto("migrate")
+    done = tenuto("keys", "revoke", "nix")
+    assert (done.code, done.err) == (
+        3,
+        "tenuto: There is no key 'nix'. [not_found]\nWhat to do: `tenuto keys ls` lists them\n",
+    )
+
+
 def test_what_a_key_cannot_be(tenuto: Run, tmp_path: Path) -> None:
     assert tenuto("keys", "create", "--role", "admin").code == 2
     refused = tenuto("keys", "create", "--tenant", "acme", "--role", "boss")

@@ -65,6 +65,22 @@ def test_executions_are_listed_by_their_age_and_by_what_they_are_about(tenuto: R
     assert tenuto("ls", "--since", "yesterday").code == 2
 
 
+def test_a_definition_that_is_none_is_not_found(tenuto: Run, work: Work) -> None:
+    work(expenses)
+    for options in ([], ["--json"]):
+        done = tenuto("definitions", "nix", *options)
+        assert (done.code, done.out) == (3, "")
+        assert "There is no definition 'nix'." in done.err
+    assert tenuto("definitions", "expenses").code == 0
+
+
+def test_settings_that_are_wrong_say_what_to_do(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENUTO_PORT", "many")
+    done = tenuto("ls")
+    assert (done.code, "[settings_invalid]" in done.err) == (1, True)
+    assert "What to do: mend the variable" in done.err
+
+
 @pytest.mark.parametrize(("word", "status"), [("approve", "succeeded"), ("reject", "failed")])
 def test_a_decision_brings_data(tenuto: Run, work: Work, word: str, status: str) -> None:
     id = work(expenses)

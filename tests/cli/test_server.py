@@ -38,7 +38,7 @@ def test_the_key_says_whose_executions_are_seen(
         assert tenuto("--server", address, "ls") == (0, "", "")
         assert tenuto("--server", address, "show", id).code == 3
         named = tenuto("--server", address, "--tenant", "theirs", "ls")
-    assert named.code == 1
+    assert named.code == 2
     assert "TENUTO_API_KEY says whose it is" in named.err
 
 

@@ -93,6 +93,7 @@ async def test_what_makes_no_sense_is_refused(site: Site, params: dict[str, Any]
     assert refused.status_code == 422
     (error,) = refused.json()["errors"]
     assert error["pointer"] == f"/query/{next(iter(params))}"
+    assert not error["message"].startswith("Value error")
 
 
 WANTED = {

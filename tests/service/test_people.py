@@ -178,6 +178,9 @@ async def test_a_dead_letter_is_reprocessed(site: Site, bank: Bank) -> None:
     }  # fmt: skip
     assert (letter["execution_id"], letter["step_id"], letter["error_class"]) == (id, "pay", "NON_RETRYABLE")
     assert (await client.get(f"/v1/dlq/{letter['id']}")).json() == letter
+    for none in ("nix", f"{id}.nix"):
+        missing = await client.get(f"/v1/dlq/{none}")
+        assert (missing.status_code, missing.json()["detail"]) == (404, f"There is no dead letter '{none}'.")
 
     bank.broken = False
     at = f"/v1/dlq/{letter['execution_id']}"  # its execution's id will do, as for looking

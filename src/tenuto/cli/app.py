@@ -28,6 +28,7 @@ from . import (
 from .exits import Exit, exit_code
 from .place import DEFAULT_TENANT, Place
 from .screen import tell_error
+from .usage import tell_usage
 
 ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]
 
@@ -105,7 +106,7 @@ def run(arguments: list[str]) -> int:
         code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False)
         return int(code) if isinstance(code, int) else Exit.OK
     except typer.TyperException as error:
-        error.show()  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
+        tell_usage(error, as_json="--json" in arguments)
         return error.exit_code
     except TenutoError as error:
         tell_error(error, as_json="--json" in arguments)

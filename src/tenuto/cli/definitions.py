@@ -101,8 +101,12 @@ async def definitions(
     as_json: AsJson = False,
 ) -> None:
     """List what can be run. --json has the documents too."""
+    from tenuto.errors import NotFound
+
     async with place(context).engine() as engine:
         found = [each async for each in engine.definitions(name=name)]
+    if name is not None and not found:
+        raise NotFound(f"There is no definition {name!r}.", hint="`tenuto definitions` lists those that there are")
     screen = Screen()
     if as_json:
         screen.json(found)

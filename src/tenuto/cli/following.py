@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 LOOK_MS = 200  # how often it is looked at
 PASSING = timedelta(seconds=2)  # what is over sooner is not worth a line
 
+# What it is waited through, although without somebody's command it may never end.
+ENDED_BY_PEOPLE = ("signal", "no_worker", "paused")
+
 OVER = ("succeeded", "failed", "canceled")
 
 
@@ -97,13 +100,16 @@ class _Lines(nullcontext[None]):
     def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
         for row in history:
             attempt = (row["step_execution_id"], row["generation"], row["run"])
-            if self._seen.get(attempt) != row["status"]:
+            before = self._seen.get(attempt)
+            if before != row["status"]:
                 self._seen[attempt] = row["status"]
-                _print(f"{_now()}  {attempt_name(row)}: {attempt_end(row)}")
+                at = row["finished_at"] or (row["started_at"] if before is None else None)
+                _print(f"{clock(at) or _now()}  {attempt_name(row)}: {attempt_end(row)}")
         blocked = worth_telling(document)
         reason = None if blocked is None else (blocked["reason"], blocked["waiting_for"])
         if blocked is not None and reason != self._reason:
-            _print(f"{_now()}  {sentence(blocked)}")
+            helps = commands(document["execution_id"], blocked)[:1] if blocked["reason"] in ENDED_BY_PEOPLE else []
+            _print(" ".join([f"{_now()}  {sentence(blocked)}", *helps]))
         self._reason = reason
 
 

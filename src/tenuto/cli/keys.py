@@ -86,9 +86,14 @@ async def revoke(
     as_json: AsJson = False,
 ) -> None:
     """Make an API key useless, from now on."""
+    from tenuto.errors import NotFound
+
     id = key.split("_")[1] if key.startswith("tnt_") and key.count("_") >= 2 else key
     async with _keys(place(context)) as keys:
-        await keys.revoke(id, actor=actor())
+        try:
+            await keys.revoke(id, actor=actor())
+        except NotFound as error:
+            raise NotFound(error.message, hint="`tenuto keys ls` lists them") from None
     Screen().tell(f"revoked: {id}", {"id": id, "revoked": True}, as_json=as_json)
 
 

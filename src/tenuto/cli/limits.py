@@ -48,10 +48,21 @@ async def set_limit(
     """Set a limit that all workers share."""
     if rate is None and concurrency is None:
         raise typer.BadParameter("say what it is: --rate, --concurrency, or both", param_hint="--rate")
+    _check_rate(rate)
     async with place(context).engine(all_tenants=True, creates=True) as engine:
         await engine.limit(name, rate=rate, concurrency=concurrency)
     told = {"name": name, "rate": rate, "concurrency": concurrency}
     Screen().tell(f"set: {name}, {_bound(rate, concurrency)}", told, as_json=as_json)
+
+
+def _check_rate(rate: str | None) -> None:
+    from tenuto.errors import InvalidInput
+    from tenuto.rates import parse_rate
+
+    try:
+        parse_rate(rate or "1/s")
+    except InvalidInput as error:
+        raise typer.BadParameter(error.problems[0].message, param_hint="--rate") from None
 
 
 async def lift(context: typer.Context, name: Name, as_json: AsJson = False) -> None:

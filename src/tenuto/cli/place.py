@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from tenuto.engine import Engine
     from tenuto.settings import Settings
@@ -66,10 +68,9 @@ class Place:
         return found
 
     def _check_tenant(self) -> None:
-        from tenuto.errors import InvalidInput
-
         if self.tenant != DEFAULT_TENANT:
-            raise InvalidInput.at("--tenant", "other_tenant", "at a server, the key in TENUTO_API_KEY says whose it is")
+            told = "at a server, the key in TENUTO_API_KEY says whose it is"
+            raise typer.BadParameter(told, param_hint="--tenant")
 
 
 def actor() -> str:

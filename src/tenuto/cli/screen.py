@@ -115,6 +115,8 @@ def tell_error(error: "TenutoError", *, as_json: bool = False) -> None:
     what_to_do = error.hint or _WHAT_TO_DO.get(error.code)
     if as_json:
         told: dict[str, Any] = {"code": error.code, "message": error.message, "what_to_do": what_to_do}
+        if problems := getattr(error, "problems", ()):
+            told["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
         print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
         return
     first, _, rest = error.message.partition("\n")
@@ -131,5 +133,6 @@ _WHAT_TO_DO = {
     "result_timeout": "ask again: `tenuto show ID`. What was started goes on",
     "definition_invalid": "mend what the lines above name; nothing was stored",
     "input_invalid": "mend what is named above; nothing was started or changed",
+    "settings_invalid": "mend the variable or the line of the file that is named; nothing was started",
     "invalid_transition": "`tenuto show ID` says where the execution stands, and which commands it takes",
 }

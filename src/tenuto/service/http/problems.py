@@ -191,7 +191,8 @@ def _invalid(error: RequestValidationError) -> Response:
     found = []
     for each in error.errors():
         path = list(each["loc"])
-        found.append(Problem(pointer(path[1:] if path[0] == "body" else path), each["type"], each["msg"]))
+        words = str(each["msg"]).removeprefix("Value error, ")  # the library's own, before the words of a check
+        found.append(Problem(pointer(path[1:] if path[0] == "body" else path), each["type"], words))
     if any(each["type"] == "json_invalid" for each in error.errors()):
         return problem(400, *CODES[400])
     return problem(422, "request_invalid", "The request is not valid.", problems=tuple(found))

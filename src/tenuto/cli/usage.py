@@ -1,0 +1,20 @@
+"""A command that was not understood: what is wrong with it, for people and for programs."""
+
+import json
+import sys
+
+import typer
+
+VALIDATORS_PREFIX = "Value error, "  # of the library that reads options: it says nothing
+
+
+def tell_usage(error: typer.TyperException, *, as_json: bool) -> None:
+    """On standard error, as other errors are."""
+    error.message = error.message.removeprefix(VALIDATORS_PREFIX)
+    if not as_json:
+        error.show()  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
+        return
+    context = getattr(error, "ctx", None)
+    command = "tenuto" if context is None else context.command_path
+    told = {"code": "usage", "message": error.format_message(), "what_to_do": f"`{command} -h` says how it is written"}
+    print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
