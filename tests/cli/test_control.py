@@ -25,10 +25,12 @@ async def invoice(engine: Engine) -> str:
 def test_pause_and_resume(tenuto: Run, work: Work) -> None:
     id = work(expenses)
     assert tenuto("pause", id, "--reason", "lunch") == (0, f"paused: expenses {id}\n", "")
-    assert steady("\n".join(tenuto("show", id).out.splitlines()[:4])) == (
+    assert steady("\n".join(tenuto("show", id).out.splitlines()[:6])) == (
         "expenses <id>: paused\n"
         "  It is paused: lunch (for <span>, canceled in <span>).\n"
         "    tenuto resume <id>\n"
+        "    tenuto approve <id>\n"
+        "    tenuto reject <id>\n"
         "    tenuto cancel <id>"
     )
     assert tenuto("resume", id) == (0, f"resumed: expenses {id}\n", "")
@@ -86,6 +88,7 @@ def test_four_eyes_count_on_the_database_too(tenuto: Run, work: Work, monkeypatc
 
 def test_signal(tenuto: Run, work: Work) -> None:
     id = work(invoice)
+    assert "  … paid  waiting\n" in tenuto("show", id).out
     assert tenuto("signal", id, "paid", "--payload", "7").code == 0
     assert work(settle) == ["succeeded"]
     assert json.loads(tenuto("show", id, "--json").out)["output"] == 7

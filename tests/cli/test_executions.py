@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import Engine
+from tenuto import Engine, SagaBuilder
 from tenuto.cli.words import clock
+from tenuto.errors import IndeterminateError
 from tests.service.conftest import until
 from tests.service.documents import flow
 
@@ -36,6 +37,17 @@ async def invoice(engine: Engine) -> str:
 
 async def refund(engine: Engine) -> str:
     return (await engine.execute("refund", 7)).execution_id
+
+
+async def payout(engine: Engine) -> str:
+    """It has no undo."""
+
+    async def pay() -> None:
+        raise IndeterminateError("the line went dead")
+
+    saga = SagaBuilder("payout").step("pay", pay, safety="not_safe_to_retry", compensation_policy="manual")
+    engine.register(saga.build())
+    return (await engine.execute("payout")).execution_id
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
@@ -120,6 +132,15 @@ def test_show_says_how_a_review_was_resolved(tenuto: Run, work: Work) -> None:
     (review,) = json.loads(tenuto("reviews", "ls", "--json").out)
     tenuto("reviews", "resolve", review["id"], "compensate", "--reason", "wrong account")
     assert "<clock> resolve transfer: compensate by <caller>: wrong account" in timeline_of(tenuto("show", id).out)
+
+
+def test_show_does_not_offer_an_undo_that_there_is_not_and_says_when_one_was_asked_for(tenuto: Run, work: Work) -> None:
+    id = work(payout)
+    assert " compensate " not in tenuto("show", id).out
+    (review,) = json.loads(tenuto("reviews", "ls", "--json").out)
+    tenuto("reviews", "resolve", review["id"], "compensate", "--reason", "undo it")
+    line = "<clock> resolve pay: compensate (it has no undo) by <caller>: undo it"
+    assert line in timeline_of(tenuto("show", id).out)
 
 
 def test_show_says_that_a_dead_letter_was_seen_but_not_what_was_closed_with_something_else(

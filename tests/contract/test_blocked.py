@@ -46,9 +46,9 @@ async def cancel(engine: Engine, handle: Handle[Any], blocked: Any) -> None:
     await handle.cancel("drain")
 
 
-def unknown(stage: Stage) -> SagaBuilder:
-    options: Any = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
-    return one_step("s", stage.fails("x", IndeterminateError()), **options)
+def unknown(stage: Stage, **options: Any) -> SagaBuilder:
+    usual = {"safety": "not_safe_to_retry", "compensation_policy": "manual", "compensate": stage.does("undo")}
+    return one_step("s", stage.fails("x", IndeterminateError()), **{**usual, **options})
 
 
 def undo_fails(stage: Stage) -> SagaBuilder:
@@ -75,6 +75,15 @@ CASES: dict[str, Case] = {
         ends="failed",
         has_review=True,
     ),
+    "review where nothing has an undo": Case(
+        lambda stage: unknown(stage, compensate=None),
+        "work",
+        ["resolve:completed", "resolve:not_completed", "resolve:dismiss", "cancel"],
+        dismiss,
+        status="waiting_approval",
+        ends="failed",
+        has_review=True,
+    ),
     "review of an undo": Case(
         undo_fails,
         "a",
@@ -88,6 +97,15 @@ CASES: dict[str, Case] = {
         lambda stage: chain("s", stage, "a", fails=CompensationRequiredError()),
         "broken",
         ["resolve:compensate", "resolve:completed", "resolve:not_completed", "resolve:retry", "cancel"],
+        dismiss,
+        status="waiting_approval",
+        ends="failed",
+        has_review=True,
+    ),
+    "compensation_required where nothing has an undo": Case(
+        lambda stage: one_step("s", stage.fails("work", CompensationRequiredError()), retry=0),
+        "work",
+        ["resolve:completed", "resolve:not_completed", "resolve:retry", "cancel"],
         dismiss,
         status="waiting_approval",
         ends="failed",
@@ -160,6 +178,19 @@ async def test_i8_paused(engine: Engine) -> None:
     assert blocked["next_check"] is not None, "when the pause is too long"
     await handle.resume()
     await until_blocked(handle, "signal")
+
+
+async def test_i8_what_waits_for_a_person_may_be_answered_while_it_is_paused(engine: Engine) -> None:
+    engine.register(SagaBuilder("s").approval("ok").build())
+    handle = await engine.start("s")
+    await until_blocked(handle, "approval")
+    await handle.pause(reason="stocktaking")
+    blocked = await until_blocked(handle, "paused")
+    assert blocked["commands"] == ["resume", "approve", "reject", "cancel"]
+    await handle.approve("ok")
+    assert (await until_blocked(handle, "paused"))["commands"] == ["resume", "cancel"]
+    await handle.resume()
+    assert (await handle.result()).status == "succeeded"
 
 
 async def test_i8_no_worker_has_the_handler(engine: Engine) -> None:

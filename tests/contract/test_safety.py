@@ -440,4 +440,4 @@ async def test_an_unknown_outcome_shows_as_blocked_until_somebody_decides(engine
     engine.register(unsafe(stage, stage.fails("work", IndeterminateError()), compensation_policy="manual").build())
     handle = await engine.start("s")
     blocked = await until_blocked(handle, "review")
-    assert blocked["commands"] == ["resolve:completed", "resolve:not_completed", "resolve:compensate", "cancel"]
+    assert blocked["commands"] == ["resolve:completed", "resolve:not_completed", "resolve:dismiss", "cancel"]

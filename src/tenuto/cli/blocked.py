@@ -63,7 +63,9 @@ def commands(execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
             word = name.removeprefix("resolve:")
             lines.append(f"tenuto reviews resolve {blocked['review_id']} {word} --reason TEXT")
         elif name in _HELP:
-            lines.append(_HELP[name].format(id=execution_id, step=blocked["waiting_for"] or "STEP"))
+            # Of one that is paused it is not the step that is told; there it is needed only where several wait.
+            step = "" if blocked["reason"] == "paused" else blocked["waiting_for"] or "STEP"
+            lines.append(_HELP[name].format(id=execution_id, step=step).rstrip())
     return lines
 
 

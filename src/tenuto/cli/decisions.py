@@ -65,8 +65,8 @@ def _resolved(data: Mapping[str, Any], review: Mapping[str, Any], step: str) -> 
         return f"{_APPROVAL.get(word, word)} {step}"
     if review["kind"] == "dead_letter":
         return f"dead letter: {word}"
-    nothing = ", nothing to undo" if word == "compensate" and data["verdict"] in ("fail", "skip") else ""
-    return f"resolve {step}: {word}{nothing}"
+    none = " (it has no undo)" if word == "compensate" and data["verdict"] in ("fail", "skip") else ""
+    return f"resolve {step}: {word}{none}"
 
 
 _APPROVAL = {"approved": "approve", "rejected": "reject"}

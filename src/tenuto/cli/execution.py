@@ -1,7 +1,7 @@
 """One execution on the screen: what keeps it, what it is, its steps, and what happened when."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .blocked import commands, sentence, why_over
@@ -36,7 +36,7 @@ def show_document(
     screen.say()
     screen.grid(step_rows(document["steps"]))
     told = decisions(events, {row["path"]: row["step_id"] for row in history})
-    if lines := list(timeline(history, told)):
+    if lines := list(timeline(history, told, waits_of(document))):
         screen.say()
         screen.grid(lines)
 
@@ -94,10 +94,19 @@ def step_rows(steps: Sequence[Mapping[str, Any]]) -> list[list[Cell]]:
     """A line for each step as it stands."""
     rows: list[list[Cell]] = []
     for step in steps:
-        mark = "undone" if step["compensation"] == "done" else step["status"]
+        mark = "undone" if step["compensation"] == "done" else _status(step)
         style = STYLES.get(mark, "")
         rows.append([(f"{SIGNS.get(mark, ' ')} {_indented(step)}", style), (_standing(step), style)])
     return rows
+
+
+def _status(step: Mapping[str, Any]) -> str:
+    """Nothing runs in a step that waits for a signal, or for a time."""
+    return "waiting" if step["type"] == "wait" and step["status"] == "running" else str(step["status"])
+
+
+def waits_of(document: Mapping[str, Any]) -> set[str]:
+    return {step["path"] for step in document["steps"] if step["type"] == "wait"}
 
 
 def _indented(step: Mapping[str, Any]) -> str:
@@ -105,7 +114,7 @@ def _indented(step: Mapping[str, Any]) -> str:
 
 
 def _standing(step: Mapping[str, Any]) -> str:
-    parts = [str(step["status"]).replace("_", " ")]
+    parts = [_status(step).replace("_", " ")]
     if step["attempts"] > 1:
         parts.append(many(step["attempts"], "attempt"))
     if step["clones"] is not None:
@@ -126,9 +135,11 @@ def _standing(step: Mapping[str, Any]) -> str:
 _KINDS = {"forward": "", "compensation": "undo ", "guard": "guard of ", "reconcile": "look-up of ", "plan": "plan of "}
 
 
-def timeline(history: Sequence[Mapping[str, Any]], told: Iterable[Decision]) -> Iterator[list[Cell]]:
+def timeline(
+    history: Sequence[Mapping[str, Any]], told: Iterable[Decision], waits: Collection[str]
+) -> Iterator[list[Cell]]:
     """A line for each attempt and for what it was told, in the order in which they began."""
-    lines = [(*_moment_of(row), 1, _attempt_line(row)) for row in history]
+    lines = [(*_moment_of(row), 1, _attempt_line(row, waits)) for row in history]
     lines += [(each.at, each.run, 0, [(clock(each.at), "dim"), each.what, each.why]) for each in told]
     shown = 1
     for _, run, _, line in sorted(lines, key=lambda line: line[:3]):
@@ -142,9 +153,9 @@ def _moment_of(row: Mapping[str, Any]) -> tuple[str, int]:
     return row["started_at"] or row["finished_at"] or "~", row["run"]
 
 
-def _attempt_line(row: Mapping[str, Any]) -> list[Cell]:
+def _attempt_line(row: Mapping[str, Any], waits: Collection[str]) -> list[Cell]:
     began = clock(row["started_at"] or row["finished_at"])
-    return [(began, "dim"), attempt_name(row), (attempt_end(row), STYLES.get(row["status"], ""))]
+    return [(began, "dim"), attempt_name(row), (attempt_end(row, waits), STYLES.get(row["status"], ""))]
 
 
 def attempt_name(row: Mapping[str, Any]) -> str:
@@ -152,7 +163,9 @@ def attempt_name(row: Mapping[str, Any]) -> str:
     return f"{_KINDS[row['kind']]}{row['step_id']}{number}"
 
 
-def attempt_end(row: Mapping[str, Any]) -> str:
+def attempt_end(row: Mapping[str, Any], waits: Collection[str]) -> str:
+    if row["status"] == "running" and row["path"] in waits:
+        return "waiting"
     status = str(row["status"]).replace("_", " ")
     took = between(row["started_at"], row["finished_at"])
     text = f"{'failed' if status == 'retrying' else status}{f' in {took}' if took else ''}"

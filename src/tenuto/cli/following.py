@@ -14,7 +14,7 @@ from tenuto.errors import ResultTimeout
 from tenuto.runtime import Until
 
 from .blocked import commands, sentence
-from .execution import attempt_end, attempt_name, show_why, standing, step_rows
+from .execution import attempt_end, attempt_name, show_why, standing, step_rows, waits_of
 from .exits import Exit, exit_of_status
 from .screen import Screen, make_grid
 from .words import clock, moment, status_cell
@@ -98,13 +98,14 @@ class _Lines(nullcontext[None]):
         self._reason: object = None
 
     def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
+        waits = waits_of(document)
         for row in history:
             attempt = (row["step_execution_id"], row["generation"], row["run"])
             before = self._seen.get(attempt)
             if before != row["status"]:
                 self._seen[attempt] = row["status"]
                 at = row["finished_at"] or (row["started_at"] if before is None else None)
-                _print(f"{clock(at) or _now()}  {attempt_name(row)}: {attempt_end(row)}")
+                _print(f"{clock(at) or _now()}  {attempt_name(row)}: {attempt_end(row, waits)}")
         blocked = worth_telling(document)
         reason = None if blocked is None else (blocked["reason"], blocked["waiting_for"])
         if blocked is not None and reason != self._reason:

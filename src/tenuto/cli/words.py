@@ -9,6 +9,7 @@ from .screen import Cell
 SIGNS = {
     "pending": "·",
     "running": "▶",
+    "waiting": "…",
     "retrying": "↻",
     "awaiting_approval": "?",
     "succeeded": "✓",
@@ -21,6 +22,7 @@ SIGNS = {
 STYLES = {
     "pending": "dim",
     "running": "cyan",
+    "waiting": "cyan",
     "retrying": "yellow",
     "awaiting_approval": "bold yellow",
     "waiting_approval": "bold yellow",

@@ -54,9 +54,10 @@ def _by_pause(state: Execution, activity: Activity) -> Blocked | None:
     if pause is None:
         return None
     review = next((review for review in state.reviews.values() if review.kind == "escalation"), None)
+    asked = any(review.kind == "approval" for review in state.reviews.values())  # an answer is taken meanwhile
     return _blocked(
         "paused",
-        ["resume", "cancel"],
+        ["resume", *(_REVIEW_COMMANDS["approval"] if asked else ()), "cancel"],
         since=pause.since,
         waiting_for=pause.reason or None,
         next_check=pause.limit_at,
@@ -88,12 +89,21 @@ def _by_person(state: Execution, activity: Activity) -> Blocked | None:
     review = min(open, key=lambda review: (review.kind == "approval", review.opened_at))
     return _blocked(
         _reason_of(state, review),
-        [*_REVIEW_COMMANDS[review.kind], "cancel"],
+        [*_answers_to(state, review), "cancel"],
         since=review.opened_at,
         waiting_for=shown_step(state, review.path),
         next_check=review.due_at,
         review_id=review.id,
     )
+
+
+def _answers_to(state: Execution, review: Review) -> list[str]:
+    """Where no step has an undo, none is offered, though the word is taken: the step is given up then."""
+    answers = _REVIEW_COMMANDS[review.kind]
+    if "resolve:compensate" not in answers or any(node.compensable for node in state.plan.root.walk()):
+        return answers
+    given_up = [] if review.kind == "compensation" else ["resolve:dismiss"]  # there `not_completed` gives it up
+    return [answer for answer in answers if answer != "resolve:compensate"] + given_up
 
 
 def _reason_of(state: Execution, review: Review) -> BlockedReason:
