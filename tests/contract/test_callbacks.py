@@ -1,5 +1,6 @@
 """Steps that are answered from outside: with attempt and lease, in time, once."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -311,3 +312,26 @@ async def test_l6_a_clone_is_answered_by_the_path_that_its_directive_had(engine:
         if ctx.path == "each#0":
             assert await handle.answer(ctx.path, **told, result="again") == "duplicate"
     assert [clone.result for clone in (await handle.result()).steps["each"].clones] == ["seen", "seen"]
+
+
+async def test_a_directive_that_is_answered_before_it_has_been_sent_ends_with_the_engine(engine: Engine) -> None:
+    sending, ended = asyncio.Event(), asyncio.Event()
+    calls: list[SagaContext] = []
+
+    async def send(ctx: SagaContext) -> None:
+        calls.append(ctx)
+        sending.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    engine.handler("send", send)
+    await engine.apply(document(remote("ocr")))
+    handle = await engine.start("protocol")
+    await sending.wait()
+    await handle.answer("ocr", attempt=calls[0].attempt, lease=calls[0].lease_id, result="x")
+    assert (await handle.result()).succeeded
+    assert not ended.is_set()
+    await engine.close()
+    assert ended.is_set()

@@ -33,6 +33,7 @@ class Job:
 
     __slots__ = (
         "_abandoned",
+        "_called_off",
         "_clock",
         "_report",
         "_task",
@@ -59,6 +60,7 @@ class Job:
         self._tasks: Tasks | None = None
         self.begun = False
         self._abandoned = False
+        self._called_off = False
 
     # For async handlers
 
@@ -146,9 +148,9 @@ class Job:
 
     def stop(self) -> None:
         """The attempt is no longer wanted. A thread goes on; a task is cancelled, and may go on all the same."""
-        if self.ended or self.stopped:
+        if self.ended or self._called_off:
             return
-        self.stopped = self.attempt.stopped = True
+        self._called_off = self.stopped = self.attempt.stopped = True
         self._unwatch()
         if self._task is not None and self.begun:
             self._task.cancel()
