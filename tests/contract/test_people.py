@@ -378,6 +378,19 @@ async def test_a_signal_sent_twice_is_one(engine: Engine) -> None:
     assert (result.result_of("one"), result.result_of("two")) == ("a", "b")
 
 
+async def test_one_id_is_one_message_under_whatever_name(engine: Engine) -> None:
+    builder = SagaBuilder("s", output="b").approval("ok").signal("a", "a", depends_on=["ok"])
+    engine.register(builder.signal("b", "b", depends_on=["a"]))
+    handle = await engine.start("s")
+    await until_blocked(handle, "approval")
+    await handle.signal("a", 1, id="1")
+    await handle.signal("b", 2, id="1")
+    await handle.approve("ok")
+    await until_blocked(handle, "signal")
+    await handle.signal("b", 3, id="2")
+    assert (await handle.result()).output == 3
+
+
 async def test_a_signal_that_does_not_come_in_time_fails_its_step(make_harness: MakeHarness) -> None:
     t = await make_harness(SagaBuilder("s").signal("paid", "payment", deadline="7d").build())
     result = await t.execute("s")

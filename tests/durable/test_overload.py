@@ -1,6 +1,7 @@
 """More is asked for than can be done. What is too much is refused with a stable error; what was accepted ends."""
 
 import asyncio
+import time
 from collections import Counter
 
 import pytest
@@ -404,3 +405,45 @@ def _store(engine: Engine) -> PostgresStore:
     assert isinstance(runtime, DurableRuntime)
     assert isinstance(runtime._store, PostgresStore)
     return runtime._store
+
+
+async def test_no_more_are_on_their_way_than_there_may_be_before_anybody_is_known(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the definition of all of them is being stored."""
+    monkeypatch.setattr(crowds, "ON_THE_WAY", ROOM)
+    async with Engine(url, worker=False) as engine:
+        engine.register(Work().saga())
+        runtime = engine._runtime
+        assert isinstance(runtime, DurableRuntime)
+        most, enter = 0, Door.enter
+
+        def enter_and_count(door: Door, tenant: str) -> None:
+            nonlocal most
+            enter(door, tenant)
+            most = max(most, door.inside(tenant))
+
+        monkeypatch.setattr(Door, "enter", enter_and_count)
+        accepted, _ = await offer(engine, OFFERED)
+    assert (len(accepted), most <= ROOM) == (OFFERED, True)
+
+
+async def test_whoever_comes_to_a_closed_door_while_somebody_looks_waits_or_is_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
+    async with Engine(url, worker=False) as engine:
+        engine.register(Work().saga())
+        runtime = engine._runtime
+        assert isinstance(runtime, DurableRuntime)
+        known = runtime._crowds
+        for _ in range(crowds.MANY):
+            known.refused("busy")
+        runtime._door.enter("busy")
+        known._scout(known._crowds["busy"], time.monotonic())
+        assert runtime._must_wait("busy")
+        for _ in range(crowds.MANY):
+            known.waits("busy")
+        assert not runtime._must_wait("busy")
+        assert known.refuse("busy")
+        runtime._door.leave("busy")

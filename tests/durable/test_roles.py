@@ -200,6 +200,8 @@ TOO_MUCH = {
     "ALTER TABLE answers OWNER TO {}": "owns answers",
     "ALTER FUNCTION tenuto_refuse OWNER TO {}": "owns the function tenuto_refuse",
     "GRANT CREATE ON SCHEMA public TO {}": "may create things in the schema",
+    "GRANT CREATE ON DATABASE {database} TO {}": "may create schemas",
+    "GRANT SET ON PARAMETER session_replication_role TO {}": "may switch triggers off",
     "GRANT pg_write_all_data TO {}": "pg_write_all_data may DELETE",
     "GRANT pg_write_server_files TO {}": "may write files",
 }
@@ -211,7 +213,8 @@ async def test_what_a_role_could_do_beyond_a_service_is_named(
     owner: str, role: str, statement: str, *, member: bool
 ) -> None:
     async with a_role(owner) as other, connected(owner) as db:
-        await db.execute(statement.format(other if member else role))
+        database = await db.fetchval("SELECT current_database()")
+        await db.execute(statement.format(other if member else role, database=database))
         if member:
             await db.execute(f"GRANT {other} TO {role}")  # whether or not it inherits: it may become the other
         error = await refused(owner, role)

@@ -88,6 +88,7 @@ def test_hostile_texts_take_time_in_proportion_to_their_length(hostile: str) -> 
             "postgresql://db/orders?user=app&password=hunter2&x=1",
             "postgresql://db/orders?user=app&password=[secret]&x=1",
         ),
+        ("postgresql://db/orders?sslpassword=hunter2", "postgresql://db/orders?sslpassword=[secret]"),
         ("sqlite:////srv/Data2026/a-very-long-name-of-a-folder/orders.db",) * 2,
     ],
 )

@@ -157,6 +157,16 @@ async def test_d4_a_signal_is_sent_once_under_its_key(site: Site) -> None:
     assert (late.status_code, late.json()["code"]) == (409, "terminal")
 
 
+@pytest.mark.parametrize("names", [("ab", "a\nb"), ("a?b", "a%3Fb")])
+async def test_signals_with_names_that_look_alike_are_two(site: Site, names: tuple[str, str]) -> None:
+    client = await site.client("acme", "operator")
+    id = await start(client, "waits")
+    for name in names:
+        at = f"/v1/executions/{id}/signals/{quote(name, safe='')}"
+        answer = await client.post(at, headers={"Idempotency-Key": "s-1"})
+        assert (answer.status_code, "idempotency-replayed" in answer.headers) == (200, False), answer.text
+
+
 async def test_d4_the_longest_name_that_a_signal_can_have(site: Site) -> None:
     client = await site.client("acme", "operator")
     at = f"/v1/executions/{await start(client, 'waits')}/signals/{quote('😀' * 256)}"

@@ -55,6 +55,10 @@ SELECT rolname || ' ' || what FROM (
         JOIN place ON place.oid = p.pronamespace WHERE p.proname LIKE 'tenuto%'
     UNION SELECT 9, rolname, 'may create things in the schema' FROM reach, place
         WHERE has_schema_privilege(reach.oid, place.oid, 'CREATE')
+    UNION SELECT 9, rolname, 'may create schemas, which may come before ours' FROM reach
+        WHERE has_database_privilege(reach.oid, current_database(), 'CREATE')
+    UNION SELECT 9, rolname, 'may switch triggers off (session_replication_role)' FROM reach
+        WHERE has_parameter_privilege(reach.oid, 'session_replication_role', 'SET')
     UNION SELECT 10, rolname, 'may ' || f.word || ' ' || f.place FROM reach,
         unnest($2::text[], $3::text[]) AS f (place, word) WHERE has_table_privilege(reach.oid, f.place, f.word)
     UNION SELECT 10, rolname, 'may UPDATE ' || columns.place FROM reach, columns

@@ -183,10 +183,9 @@ def signaled(turn: Turn, fact: Signal) -> Answer:
         turn.emit(WaitEnded(step.path, fact.id, fact.payload, step.node.step.set_variable, fact.name))
         go_on(turn, step)
         return APPLIED
-    kept = state.signals.get(fact.name, ())
-    if any(signal.id == fact.id for signal in kept):
+    if any(signal.id == fact.id for kept in state.signals.values() for signal in kept):
         return APPLIED
-    if len(kept) >= MAX_KEPT_SIGNALS:
+    if len(state.signals.get(fact.name, ())) >= MAX_KEPT_SIGNALS:
         return Refused(
             "signal_limit", f"{MAX_KEPT_SIGNALS} signals named {fact.name!r} are waiting already", "wait for a step"
         )

@@ -21,12 +21,13 @@ from tenuto.runtime import (
 from tenuto.runtimes.perform import Performer
 from tenuto.runtimes.publishing import changed_plan, check_startable, definition_row
 from tenuto.storage.callers import Caller
-from tenuto.storage.catalog import Catalog
+from tenuto.storage.catalog import Catalog, DefinitionsWanted
 from tenuto.storage.joining import save_definition
 
 from .guests import GuestWorker
 from .rows import published
 
+ENOUGH = 100
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 
 
@@ -37,6 +38,7 @@ class Librarian(GuestWorker):
         self._compile = compile
         self._stored: dict[tuple[str, int], str] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
+        self._noted: dict[tuple[str, int], str] = {}  # since it was last asked for
         self._read_catalog_at = 0
         self._unreadable: set[tuple[str, int]] = set()
         self._runnable: dict[Performer, bool] = {}
@@ -89,10 +91,8 @@ class Librarian(GuestWorker):
         row = await self._store.definition(name, None)
         if row is not None:
             return row.version
-        statuses = await self.catalog.statuses()
-        return max(
-            (found for (of, found), status in statuses.items() if of == name and status != "draft"), default=None
-        )
+        deprecated = await self.catalog.page(DefinitionsWanted(names=(name,), status="deprecated"), None, ENOUGH)
+        return deprecated[-1].version if deprecated else None
 
     async def keep_definitions(self) -> None:
         for performer in list(self._performers.values()):
@@ -102,7 +102,7 @@ class Librarian(GuestWorker):
         return name in self._newest
 
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
-        self._in_catalog[name, version] = status
+        self._in_catalog[name, version] = self._noted[name, version] = status
 
     async def definitions(self) -> list[Published]:
         await self.keep_definitions()
@@ -114,7 +114,9 @@ class Librarian(GuestWorker):
         if self._now() < self._read_catalog_at:
             return
         self._read_catalog_at = self._now() + CATALOG_MS
-        self._in_catalog = await self.catalog.statuses()
+        self._noted = {}
+        statuses = await self.catalog.statuses()
+        self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
         for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
             if status != "draft" and at not in self._performers and at not in self._unreadable:
                 try:

@@ -85,6 +85,7 @@ class Starter(Straggling):
         self._check_open()
         if submission.connection is not None:
             return await self._submit_within(caller_of(submission.connection), submission)
+        await self._ensure_stored(submission.program)  # before the door: who has passed it enters at once
         tenant = submission.tenant
         if self._crowds.must_look(tenant):
             await self._look_for_room(tenant)
@@ -108,8 +109,8 @@ class Starter(Straggling):
         return await self._start_submitted(submission)
 
     def _must_wait(self, tenant: str) -> bool:
-        if self._door.is_closed(tenant):
-            return not self._crowds.is_known(tenant)
+        if self._door.is_closed(tenant) and not self._crowds.is_known(tenant):
+            return True
         return self._crowds.is_worth_waiting(tenant)
 
     async def _turned_away(self, submission: Submission) -> Submitted:
@@ -140,7 +141,6 @@ class Starter(Straggling):
                 self._door.call_all(tenant)
 
     async def _start_submitted(self, submission: Submission) -> Submitted:
-        await self._ensure_stored(submission.program)
         program = submission.program
         performer = self._performer(program.name, program.version)
         while True:

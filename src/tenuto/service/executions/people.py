@@ -1,6 +1,8 @@
 """What people say: approvals, rejections, signals, and their word on whatever else waits for one."""
 
+import hashlib
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from fastapi import Path, Query
 from starlette.requests import Request
@@ -79,10 +81,16 @@ async def send_signal(
     given = body or SignalBody()
 
     async def work() -> Response:
-        signal = caller.engine.get(id).signal(name, given.payload, id=given.id or unquoted(key))
+        signal = caller.engine.get(id).signal(name, given.payload, id=given.id or _id_of(name, unquoted(key)))
         return await commanded(caller, id, signal)
 
-    return await once(caller, f"POST {request.url.path}", key, await request.body(), work)
+    place = quote(request.scope["path"])  # names may hold anything, and `request.url` leaves some of that out
+    return await once(caller, f"POST {place}", key, await request.body(), work)
+
+
+def _id_of(name: str, key: str | None) -> str | None:
+    """A key is one request to one place. The id of a signal is one in all of its execution."""
+    return None if key is None else hashlib.sha256(f"{name}\n{key}".encode()).hexdigest()
 
 
 # -- Reviews -----------------------------------------------------------------------------------------------------------
