@@ -143,7 +143,7 @@ async def _signal(client: Client, web: Web) -> None:
         await web.expect(f"other {number}", at, {"payload": 0}, key=f"s{number}", words=words)
     await client.finish(client.engine.get(id))
     heard = [(each["by"], each["payload"]) for each in await _recorded(web, id, "waited")]
-    if heard != [("s1", 1), ("s2", 2)]:
+    if heard != [("go:s1", 1), ("go:s2", 2)]:
         web.wrong(f"s1 and s2 were sent, and heard was {heard}")
 
 

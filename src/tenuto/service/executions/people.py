@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.kernel.events import ReviewKind
+from tenuto.names import MAX_NAME
 from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
 from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryStepBody, SignalBody
 from tenuto.service.http.caller import Called, Face
@@ -90,7 +91,10 @@ async def send_signal(
 
 def _id_of(name: str, key: str | None) -> str | None:
     """A key is one request to one place. The id of a signal is one in all of its execution."""
-    return None if key is None else hashlib.sha256(f"{name}\n{key}".encode()).hexdigest()
+    if key is None:
+        return None
+    id = f"{quote(name, safe='')}:{key}"
+    return id if len(id) <= MAX_NAME else hashlib.sha256(id.encode()).hexdigest()
 
 
 # -- Reviews -----------------------------------------------------------------------------------------------------------
