@@ -57,7 +57,7 @@ class Client:
     async def _start(self, engine: Engine, saga: Any, key: str) -> Handle[Any]:
         """As callers do: with its key, until it is acknowledged. Who is told nothing asks again."""
         world = self.world
-        number = world.rng.randrange(2)
+        number = world.rng.randrange(world.keys)
         while True:
             try:
                 handle = await engine.start(saga, number, idempotency_key=key, tenant="t")

@@ -33,7 +33,7 @@ class Rates:
 
 
 QUIET = Rates()
-_OFTEN = Rates(
+OFTEN = Rates(
     fails_before=0.05,
     applied_but_error=0.05,
     applied_late=0.03,
@@ -57,7 +57,7 @@ _OFTEN = Rates(
 
 def draw_rates(rng: Random) -> Rates:
     """Each fault is absent, seldom or frequent."""
-    drawn = {field.name: getattr(_OFTEN, field.name) * rng.choice((0, 0, 0.3, 1)) for field in fields(Rates)}
+    drawn = {field.name: getattr(OFTEN, field.name) * rng.choice((0, 0, 0.3, 1)) for field in fields(Rates)}
     return replace(QUIET, **drawn)
 
 

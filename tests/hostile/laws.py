@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tenuto.checking import check_database
 from tenuto.kernel import events as e
 
+from .order import out_of_order
 from .sagas import QUEUED
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ TOLD = (e.ExecutionStarted, e.ExecutionFinished, e.RunOpened, e.Paused, e.Resume
 async def check_end(world: "World", operator: "Operator") -> None:
     from .world import Violation
 
-    for law, detail in (*_callers(world), *_letters(world), *_effects(world), *_messages(world), *_progress(world)):
+    broken = (_callers, _letters, _effects, _messages, _progress, out_of_order)
+    for law, detail in (each for find in broken for each in find(world)):
         raise Violation(law, detail)
     findings = await check_database(f"sqlite:///{world.path}")
     if findings:

@@ -26,7 +26,7 @@ from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
 from tenuto.storage.tasks import Answered
 
 from .patching import everywhere
-from .world import LATEST, NEWER
+from .world import CROWDED, LATEST, NEWER
 
 Change = tuple[Any, Any, Any]  # where, the name of an attribute, what is there instead
 Changes = Callable[[], list[Change]]
@@ -201,7 +201,7 @@ def _() -> list[Change]:
     return [(SqliteStore, "_is_live", lambda self, session: True)]
 
 
-@mutant("what an owner said before it let go counts when it has it again")
+@mutant("what an owner said before it let go counts when it has it again", since=CROWDED)
 def _() -> list[Change]:
     return _moves((" AND epoch = m.value ->> 10", ""), (" AND e.epoch = m.value ->> 10", ""))
 
@@ -414,7 +414,7 @@ def _() -> list[Change]:
     return [(sqlite, "admit", selfish)]
 
 
-@mutant("everybody is admitted at once")
+@mutant("everybody is admitted at once", since=CROWDED)
 def _() -> list[Change]:
     first = sqlite_admissions._FIRST.replace("ORDER BY a.position LIMIT 1", "")
     return [(sqlite_admissions, "_FIRST", first)]

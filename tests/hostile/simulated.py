@@ -55,6 +55,20 @@ class SimulatedStore(HostileStore):
                 await pause(0)  # from which it does not return
         return posted
 
+    async def commit(self, batch: Batch) -> Committed:
+        committed = await super().commit(batch)
+        if not committed.fenced:
+            self._compare_verdicts(batch, committed)
+        return committed
+
+    def _compare_verdicts(self, batch: Batch, committed: Committed) -> None:
+        """The first verdict is the one that is kept. Whoever read the letter once has no other."""
+        for said in batch.mail:
+            query = "SELECT verdict FROM mailbox WHERE id = ?"
+            kept = self.world.reader().execute(query, (said.id,)).get
+            if said.execution not in committed.refused and kept != said.verdict:
+                self.world.fail("a letter has one verdict", f"{said.id}: {kept!r} and {said.verdict!r}")
+
     async def _let_go_late(self, batch: Batch) -> Committed:
         """At the worst moment, if it comes soon: when what is let go of is in the same hands again."""
         for _ in range(LOOKS if self.world.knows_the_worst else 0):

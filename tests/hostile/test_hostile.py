@@ -8,10 +8,10 @@ from .mutants import MUTANTS
 from .planted import MAX_SEEDS, hunt
 from .run import corpus, run_seed
 from .situations import FAULTS, SITUATIONS
-from .world import LATEST, NEWER
+from .world import CROWDED, LATEST, NEWER
 
 SEEDS_PER_SHARD = 6
-SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD, LATEST)
+SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD, LATEST, CROWDED)
 QUICK_TO_FIND = (
     "effects are let out before the commit",
     "a commit with an unknown outcome is taken for applied",

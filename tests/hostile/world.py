@@ -11,6 +11,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,17 @@ from tenuto.runtime import Clock, Environment
 from tenuto.runtimes.durable import DatabaseClock
 
 from .clients import Client
-from .faults import QUIET, draw_rates
+from .faults import OFTEN, QUIET, draw_rates
 from .laws import check_end
-from .loop import PROCESS, Process, VirtualLoop, pause
+from .loop import MOST_TURNS, PROCESS, Endless, Process, VirtualLoop, pause
 from .operators import Operator
+from .order import WATCH_ORDER
 from .outside import Outside
 from .overdue import Overdue
 from .passers import LATEST as LATEST_PASSER
 from .passers import Passer
 from .patching import in_world
-from .sagas import FEW, MAILED, MOST, SAGAS, Bounded, Mailed, Queued
+from .sagas import FEW, MAILED, MOST, SAGAS, Alone, Ask, Bounded, Mailed, Queued
 from .simulated import SimulatedStore
 from .situations import Situations
 from .store import whatever_comes
@@ -42,6 +44,7 @@ from .words import WATCH
 SETTLE_SECONDS = 900
 NEWER = 200  # seeds from here on have what was added to the world later; those before stay the runs that they were
 LATEST = 10_000  # and those from here on what was added last: words about tasks that are heard late
+CROWDED = 20_000  # here many want one key, and a worker who lets go is the only one who can take again
 SHM = Path("/dev/shm")  # noqa: S108  (a file that lives as long as a seed)
 
 
@@ -106,6 +109,9 @@ class World:
         self.knows_the_worst = seed >= NEWER
         self.knows_words = seed >= LATEST
         self.sagas += (*(Queued,) * 4, Bounded, Bounded) if self.knows_words else ()
+        self.keys, self.most_workers = 2, 3
+        if seed >= CROWDED:
+            self._crowd()
         self.letters_left: dict[Process, int] = {}  # of those who die when they have posted so many
         self.listeners: list[Callable[[], None]] = []
         self.outside = Outside(self)
@@ -121,6 +127,12 @@ class World:
         self._directory = tempfile.TemporaryDirectory(dir=SHM if SHM.is_dir() else None, prefix="tenuto-hostile-")
         self.path = f"{self._directory.name}/x.db"
         self._reader: apsw.Connection | None = None
+
+    def _crowd(self) -> None:
+        self.keys, self.most_workers = 1, 1
+        self.sagas += (Alone, Ask) * 8
+        self.executions *= 2
+        self.rates = replace(self.rates, applied_late=OFTEN.applied_late)
 
     # -- What stores and handlers ask ----------------------------------------------------------------------------------
 
@@ -304,6 +316,9 @@ class World:
             asyncio.set_event_loop(self.loop)
             try:
                 self.loop.run_until_complete(self._run())
+            except Endless:
+                seconds = self.loop.time() - self.began
+                raise Violation("a world comes to its end", f"{MOST_TURNS} turns, {seconds:.0f} s") from None
             finally:
                 self._end()
 
@@ -320,10 +335,11 @@ class World:
         first = SimulatedStore(self)
         await first.open(migrate=True)
         await first.inner.limits.set(FEW, None, MOST)
+        first.inner._write.execute(WATCH_ORDER)
         if self.knows_words:
             first.inner._write.execute(WATCH)
         await first.close()
-        for _ in range(self.rng.choice((1, 2, 3))):
+        for _ in range(min(self.rng.choice((1, 2, 3)), self.most_workers)):
             self.start_worker()
         self.clients = [Client(self, number) for number in range(self.rng.choice((1, 2)))]
         driving = [self.loop.spawn(client.process, client.run()) for client in self.clients]
@@ -364,7 +380,7 @@ class World:
                 self.freeze(process)
             elif self.happens(rates.close * seconds):
                 self.late.add(self.loop.spawn(process, self.close_worker(process)))
-        if len(self.workers) < 3 and self.happens(0.3 * seconds):
+        if len(self.workers) < self.most_workers and self.happens(0.3 * seconds):
             self.sometimes("worker started again", self.situations.counts["worker killed"])
             self.start_worker()
 
