@@ -80,6 +80,7 @@ answers that are kept for repeated requests and requests for a second person are
 | `tenant_limit`, `limit`, `limit_holder` | limits, and what is used of them |
 | `audit_head`, `audit` | the audit: its chains, row by row, and where each should end |
 | `inbox` | what consumers have met |
+| `page` | executions follow that were read at this moment: what is late is late by it |
 | `execution` | an execution, with what is known of its owner |
 | `snapshot`, `events` | each `events` is one decision: entries with the names of their [fields](events.md) |
 | `mail`, `review`, `task`, `admission`, `progress` | what came for it, waits for people, for queues and for its turn |

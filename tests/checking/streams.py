@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tenuto.checking import Checker
 from tenuto.checking.projections import for_queues
-from tenuto.checking.records import FORMAT, End, Head
+from tenuto.checking.records import FORMAT, End, Head, Page
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries, encode_entries, encode_snapshot
 from tenuto.kernel.definition import canonical
@@ -77,6 +77,7 @@ def stream_of(plan: Plan, made: list[list[e.Entry]]) -> list[Struct]:
         ),
         *_heads(chain),
         *chain,
+        Page(at=NOW),
         _row(state, entries[0]),
         snapshot,
         *_messages(state, entries),

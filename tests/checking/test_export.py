@@ -15,6 +15,7 @@ from .kept import ANN, BEN, migrated
 # Who reads an export with tools of his own relies on these.
 FIELDS = {
     "definition": "name version status hash published_at document",
+    "page": "at",
     "execution": "id tenant definition version key request_hash status created_at ended_at target_id correlation_id",
     "run": "execution run status started_at ended_at",
     "step": "execution run path safety compensable policy layer status done_seq",

@@ -67,6 +67,7 @@ ROWS = {
     "tenant_limits": ("UPDATE tenant_limits SET in_flight = in_flight + 1", "I3"),
     "limit_holders": ("INSERT INTO limit_holders VALUES ('bank', 'nobody', 1, 0, 1, 1)", "L8"),
     "outbox.kind": ("UPDATE outbox SET kind = 'execution.resumed'", "B5"),
+    "outbox.body": ("UPDATE outbox SET body = {seven}", "B5"),
     "outbox.seq": ("UPDATE outbox SET seq = 9999 WHERE seq = 1", "B5"),
     "outbox.published_at": ("UPDATE outbox SET published_at = 1 WHERE seq > 1", "B4"),
     "outbox.tenant": ("UPDATE outbox SET tenant = 'other'", "I1"),

@@ -31,7 +31,7 @@ from .invariants import Family, Violated
 from .lifecycle import G6
 from .limits import Use, crowded, miscounted
 from .plans import Plans
-from .records import End, Head
+from .records import End, Head, Page
 from .stuck import L8, SLACK_MS
 
 family = Family("Creation and keys")
@@ -53,7 +53,7 @@ class Checker:
         self.told: list[Finding] = []
         self._use = Use()
         self._slack_ms = slack_ms
-        self._now = 0
+        self._began = self._now = 0
         self._plans = Plans()
         self._chains = Chains()
         self._audited_since = 0
@@ -73,10 +73,13 @@ class Checker:
         self.counts.records += 1
         match record:
             case Head():
-                self._now = record.at
+                self._now = self._began = record.at
+            case Page():
+                ended, self._now = self._ended(), record.at
+                return ended
             case End():
                 self._complete = True
-                self.told += self._use.beyond(self._now)
+                self.told += self._use.beyond(self._began)
                 return self._ended()
             case DefinitionRow():
                 return [*self._ended(), *self._define(record)]

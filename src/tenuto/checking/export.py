@@ -16,7 +16,7 @@ from .history import Follower
 from .invariants import Violated
 from .ndjson import line_of
 from .plans import Plans
-from .records import End, Head
+from .records import End, Head, Page
 
 
 class Exporter:
@@ -29,7 +29,7 @@ class Exporter:
 
     async def lines(self, records: AsyncIterator[Struct]) -> AsyncIterator[bytes]:
         async for record in records:
-            if isinstance(record, ExecutionRecord | DefinitionRow | End):
+            if isinstance(record, ExecutionRecord | DefinitionRow | Page | End):
                 for row in self._ended():
                     yield line_of(row)
             yield line_of(record)
@@ -43,7 +43,7 @@ class Exporter:
 
     def _derive(self, record: Struct) -> list[Struct]:
         match record:
-            case Head():
+            case Head() | Page():
                 self._now = record.at
             case DefinitionRow():
                 with suppress(Violated):

@@ -152,7 +152,7 @@ class History:
             case TaskRecord():
                 self._tasks.append(record)
             case MessageRow():
-                self._messages[record.seq] = msgspec.structs.replace(record, body=b"")
+                self._messages[record.seq] = record
             case NoticeRecord():
                 self._notices.append(msgspec.structs.replace(record, receipt=None))
             case ActRecord():
@@ -207,6 +207,7 @@ class History:
             self._ask(projections.row_stands, self.row, state)
         if (message := self._messages.get(entry.seq)) is not None:
             self._ask(messages.message_is_of_entry, message, entry, state)
+            self._messages[entry.seq] = msgspec.structs.replace(message, body=b"")
 
     # -- The end -------------------------------------------------------------------------------------------------------
 

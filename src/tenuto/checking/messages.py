@@ -2,19 +2,21 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tenuto.kernel import events as e
 from tenuto.kernel.state import Execution
 from tenuto.messages import Announced
 from tenuto.storage.records import ExecutionRecord, MessageRow
 
-from .invariants import Family, require
+from .invariants import Family, Violated, require
 from .projections import I1
 
 family = Family("Messages")
 
 B2 = family("B2", "A message is published.", "at rest")
 B4 = family("B4", "Messages of an execution are published in the order of its history.")
-B5 = family("B5", "A message tells of an entry that was recorded, and is of the kind that its entry makes.")
+B5 = family("B5", "A message tells of an entry that was recorded, and says of it what its entry says.")
 
 _EVERY = Announced(["*"])
 
@@ -25,6 +27,21 @@ def message_is_of_entry(message: MessageRow, entry: e.Entry, state: Execution) -
     kind, at = made[0].kind, made[0].created_at
     told = (message.kind, message.created_at)
     require(told == (kind, at), B5, f"the message of entry {entry.seq} is {told}, and should be {(kind, at)}")
+    _says_the_same(message, made[0].body)
+
+
+def _says_the_same(message: MessageRow, wanted: bytes) -> None:
+    """Compared as JSON, because an export may write the same with other bytes. Values are payloads, and not told."""
+    said, should = _read(message), msgspec.json.decode(wanted, type=dict[str, object])
+    differing = sorted(name for name in said.keys() | should.keys() if said.get(name) != should.get(name))
+    require(not differing, B5, f"the message of entry {message.seq} differs from it in {differing}")
+
+
+def _read(message: MessageRow) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(message.body, type=dict[str, object])
+    except msgspec.DecodeError:
+        raise Violated(B5, f"the message of entry {message.seq} cannot be read") from None
 
 
 def message_is_recorded(message: MessageRow, row: ExecutionRecord, state: Execution) -> None:

@@ -38,7 +38,7 @@ from tenuto.storage.store import DefinitionRow, SnapshotRow
 
 from .callbacks import CallbackRow
 from .derived import AttemptRow, RunRow, StepRow, TimerRow
-from .records import FORMAT, End, Head
+from .records import FORMAT, End, Head, Page
 
 KINDS: dict[str, type[Struct]] = {
     "head": Head,
@@ -52,6 +52,7 @@ KINDS: dict[str, type[Struct]] = {
     "audit_head": HeadRecord,
     "audit": AuditRecord,
     "inbox": InboxRecord,
+    "page": Page,
     "execution": ExecutionRecord,
     "snapshot": SnapshotRow,
     "events": EventsRow,

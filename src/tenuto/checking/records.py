@@ -1,8 +1,8 @@
 """The stream of records: from a database, or from lines of JSON that were exported from one.
 
-First a head, then definitions and what belongs to no single execution, then each execution followed by all that is its
-own, at last rows of executions that do not exist, and an end, which proves that nothing was cut off. A definition can
-also come later, before the first execution that needs it: somebody may publish while we read.
+First a head, then definitions and what belongs to no single execution, then pages of executions, each followed by all
+that is its own, at last rows of executions that do not exist, and an end, which proves that nothing was cut off. A
+definition can also come later, before the first execution that needs it: somebody may publish while we read.
 """
 
 from collections.abc import AsyncIterator
@@ -33,6 +33,12 @@ class Head(Struct, frozen=True, kw_only=True):
     format: int
     at: int
     tenuto: str
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Executions follow that were seen at this time: what is late is late by the clock of when it was read."""
+
+    at: int
 
 
 class End(Struct, frozen=True, kw_only=True):
@@ -67,6 +73,7 @@ async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncI
     while after is not None:
         async with reader.page():
             page = await _page(reader, after)
+            yield Page(at=await reader.now())
             async for record in _executions(reader, after, page, known):
                 yield record
         after = page[-1].id if len(page) == PAGE else None

@@ -45,6 +45,29 @@ def _() -> list[Struct]:
     return change(driven(two_steps()), MessageRow, lambda row: replace(row, kind="execution.finished"))
 
 
+@violates("B5")
+def _() -> list[Struct]:
+    """What it says is not what happened."""
+
+    def other(row: MessageRow) -> MessageRow:
+        assert b'"attempt":1' in row.body
+        return replace(row, body=row.body.replace(b'"attempt":1', b'"attempt":2'))
+
+    return change(driven(two_steps()), MessageRow, other, nth=1)
+
+
+@violates("B5")
+def _() -> list[Struct]:
+    """It says more than happened."""
+    more = b'{"secret":1,'
+    return change(driven(two_steps()), MessageRow, lambda row: replace(row, body=row.body.replace(b"{", more, 1)))
+
+
+@violates("B5")
+def _() -> list[Struct]:
+    return change(driven(two_steps()), MessageRow, lambda row: replace(row, body=b"{"))
+
+
 @violates("C1")
 def _() -> list[Struct]:
     return altered(driven(rolled_back()), e.ExecutionFinished, refunded=5)
