@@ -8,13 +8,13 @@ import httpx2
 import pytest
 
 from tenuto import SagaBuilder
-from tenuto.runtimes.durable import crowds as engine_crowds
-from tenuto.service.http import crowds
+from tenuto.runtimes.durable import crowds
+from tenuto.service.http import refused_starts
 from tests.service.conftest import MakeSite, Site
 
 WAITS = SagaBuilder("waits").approval("ok")
 ROOM = 3
-MANY = engine_crowds.MANY + 50
+MANY = crowds.MANY + 50
 START = {"definition": "waits", "input": None}
 
 
@@ -25,15 +25,15 @@ async def start(client: httpx2.AsyncClient, number: int = 0) -> httpx2.Response:
 @pytest.fixture
 async def crowded(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
     """`acme` has as many as it may, was told so many times, and is not asked again within this test."""
-    monkeypatch.setattr(engine_crowds, "MOMENT_S", 3_600.0)
+    monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
     site = await refused_often(make_site, monkeypatch)
     assert site.engine.is_crowded("acme")
     return site
 
 
 async def refused_often(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(engine_crowds, "FORGOTTEN_S", 3_600.0)
-    monkeypatch.setattr(crowds, "REMEMBERED_S", 3_600.0)
+    monkeypatch.setattr(crowds, "FORGOTTEN_S", 3_600.0)
+    monkeypatch.setattr(refused_starts, "REMEMBERED_S", 3_600.0)
     site = await make_site(WAITS)
     await site.engine.tenant_limit("acme", max_in_flight=ROOM)
     client = await site.client()
@@ -65,34 +65,62 @@ async def test_when_there_is_room_it_is_let_in_again(crowded: Site) -> None:
     assert (await start(client, MANY)).status_code == 200  # the same request again
 
 
+class Slow:
+    """Starts of something that is not there, sent by halves: the other halves come all at once."""
+
+    def __init__(self, client: httpx2.AsyncClient, number: int) -> None:
+        self._coming = asyncio.Semaphore(0)
+        self._rest = asyncio.Event()
+        headers = {"Content-Type": "application/json"}
+        self._asked = [
+            asyncio.create_task(client.post("/v1/executions", content=self._body(), headers=headers))
+            for _ in range(number)
+        ]
+
+    async def _body(self) -> AsyncIterator[bytes]:
+        yield b'{"definition": '
+        self._coming.release()
+        await self._rest.wait()
+        yield b'"nothing"}'
+
+    async def are_read(self) -> None:
+        for _ in self._asked:
+            await self._coming.acquire()
+
+    async def answers(self) -> Counter[int]:
+        self._rest.set()
+        return Counter([(await answer).status_code for answer in self._asked])
+
+
 async def test_when_there_may_be_room_no_more_are_let_in_than_a_few(
     make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is let in is read, and asked about: a whole crowd of it would keep all others waiting."""
-    monkeypatch.setattr(engine_crowds, "MOMENT_S", -1.0)  # what was heard last is never good for long enough
+    """What is let in is asked about: a whole crowd of it would keep all others waiting."""
+    monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # what was heard last is never good for long enough
     client = await (await refused_often(make_site, monkeypatch)).client()
-    sent = asyncio.Event()
+    slow = Slow(client, crowds.MANY + 7)
+    await slow.are_read()
+    assert await slow.answers() == {404: crowds.MANY, 429: 7}
 
-    async def slow() -> AsyncIterator[bytes]:
-        await sent.wait()
-        yield b"not JSON"
 
-    def ask() -> asyncio.Task[httpx2.Response]:
-        headers = {"Content-Type": "application/json"}
-        return asyncio.create_task(client.post("/v1/executions", content=slow(), headers=headers))
-
-    asked = [ask() for _ in range(engine_crowds.MANY + 7)]
-    waiting = set(asked)
-    while len(waiting) > engine_crowds.MANY:
-        _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    sent.set()
-    answers = Counter([(await answer).status_code for answer in asked])
-    assert answers == {400: engine_crowds.MANY, 429: 7}
+async def test_what_has_not_arrived_whole_takes_nobodys_place(
+    make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crowds, "MOMENT_S", -1.0)
+    site = await refused_often(make_site, monkeypatch)
+    client = await site.client()
+    slow = Slow(client, crowds.MANY + 7)
+    await slow.are_read()
+    one, *_ = (await client.get("/v1/executions")).json()["items"]
+    await site.engine.get(one["execution_id"]).cancel()
+    await site.engine.get(one["execution_id"]).result()
+    assert (await start(client, MANY)).status_code == 201
+    await slow.answers()
 
 
 async def test_a_credential_is_looked_at_again(crowded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have been revoked since it was refused."""
     client = await crowded.client()
-    monkeypatch.setattr(crowds, "REMEMBERED_S", -1.0)
+    monkeypatch.setattr(refused_starts, "REMEMBERED_S", -1.0)
     answer = await client.post("/v1/executions", content=b"not JSON", headers={"Content-Type": "application/json"})
     assert answer.status_code == 400

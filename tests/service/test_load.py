@@ -11,9 +11,10 @@ import httpx2
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from tenuto import SagaBuilder
+from tenuto import Engine, SagaBuilder
 from tenuto.errors import RateExceeded
 from tenuto.service.http.gate import Gate, Room, Turnstile
+from tenuto.service.http.refused_starts import RefusedStarts
 from tenuto.service.http.shares import Shares
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite
@@ -75,8 +76,9 @@ async def test_what_is_under_way_is_bounded_and_probes_are_answered_all_the_same
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    room = Room(2)
-    transport = httpx2.ASGITransport(app=Gate(Turnstile(slow, room), room))
+    room, refused_starts = Room(2), RefusedStarts(Engine("memory://"))
+    gates = Gate(Turnstile(slow, room, refused_starts), room, refused_starts)
+    transport = httpx2.ASGITransport(app=gates)
     async with httpx2.AsyncClient(transport=transport, base_url="http://tenuto") as client:
         taken = [asyncio.create_task(client.get("/v1/executions")) for _ in range(2)]
         for _ in taken:

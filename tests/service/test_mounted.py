@@ -22,3 +22,5 @@ async def test_a_service_that_is_mounted_answers_below_its_prefix(make_site: Mak
         id = started.json()["execution_id"]
         for path, status in ((f"/flows/v1/executions/{id}", 200), (f"/v1/executions/{id}", 404)):
             assert (await client.get(path)).status_code == status
+        refused = await client.delete("/flows/v1/executions")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")

@@ -116,3 +116,26 @@ async def test_a_limit_is_for_a_tenant_that_can_be(make_site: MakeSite) -> None:
     assert places(await admin.put("/v1/tenant-limits/%20", json={"max_in_flight": 1})) == [
         ("/path/tenant", "string_pattern_mismatch")
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/healthz"),
+        ("GET", "/openapi.json"),
+        ("GET", "/v1/executions"),
+        ("POST", "/v1/executions"),
+        ("POST", "/v1/executions/x:pause"),
+        ("GET", "/v1/workers"),
+    ],
+)
+async def test_an_address_ends_where_it_ends(client: httpx2.AsyncClient, method: str, path: str) -> None:
+    body = {"definition": "flow", "input": {"amount": 1}} if method == "POST" else None
+    answer = await client.request(method, f"{path}%0A", json=body)
+    assert (answer.status_code, answer.json()["detail"]) == (404, "There is nothing at this address.")
+
+
+async def test_a_name_may_end_with_a_line(make_site: MakeSite) -> None:
+    admin = await (await make_site()).client("default")
+    assert (await admin.put("/v1/limits/bank%0A", json={"concurrency": 1})).status_code == 204
+    assert [row["name"] for row in (await admin.get("/v1/limits")).json()["items"]] == ["bank\n"]

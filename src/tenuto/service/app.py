@@ -19,14 +19,15 @@ from .http.answers import answer
 from .http.caller import MAX_STREAMS, Service, unless_closed
 from .http.caught import Caught
 from .http.counted import Counted
-from .http.crowds import Crowds
 from .http.gate import Gate, Room, Turnstile
 from .http.guard import Guard
 from .http.headers import Headers
 from .http.lean import ShortWays
 from .http.openapi import add_openapi
 from .http.pages import docs_page, policy
+from .http.paths import Exact
 from .http.problems import add_problems
+from .http.refused_starts import RefusedStarts
 from .http.shares import Shares
 
 
@@ -44,7 +45,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours tells more, and is asked for by settings
     )
     room = Room(settings.max_requests)
-    crowds = Crowds(engine)
+    refused_starts = RefusedStarts(engine)
     admission = Admission(Authenticator(engine.keys, Tokens(settings.jwt_issuers)), settings)
     app.state.service = Service(
         engine=engine,
@@ -56,17 +57,18 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         streams=Shares(MAX_STREAMS, "streams open"),
         engines={},
         starting=set(),
-        crowds=crowds,
+        refused_starts=refused_starts,
     )
+    app.router.route_class = Exact
     add_problems(app)
     app.router.routes.extend(executions.routes())
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
     add_openapi(app)
     app.add_middleware(ShortWays, shorts=executions.shorts())
-    app.add_middleware(Turnstile, room=room)
+    app.add_middleware(Turnstile, room=room, refused_starts=refused_starts)
     app.add_middleware(Guard, settings=settings, admission=admission)
-    app.add_middleware(Gate, room=room, crowds=crowds)
+    app.add_middleware(Gate, room=room, refused_starts=refused_starts)
     app.add_middleware(Caught)
     app.add_middleware(Headers)
     if engine.telemetry is not None:

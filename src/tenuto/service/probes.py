@@ -20,13 +20,14 @@ from tenuto.settings import Settings
 from tenuto.telemetry import CONTENT_TYPE_LATEST
 
 from .http.answers import answer
+from .http.paths import Exact
 from .http.problems import add_problems
 
 logger = logging.getLogger("tenuto.service")
 
 
 def router(engine: Engine, **options: Any) -> APIRouter:
-    routes = APIRouter(tags=["service"], **options)
+    routes = APIRouter(tags=["service"], route_class=Exact, **options)
 
     @routes.get("/healthz", operation_id="healthz", summary="The process does its work: restart it if not")
     async def healthz() -> Response:
@@ -59,7 +60,7 @@ def create_app(engine: Engine, settings: Settings) -> FastAPI:
         if not settings.open_routes:
             await authenticator.principal(request.headers.get("authorization"))
 
-    app.include_router(router(engine, dependencies=[Depends(unless_closed)]))
+    app.router.routes.extend(router(engine, dependencies=[Depends(unless_closed)]).routes)
     add_problems(app)
     return app
 

@@ -55,7 +55,7 @@ async def start_execution(
         try:
             handle = await caller.engine.start(body.definition, given, idempotency_key=key, **options)
         except TenantLimit:
-            caller.service.crowds.note(caller.authorization, caller.principal.tenant)
+            caller.service.refused_starts.note(caller.authorization, caller.principal.tenant)
             raise
     document = await handle.first_status()
     headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}

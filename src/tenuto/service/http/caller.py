@@ -20,11 +20,12 @@ from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
 from .admission import Admission, take
-from .crowds import Crowds
 from .gate import TAKEN, Room
 from .headers import header
 from .lean import Short
+from .paths import Exact
 from .query import known_parameters
+from .refused_starts import RefusedStarts
 from .shares import Shares
 
 MAX_ENGINES = 1_000
@@ -47,7 +48,7 @@ class Service:
     streams: Shares
     engines: dict[Principal, Engine]
     starting: set[tuple[str, str]]
-    crowds: Crowds
+    refused_starts: RefusedStarts
 
     def engine_for(self, principal: Principal) -> Engine:
         """The engine as this caller may use it; made once for each, because they call again and again."""
@@ -156,7 +157,7 @@ class Face(APIRouter):
     """Routes, each with its permission. `{id:plain}` in a path is what precedes a verb."""
 
     def __init__(self, tags: list[str]) -> None:
-        super().__init__(tags=[*tags])
+        super().__init__(tags=[*tags], route_class=Exact)
         self.shorts: list[Short[Any]] = []
 
     def operation(self, method: str, path: str, permission: Permission, **options: Any) -> Callable[[F], F]:

@@ -7,6 +7,7 @@ arrived whole: whoever sends his slowly, or not at all, takes nobody's place.
 
 import random
 import re
+from contextlib import nullcontext
 from typing import get_args
 from urllib.parse import parse_qsl
 
@@ -15,8 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tenuto.errors import RateExceeded
 from tenuto.runtime import Until
 
-from .crowds import Crowds
+from .paths import path_of
 from .problems import told
+from .refused_starts import RefusedStarts
 from .shares import Shares
 
 SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 4  # by chance between the two: those turned away do not all come back together
@@ -42,54 +44,48 @@ class Room:
         return 0 < self._most <= self.under_way
 
 
-class Gate:
-    """The outer of two: turns away before a request was read."""
-
-    def __init__(self, app: ASGIApp, room: Room, crowds: Crowds | None = None) -> None:
+class _Barrier:
+    def __init__(self, app: ASGIApp, room: Room, refused_starts: RefusedStarts) -> None:
         self._app = app
         self._room = room
-        self._crowds = crowds
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tenant = None if self._crowds is None or scope["type"] != "http" else self._crowds.tenant_of(scope)
-        if (refused := self._refused(scope, tenant)) is not None:
-            await refused(scope, receive, send)
-        elif self._crowds is None or tenant is None:
-            await self._app(scope, receive, send)
-        else:
-            with self._crowds.passing(tenant):
-                await self._app(scope, receive, send)
+        self._refused_starts = refused_starts
 
     def _refused(self, scope: Scope, tenant: str | None) -> ASGIApp | None:
-        if scope["type"] != "http":
-            return None
-        refusal = None if self._crowds is None or tenant is None else self._crowds.refusal(tenant)
-        if refusal is not None:
+        """What answers instead of the application. The tenant is that of a start, if some of its were refused."""
+        if tenant is not None and (refusal := self._refused_starts.refusal(tenant)) is not None:
             scope[REFUSED] = "tenant"
             return told(refusal)
         return _turned_away(scope) if self._room.is_full and not _is_free(scope) else None
 
 
-class Turnstile:
-    """The inner one: counts those that were read."""
-
-    def __init__(self, app: ASGIApp, room: Room) -> None:
-        self._app = app
-        self._room = room
+class Gate(_Barrier):
+    """The outer of two: turns away before a request was read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        room = self._room
+        refused = None
+        if scope["type"] == "http":
+            refused = self._refused(scope, self._refused_starts.tenant_of(scope))
+        await (refused or self._app)(scope, receive, send)
+
+
+class Turnstile(_Barrier):
+    """The inner one: counts those that were read."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or _is_free(scope):
             await self._app(scope, receive, send)
             return
-        if room.is_full:
-            await _turned_away(scope)(scope, receive, send)
+        tenant = self._refused_starts.tenant_of(scope)
+        if (refused := self._refused(scope, tenant)) is not None:
+            await refused(scope, receive, send)
             return
+        room = self._room
         room.under_way += 1
         taken: list[str] = []
         scope[TAKEN] = taken
         try:
-            await self._app(scope, receive, send)
+            with nullcontext() if tenant is None else self._refused_starts.passing(tenant):
+                await self._app(scope, receive, send)
         finally:
             room.under_way -= 1
             for tenant in taken:
@@ -98,19 +94,14 @@ class Turnstile:
 
 def _is_free(scope: Scope) -> bool:
     """Probes must be heard. Whoever listens to an execution, or waits for it, is counted as a stream."""
-    return scope["method"] == "GET" and (_path(scope) in _PROBES or is_attended(scope))
-
-
-def _path(scope: Scope) -> str:
-    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path
+    return scope["method"] == "GET" and (path_of(scope) in _PROBES or is_attended(scope))
 
 
 def is_attended(scope: Scope) -> bool:
     """Whether somebody stays on the line until something happens."""
     if scope["method"] != "GET":
         return False
-    path = _path(scope)
+    path = path_of(scope)
     if _EVENTS.fullmatch(path) is not None:
         return _query(scope).get("follow", "true").lower() in _TRUE
     return _EXECUTION.fullmatch(path) is not None and _query(scope).get("wait") in get_args(Until)

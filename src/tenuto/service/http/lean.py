@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.errors import TenutoError
 
+from .paths import path_of
 from .problems import told
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class ShortWays:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            path = path_of(scope)
             for short in self._shorts:
                 if scope["method"] == short.method and (found := short.path.match(path)) is not None:
                     scope["path_params"] = found.groupdict()

@@ -19,6 +19,7 @@ from tenuto.errors import Problem, TenutoError
 from tenuto.schema import pointer
 
 from .headers import REQUEST_ID
+from .paths import path_of
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:tenuto:problem:"
@@ -165,7 +166,7 @@ def add_problems(app: FastAPI) -> None:
         code, detail = CODES.get(error.status_code, ("http_error", str(error.detail)))
         headers, hint = error.headers, None
         if error.status_code == 405:
-            headers = {"Allow": ", ".join(sorted(_methods_at(app, request.scope["path"])))}
+            headers = {"Allow": ", ".join(sorted(_methods_at(app, path_of(request.scope))))}
         elif error.status_code == 404:
             hint = "/openapi.json lists the addresses; a client's TENUTO_SERVER has no path, unless a proxy adds one"
         return problem(error.status_code, code, detail, headers=headers, hint=hint)
@@ -175,15 +176,10 @@ def add_problems(app: FastAPI) -> None:
         return problem(500, *CODES[500])
 
 
-def _methods_at(router: Any, path: str) -> set[str]:
+def _methods_at(app: FastAPI, path: str) -> set[str]:
     """Of all routes that take this path: each by itself knows its own methods only."""
-    found: set[str] = set()
-    for route in router.routes:
-        if isinstance(route, APIRoute):
-            found |= (route.methods or set()) if route.path_regex.match(path) else set()
-        elif (included := getattr(route, "original_router", None)) is not None:
-            found |= _methods_at(included, path)
-    return found
+    taking = [each for each in app.routes if isinstance(each, APIRoute) and each.path_regex.match(path)]
+    return {method for route in taking for method in route.methods or ()}
 
 
 def _invalid(error: RequestValidationError) -> Response:

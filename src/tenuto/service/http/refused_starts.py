@@ -5,7 +5,8 @@ service remembers the credentials whose starts were refused, by a number made fr
 tenants first. Whoever repeats a request hears 429 as well then, and its answer when he comes again.
 
 Those that are let through are counted until they are answered: when there may be room again, a whole crowd would come
-in at once, and all but a few would be refused the dear way, which keeps those few waiting.
+in at once, and all but a few would be refused the dear way, which keeps those few waiting. They count from when they
+have arrived whole, because one that is sent slowly, or never, asks for nothing yet.
 """
 
 import time
@@ -19,12 +20,14 @@ from tenuto.engine import Engine
 from tenuto.errors import TenantLimit
 from tenuto.runtimes.in_flight import tenant_is_full
 
+from .paths import path_of
+
 START = "/v1/executions"
 REMEMBERED_S = 5.0  # after that a credential is looked at again: it may be revoked
 MOST = 10_000
 
 
-class Crowds:
+class RefusedStarts:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._refused: dict[int, tuple[str, float]] = {}
@@ -40,9 +43,7 @@ class Crowds:
 
     def tenant_of(self, scope: Scope) -> str | None:
         """Whose start this is, if starts with its credential were refused lately."""
-        if not self._refused or scope["method"] != "POST":
-            return None
-        if scope["path"].removeprefix(scope.get("root_path", "")) != START:
+        if not self._refused or scope["method"] != "POST" or path_of(scope) != START:
             return None
         for name, value in scope["headers"]:
             if name == b"authorization":
@@ -54,7 +55,7 @@ class Crowds:
 
     @contextmanager
     def passing(self, tenant: str) -> Iterator[None]:
-        """One of its starts, from when it is let through until it is answered."""
+        """One of its starts, from when it was read until it is answered."""
         self._under_way[tenant] += 1
         try:
             yield
