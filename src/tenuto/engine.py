@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,7 @@ from .kernel import facts as f
 from .kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
-from .listing import Listing
+from .listing import Listing, check_filter
 from .many import ActiveStatus, Chosen, Many, filter_of
 from .messages import Announced, Publish
 from .names import MAX_ACTOR, check_name
@@ -406,6 +407,8 @@ class Engine:
         self._scope.require("executions:start")
         runtime = self._runtime
         version = options.get("version")
+        if version is not None and not (type(version) is int and 1 <= version < 2**31):
+            raise InvalidInput.at("/version", "out_of_range", "a whole number from 1 to 2,147,483,647")
         tenant = self._tenant(options.get("tenant"))
         if key is None and connection is None and runtime.is_crowded(tenant):
             raise tenant_is_full(tenant)
@@ -512,13 +515,14 @@ class Engine:
     ) -> AsyncIterator[Handle[Any]]:
         """The executions that fit, oldest first."""
         self._scope.require("executions:read")
+        check_filter(status=status)
         wanted = Filter(
             tenant=self._scope.tenant,
             status=status,
             definition=definition,
             correlation_id=correlation_id,
             target_id=target_id,
-            since_ms=_ms(since),
+            since_ms=None if since is None else round(since.timestamp() * 1_000),
         )
         async for summary in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
             yield self.get(summary.execution_id)
@@ -540,19 +544,19 @@ class Engine:
         `blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
         and otherwise started before it.
         """
-        self._scope.require("executions:read")
-        wanted = Filter(
-            tenant=self._scope.tenant,
+        page = partial(
+            self.listing.executions,
             status=status,
             definition=definition,
             correlation_id=correlation_id,
             target_id=target_id,
-            since_ms=_ms(since),
-            before_ms=_ms(before),
+            since=since,
+            before=before,
             blocked=blocked,
             newest_first=newest_first,
+            limit=PAGE,
         )
-        async for summary in _pages(lambda cursor: self._runtime.summaries(wanted, cursor, PAGE)):
+        async for summary in _pages(lambda cursor: page(cursor=cursor)):
             yield summary
 
     async def workers(self) -> list[WorkerRow]:
@@ -569,6 +573,7 @@ class Engine:
     ) -> Mapping[str, int]:
         """How many executions there are, by status or by definition."""
         self._scope.require("executions:read")
+        check_one_of(group_by, Literal["status", "definition"], "/group_by")
         wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
         counts = await self._runtime.count(wanted, group_by)
         return _by_plain_name(counts) if group_by == "definition" and self._scope.tenant is not None else counts
@@ -578,6 +583,7 @@ class Engine:
     ) -> AsyncIterator[ReviewRow]:
         """What waits for a person, dead letters apart."""
         self._scope.require("reviews:read")
+        check_filter(kind=kind)
         wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)
         async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
             yield row
@@ -587,6 +593,7 @@ class Engine:
     ) -> AsyncIterator[DeadLetterRow]:
         """What failed for good and has not been looked at: one dead letter per failed execution."""
         self._scope.require("dlq:read")
+        check_filter(error_class=error_class)
         wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
         async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
             yield row
@@ -684,6 +691,8 @@ class Engine:
         check_name(name, "name")
         if concurrency is not None and concurrency < 1:
             raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
+        if concurrency is not None and concurrency >= 2**31:
+            raise InvalidInput.at("/concurrency", "too_large", "less than 2,147,483,648")
         bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
         # Whoever lifts a limit that is not there has done nothing.
         acts = self._scope.actor is not None and (
@@ -827,10 +836,6 @@ def _only_names_handlers(given: object) -> bool:
     if isinstance(given, ModuleType | type) or not getattr(given, HANDLER_NAMES, ()):
         return False
     return not any(hasattr(given, part) for part in (EXTERNAL_STEPS, EXTERNAL_COMPENSATIONS))
-
-
-def _ms(moment: datetime | None) -> int | None:
-    return None if moment is None else round(moment.timestamp() * 1_000)
 
 
 async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TypeVar, get_args
 
-from .errors import NotFound
-from .handle import Link
+from .errors import InvalidInput, NotFound
+from .handle import Link, check_one_of
 from .kernel.definition import ErrorClass
 from .kernel.events import ReviewKind
 from .kernel.state import ExecutionStatus
@@ -25,6 +25,21 @@ from .view import (
 )
 
 T = TypeVar("T")
+
+
+def check_filter(
+    *, status: str | None = None, kind: str | None = None, error_class: str | None = None, limit: int = 1
+) -> None:
+    """Whoever misspells a filter would be told that there is nothing."""
+    for word, words, where in (
+        (status, ExecutionStatus, "/status"),
+        (kind, ReviewKind, "/kind"),
+        (error_class, ErrorClass, "/error_class"),
+    ):
+        if word is not None:
+            check_one_of(word, words, where)
+    if limit < 1:
+        raise InvalidInput.at("/limit", "out_of_range", "1 or more")
 
 
 @contextmanager
@@ -60,6 +75,7 @@ class Listing:
         and otherwise started before it. Such a page may hold fewer than `limit` although there are more."""
         link = self._link
         link.scope.require("executions:read")
+        check_filter(status=status, limit=limit)
         wanted = Filter(
             tenant=link.scope.tenant,
             status=status,
@@ -91,6 +107,7 @@ class Listing:
         """All that waits for a person in one list, dead letters too; oldest first."""
         link = self._link
         link.scope.require("reviews:read")
+        check_filter(kind=kind, limit=limit)
         kinds = get_args(ReviewKind) if kind is None else (kind,)
         wanted = ReviewsWanted(
             tenant=link.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
@@ -111,6 +128,7 @@ class Listing:
         """Oldest first."""
         link = self._link
         link.scope.require("dlq:read")
+        check_filter(error_class=error_class, limit=limit)
         wanted = ReviewsWanted(
             tenant=link.scope.tenant,
             kinds=("dead_letter",),

@@ -38,7 +38,8 @@ def test_a_head_that_was_kept_elsewhere_must_be_in_the_chain_still(tenuto: Run, 
     for wrong, why in ((f"{told['rows']}:{'0' * 64}", "something was changed"), (f"999:{'0' * 64}", "rows are gone")):
         found = tenuto("audit", "verify", "--kept", wrong)
         assert (found.code, why in found.out) == (1, True), found
-    assert tenuto("audit", "verify", "--kept", "yesterday").code == 2
+    for none in ("yesterday", f"1:{'z' * 64}", f"0:{'0' * 64}"):
+        assert tenuto("audit", "verify", "--kept", none).code == 2
 
 
 def test_an_exported_chain_can_be_checked_by_anybody(tenuto: Run, work: Work) -> None:

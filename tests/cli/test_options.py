@@ -62,7 +62,28 @@ def test_executions_are_listed_by_their_age_and_by_what_they_are_about(tenuto: R
     assert tenuto("ls", "--since", "1ms", "--count").out == "0\n"
     (found,) = json.loads(tenuto("ls", "--target-id", "inv-1", "--json").out)
     assert found["execution_id"] == about
-    assert tenuto("ls", "--since", "yesterday").code == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("ls --status odd", "'running', 'waiting_approval'"),
+        ("ls --limit 0", "greater than or equal to 1"),
+        ("ls --since yesterday", '"24h" or "2d"'),
+        ("ls --older-than 99999999999d", "no years"),
+        ("dlq ls --error-class odd", "'TRANSIENT', 'RETRYABLE'"),
+        ("reviews ls --kind odd", "'approval', 'compensation'"),
+        ("cancel --status odd --dry-run", "'running', 'waiting_approval', 'paused'"),
+        ("audit --limit 0", "greater than or equal to 1"),
+        ("run expenses --version 0", "greater than or equal to 1"),
+        ("run expenses --version 99999999999999999999", "less than or equal to 2147483647"),
+        ("limits set bank --concurrency 99999999999999999999", "less than or equal to 2147483647"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_what_does(tenuto: Run, work: Work, command: str, told: str) -> None:
+    done = tenuto(*command.split())
+    assert (done.code, done.out) == (2, "")
+    assert told in " ".join(done.err.split())
 
 
 def test_a_definition_that_is_none_is_not_found(tenuto: Run, work: Work) -> None:

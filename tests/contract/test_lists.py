@@ -3,8 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from tenuto import Engine, Saga, approval, saga, step
-from tenuto.errors import NonRetryableError
+from tenuto.errors import InvalidInput, NonRetryableError
 
 from .conftest import MakeEngine
 
@@ -104,3 +106,25 @@ async def test_workers_are_those_that_run_steps(make_engine: MakeEngine) -> None
     (worker,) = await engine.workers()
     assert (worker["queues"], worker["build"]) == (["default", "mail"], "b7")
     assert worker["worker"]
+
+
+async def test_a_filter_that_makes_no_sense_is_told_with_what_does(make_engine: MakeEngine) -> None:
+    """Nothing would fit it, and whoever misspelt it would think that there is nothing."""
+    engine = await make_engine(Echo())
+    odd: Any = "odd"
+    asked = (
+        ("/status: 'odd' is none of running,", engine.summaries(status=odd).__anext__()),
+        ("/status: 'odd' is none of running,", engine.executions(status=odd).__anext__()),
+        ("/kind: 'odd' is none of approval,", engine.reviews(kind=odd).__anext__()),
+        ("/error_class: 'odd' is none of TRANSIENT,", engine.dlq(error_class=odd).__anext__()),
+        ("/group_by: 'odd' is none of status, definition", engine.count(group_by=odd)),
+        ("/kind: 'odd' is none of approval,", engine.listing.reviews(kind=odd)),
+        ("/error_class: 'odd' is none of TRANSIENT,", engine.listing.dlq(error_class=odd)),
+        ("/limit: 1 or more", engine.listing.executions(limit=0)),
+        ("/version: a whole number from 1", engine.start(Echo, "yes", version=0)),
+        ("/version: a whole number from 1", engine.start(Echo, "yes", version=10**20)),
+        ("/concurrency: less than", engine.limit("bank", concurrency=10**20)),
+    )
+    for told, question in asked:
+        with pytest.raises(InvalidInput, match=told):
+            await question

@@ -1,6 +1,7 @@
 """`tenuto audit`: who did what, and whether that record is whole."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tenuto.storage.audit import Kept
 
 SECTION = "Operations"
+_HEAD = re.compile("([1-9][0-9]{0,15}):([0-9a-f]{64})")
 HELP = "Who did what, the newest first; and whether that record is whole."
 
 
@@ -74,10 +76,10 @@ def _kept(text: str | None) -> "Kept | None":
 
     if text is None:
         return None
-    n, _, hash = text.partition(":")
-    if not n.isdecimal() or len(hash) != 64:
+    found = _HEAD.fullmatch(text)
+    if found is None:
         raise typer.BadParameter("it is N:HASH, as `tenuto audit verify` told it", param_hint="--kept")
-    return Kept(int(n), hash)
+    return Kept(int(found[1]), found[2])
 
 
 async def export(context: typer.Context) -> None:

@@ -32,7 +32,8 @@ async def run(
         str | None, typer.Option(metavar="KEY", help="Idempotency key: the same key is the same execution.")
     ] = None,
     version: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Of the definition; the newest unless said.")
+        int | None,
+        typer.Option(metavar="NUMBER", min=1, max=2**31 - 1, help="Of the definition; the newest unless said."),
     ] = None,
     correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it belongs to.")] = None,
     target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="What it is about.")] = None,
@@ -176,7 +177,10 @@ def moment_before(text: str | None, option: str) -> datetime | None:
     from .following import milliseconds_of
 
     ms = milliseconds_of(text, option)
-    return None if ms is None else datetime.now(UTC) - timedelta(milliseconds=ms)
+    try:
+        return None if ms is None else datetime.now(UTC) - timedelta(milliseconds=ms)
+    except OverflowError:
+        raise typer.BadParameter(f"{text!r} ago there were no years to count", param_hint=option) from None
 
 
 async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:

@@ -42,7 +42,9 @@ async def set_limit(
     context: typer.Context,
     name: Name,
     rate: Annotated[str | None, typer.Option(metavar="RATE", help="Starts in a time: 14/s, 100/m, 100/10s.")] = None,
-    concurrency: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="How many at once.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(metavar="NUMBER", min=1, max=2**31 - 1, help="How many at once.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Set a limit that all workers share."""
