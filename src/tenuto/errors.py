@@ -151,6 +151,11 @@ class Problem:
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
+def own_words(told: str) -> str:
+    """What a check of ours says, without what the library that asked it puts before."""
+    return told.removeprefix("Value error, ")
+
+
 class ValidationError(TenutoError):
     """What was given is not valid."""
 

@@ -31,6 +31,8 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+MEND = "mend the variable or the line of the file that is named"
+
 # What a number may be at least, and at most.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "slots": (1, 100_000),
@@ -167,7 +169,7 @@ def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **g
             problems.append(Problem(where, "bad_value", str(error)))
     problems.extend(_misspelt(environ))
     if problems:
-        raise SettingsError(problems=problems, hint="mend the variable or the line of the file that is named")
+        raise SettingsError(problems=problems, hint=MEND)
     return Settings(**values, sources=sources)  # type: ignore[arg-type]  # parsed to the type of each field
 
 

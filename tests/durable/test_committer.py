@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable import apart, committer
+from tenuto.runtimes.durable import apart, committer, pausing
 from tenuto.runtimes.durable.committer import Committer, Fate, Told
 from tenuto.storage import Store
 from tenuto.storage.store import Append, Batch, Committed, MailVerdict
@@ -18,7 +18,7 @@ from tests.durable.rows import append, standing, start, started
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committer, "RETRY_SECONDS", (0.0,))
+    monkeypatch.setattr(pausing, "SECONDS", (0.0,))
     monkeypatch.setattr(apart, "PAUSES_SECONDS", (0.0,))
 
 

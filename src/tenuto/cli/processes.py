@@ -124,13 +124,14 @@ def check_messages(settings: "Settings") -> None:
     """Of all settings the one whose words are known above them."""
     from tenuto.errors import InvalidInput, Problem, SettingsError
     from tenuto.messages import Announced
-    from tenuto.settings import variable_of
+    from tenuto.settings import MEND, variable_of
 
     try:
         Announced(settings.messages)
     except InvalidInput as error:
         where = variable_of("messages")
-        raise SettingsError(problems=[Problem(where, "bad_value", each.message) for each in error.problems]) from None
+        problems = [Problem(where, "bad_value", each.message) for each in error.problems]
+        raise SettingsError(problems=problems, hint=MEND) from None
 
 
 async def store_definitions(engine: "Engine") -> list[str]:

@@ -133,6 +133,5 @@ _WHAT_TO_DO = {
     "result_timeout": "ask again: `tenuto show ID`. What was started goes on",
     "definition_invalid": "mend what the lines above name; nothing was stored",
     "input_invalid": "mend what is named above; nothing was started or changed",
-    "settings_invalid": "mend the variable or the line of the file that is named; nothing was started",
     "invalid_transition": "`tenuto show ID` says where the execution stands, and which commands it takes",
 }

@@ -5,12 +5,12 @@ import sys
 
 import typer
 
-VALIDATORS_PREFIX = "Value error, "  # of the library that reads options: it says nothing
+from tenuto.errors import own_words
 
 
 def tell_usage(error: typer.TyperException, *, as_json: bool) -> None:
     """On standard error, as other errors are."""
-    error.message = error.message.removeprefix(VALIDATORS_PREFIX)
+    error.message = own_words(error.message)
     if not as_json:
         error.show()  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
         return

@@ -50,10 +50,11 @@ GRANTS: Final[dict[str, Rights]] = {
     "confirmations": Rights(_ALL),
 }
 
-# Whoever inherits from `tenuto_request` is held by the wall for requests, unless the tables are his own.
-_FOOTING = """
-SELECT current_user AS role, pg_has_role(c.relowner, 'USAGE') AS owns, NOT me.rolbypassrls AND EXISTS (
-    SELECT 1 FROM pg_roles r WHERE r.rolname = 'tenuto_request' AND pg_has_role(r.oid, 'USAGE')) AS is_held
+# Whoever (`me`) inherits from `tenuto_request` is held by the wall for requests, unless the tables are his own.
+IS_HELD: Final = """NOT me.rolsuper AND NOT me.rolbypassrls AND EXISTS (
+    SELECT 1 FROM pg_roles r WHERE r.rolname = 'tenuto_request' AND pg_has_role(me.oid, r.oid, 'USAGE'))"""
+_FOOTING = f"""
+SELECT current_user AS role, pg_has_role(c.relowner, 'USAGE') AS owns, {IS_HELD} AS is_held
 FROM pg_class c, pg_roles me WHERE c.oid = 'executions'::regclass AND me.rolname = current_user"""
 _LACKING = """
 SELECT word || ' on ' || place FROM unnest($1::text[], $2::text[], $3::text[]) AS need (place, of, word)

@@ -15,7 +15,7 @@ import asyncpg
 from tenuto.errors import NotSupported, StorageError
 
 from .postgres import CONNECT_SECONDS, MIGRATION_LOCK, translated
-from .postgres_rights import GRANTS, listed
+from .postgres_rights import GRANTS, IS_HELD, listed
 
 _WORDS: Final = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 _WALL: Final = "tenuto_request"
@@ -142,7 +142,7 @@ async def _let_through_the_wall(connection: Any, role: str, name: str) -> None:
     is_old = await connection.fetchval(f"SELECT {_VERSION} < 160000")
     statement = f"GRANT {_WALL} TO {name}{'' if is_old else ' WITH INHERIT FALSE, SET TRUE'}"
     may_become = f"SELECT pg_has_role($1::name, '{_WALL}', '{'MEMBER' if is_old else 'SET'}')"
-    is_held = f"SELECT pg_has_role($1::name, '{_WALL}', 'USAGE') AND NOT rolsuper FROM pg_roles WHERE rolname = $1"
+    is_held = f"SELECT {IS_HELD} FROM pg_roles me WHERE me.rolname = $1"
     try:
         if not await connection.fetchval(may_become, role) or await connection.fetchval(is_held, role):
             async with connection.transaction():

@@ -26,10 +26,10 @@ from msgspec import Struct
 from tenuto.errors import StorageError
 from tenuto.projection import Standing
 from tenuto.runtimes.enduring import report
-from tenuto.spread import spread
 from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
 
 from .apart import Apart
+from .pausing import pause_s
 
 T = TypeVar("T")
 logger = logging.getLogger("tenuto.durable")
@@ -39,7 +39,6 @@ ENOUGH = 400  # so many are committed while others are told
 TELL_AT_ONCE = 100  # and then whoever else waits for the loop
 ALL = 2**31
 LASTING = ("full", "not_permitted", "read_only")
-RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 # `unknown`: the engine was closed while the database could not be reached.
 Fate = Literal["committed", "fenced", "parked", "unknown"] | Refusal
@@ -220,7 +219,7 @@ class Committer:
                 code = error.code if isinstance(error, StorageError) else ""
                 is_bad = code == "bad_data"
                 if attempts or not is_bad:
-                    await asyncio.sleep(_pause(attempts))
+                    await asyncio.sleep(pause_s(attempts))
                     attempts += 1
                 writes = await self._not_written(writes)  # a part may have been, before another was refused
                 if is_bad:
@@ -354,10 +353,6 @@ class Committer:
         await self._commit([write for write in writes if write.execution not in first], riddles)
 
 
-def _pause(attempts: int) -> float:
-    return spread(RETRY_SECONDS[min(attempts, len(RETRY_SECONDS) - 1)])
-
-
 async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
     """However long the database takes to come back."""
     attempts = 0
@@ -367,7 +362,7 @@ async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
         except Exception as error:  # whatever it is: nothing more would be committed if this ended
             if not isinstance(error, StorageError):
                 report("The database could not be asked, and is asked again.", error)
-            await asyncio.sleep(_pause(attempts))
+            await asyncio.sleep(pause_s(attempts))
             attempts += 1
 
 

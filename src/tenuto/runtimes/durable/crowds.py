@@ -168,10 +168,6 @@ class Door:
         queue = self._queues.get(tenant)
         return 0 if queue is None else queue.inside
 
-    def outside(self, tenant: str) -> int:
-        queue = self._queues.get(tenant)
-        return 0 if queue is None else len(queue.outside)
-
     def is_closed(self, tenant: str) -> bool:
         """For whoever comes: those who were called are before him."""
         queue = self._queues.get(tenant)

@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from tenuto.errors import StorageError
-from tenuto.spread import spread
+
+from .pausing import pause_s
 
 T = TypeVar("T")
 
 logger = logging.getLogger("tenuto.durable")
 
 MOST = 200
-RETRY_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class Gathering(Generic[T]):
@@ -76,7 +76,7 @@ class Gathering(Generic[T]):
                 elif error.code == "bad_data":
                     await self._one_by_one(batch)
                     return
-                await asyncio.sleep(spread(RETRY_SECONDS[min(failures, len(RETRY_SECONDS) - 1)]))
+                await asyncio.sleep(pause_s(failures))
                 failures += 1
             else:
                 return

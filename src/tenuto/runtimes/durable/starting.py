@@ -123,15 +123,16 @@ class Starter(Straggling):
 
     async def _look_for_room(self, tenant: str) -> None:
         """If it cannot be seen, or there is no limit any more, whoever comes asks by his start, and hears why."""
-        room: dict[str, int] = {}
+        room: int | None = None
         try:
             with suppress(StorageError):
-                uses = await self._store.limits.tenants(tenant)
-                room = {use.tenant: use.max_in_flight - use.in_flight for use in uses}
+                for use in await self._store.limits.tenants(tenant):
+                    room = use.max_in_flight - use.in_flight
         finally:
-            if not room:
+            if room is None:
                 self._crowds.forget(tenant)
-            self._hear_of_room(room)
+            else:
+                self._crowds.told(tenant, room - self._door.inside(tenant))
             self._door.call_all(tenant)
 
     def _hear_of_room(self, left: Mapping[str, int]) -> None:

@@ -1,5 +1,7 @@
 """One command for many executions, chosen by a filter."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -7,7 +9,7 @@ from starlette.responses import Response
 
 from tenuto.runtime import Acted
 from tenuto.service.http.answers import answer, opened, sealed
-from tenuto.service.http.bodies import CancelManyBody, RetryManyBody
+from tenuto.service.http.bodies import CancelManyBody, ManyBody, RetryManyBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import IdempotencyKey, once
@@ -27,20 +29,8 @@ async def cancel_executions(
 ) -> Response:
     """At least one filter is needed. Says of each whether it was taken; `remaining` fit and were not told in this call:
     call again with `next_cursor` as `cursor`. `pending` were told, and their verdict is not known yet."""
-
-    async def work() -> Response:
-        acted = await caller.engine.cancel_many(
-            **body.filter(),
-            status=body.status,
-            mode=body.mode,
-            reason=body.reason,
-            limit=body.limit,
-            cursor=opened(body.cursor),
-            dry_run=body.dry_run,
-        )
-        return answer(_document("canceled", acted))
-
-    return await once(caller, "POST /v1/executions:cancel", key, await request.body(), work)
+    act = partial(caller.engine.cancel_many, status=body.status, mode=body.mode)
+    return await once(caller, "POST /v1/executions:cancel", key, await request.body(), _told(act, body, "canceled"))
 
 
 @face.operation(
@@ -55,18 +45,22 @@ async def retry_executions(
 ) -> Response:
     """At least one filter is needed. What may not be retried is refused with the reason, and the others go on. Whatever
     failed is tried again, also where its dead letter was let go: `/v1/dlq:reprocess` takes those that are open."""
+    told = _told(caller.engine.retry_many, body, "retried")
+    return await once(caller, "POST /v1/executions:retry", key, await request.body(), told)
 
+
+def _told(act: Callable[..., Awaitable[Acted]], body: ManyBody, word: str) -> Callable[[], Awaitable[Response]]:
     async def work() -> Response:
-        acted = await caller.engine.retry_many(
+        acted = await act(
             **body.filter(),
             reason=body.reason,
             limit=body.limit,
             cursor=opened(body.cursor),
             dry_run=body.dry_run,
         )
-        return answer(_document("retried", acted))
+        return answer(_document(word, acted))
 
-    return await once(caller, "POST /v1/executions:retry", key, await request.body(), work)
+    return work
 
 
 def _document(word: str, acted: Acted) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from tenuto import errors
-from tenuto.errors import Problem, TenutoError
+from tenuto.errors import Problem, TenutoError, own_words
 from tenuto.schema import pointer
 
 from .headers import REQUEST_ID
@@ -187,8 +187,8 @@ def _invalid(error: RequestValidationError) -> Response:
     found = []
     for each in error.errors():
         path = list(each["loc"])
-        words = str(each["msg"]).removeprefix("Value error, ")  # the library's own, before the words of a check
-        found.append(Problem(pointer(path[1:] if path[0] == "body" else path), each["type"], words))
+        at = pointer(path[1:] if path[0] == "body" else path)
+        found.append(Problem(at, each["type"], own_words(str(each["msg"]))))
     if any(each["type"] == "json_invalid" for each in error.errors()):
         return problem(400, *CODES[400])
     return problem(422, "request_invalid", "The request is not valid.", problems=tuple(found))
