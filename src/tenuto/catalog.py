@@ -16,14 +16,13 @@ from .handle import Link
 from .handlers.declared import with_problems
 from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
 from .kernel.plan import Plan
+from .names import DEFAULT_TENANT
 from .program import Handler, Program
 from .projection import AuditRow
 from .runtime import DefinitionStatus, Page
 from .storage.catalog import DefinitionsWanted
 from .storage.store import DefinitionRow
 from .view import rfc3339, time_text
-
-DEFAULT_TENANT = "default"
 
 
 class DefinitionSummary(TypedDict):
@@ -197,8 +196,8 @@ class Definitions:
 
     @property
     def _owner(self) -> str | None:
-        tenant = self._link.scope.tenant
-        return None if tenant in (None, DEFAULT_TENANT) else tenant
+        scope = self._link.scope
+        return None if scope.is_deployment else scope.tenant
 
     def _names(self, name: str) -> tuple[str, ...]:
         return (name,) if self._owner is None else (owned_name(self._owner, name), name)

@@ -24,10 +24,10 @@ from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_sagas, handlers_in
 from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
 from .batch import Batch, Starting
-from .catalog import DEFAULT_TENANT, Definitions
+from .catalog import Definitions
 from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
-from .errors import DefinitionConflict, InvalidInput, NotFound, NotPermitted
+from .errors import DefinitionConflict, InvalidInput, NotFound
 from .handle import Handle, Link, check_again, check_one_of, check_reason, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
@@ -36,14 +36,13 @@ from .kernel import facts as f
 from .kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
+from .limiting import Limiting
 from .listing import Listing, check_filter
 from .many import ActiveStatus, Chosen, Many, filter_of
 from .messages import Announced, Publish
-from .names import MAX_ACTOR, check_name
+from .names import DEFAULT_TENANT, MAX_ACTOR, check_name
 from .observation import Announcer, SagaEvents
 from .program import Handler, Program
-from .projection import AuditRow
-from .rates import parse_rate
 from .requests import concurrency_key_of, digest_of, headers_of
 from .results import SagaResult
 from .runtime import (
@@ -62,7 +61,6 @@ from .runtimes.in_flight import tenant_is_full
 from .runtimes.worker import ASYNC_SLOTS, THREADS
 from .settings import FourEyes, Settings
 from .signals import stopping
-from .storage.permits import UNCOUNTED
 from .storage.registry import Registry
 from .values import encode
 from .view import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
@@ -562,7 +560,7 @@ class Engine:
     async def workers(self) -> list[WorkerRow]:
         """The processes that run steps, and what each has in hand. They work for all: one tenant is told of none."""
         self._scope.require("executions:read")
-        return await self._runtime.workers() if self._is_deployment else []
+        return await self._runtime.workers() if self._scope.is_deployment else []
 
     async def count(
         self,
@@ -687,77 +685,22 @@ class Engine:
         All workers of a database share it, and it is kept there until it is set anew. Waiting for it spends neither an
         attempt nor its timeout. Setting neither lifts the limit.
         """
-        self._require_deployment()
-        check_name(name, "name")
-        if concurrency is not None and concurrency < 1:
-            raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
-        if concurrency is not None and concurrency >= 2**31:
-            raise InvalidInput.at("/concurrency", "too_large", "less than 2,147,483,648")
-        bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
-        # Whoever lifts a limit that is not there has done nothing.
-        acts = self._scope.actor is not None and (
-            bool(bound) or any(row["name"] == name for row in await self._runtime.limits())
-        )
-        await self._runtime.limit(name, rate=None if rate is None else parse_rate(rate), concurrency=concurrency)
-        if acts:
-            await self._note_limit("limit", name, bound)
+        await Limiting(self._link).limit(name, rate=rate, concurrency=concurrency)
 
     async def limits(self) -> list[LimitRow]:
         """The limits that are set, how many attempts run under each, and how many wait for it. One tenant sees none."""
-        self._scope.require("limits:write")
-        return await self._runtime.limits() if self._is_deployment else []
+        return await Limiting(self._link).limits()
 
     async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
         """How many executions of a tenant may be under way at once: a start beyond that raises `TenantLimit`.
 
         What is under way counts, and is not touched. None lifts the limit.
         """
-        self._require_deployment()
-        if max_in_flight is not None and max_in_flight < 0:
-            raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
-        if max_in_flight is not None and max_in_flight >= UNCOUNTED:
-            raise InvalidInput.at("/max_in_flight", "too_large", f"less than {UNCOUNTED:,}; None lifts the limit")
-        acts = self._scope.actor is not None and (
-            max_in_flight is not None or bool(await self._runtime.tenant_limits(tenant))
-        )
-        await self._runtime.tenant_limit(tenant, max_in_flight)
-        if acts:
-            bound = "" if max_in_flight is None else f"{max_in_flight} executions"
-            await self._note_limit("tenant_limit", tenant, bound)
+        await Limiting(self._link).tenant_limit(tenant, max_in_flight=max_in_flight)
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
         """The tenants that have a limit, and how many of their executions are under way."""
-        self._scope.require("limits:write")
-        own = self._scope.tenant
-        return await self._runtime.tenant_limits(None if own == DEFAULT_TENANT else own)
-
-    @property
-    def _is_deployment(self) -> bool:
-        return self._scope.tenant in (None, DEFAULT_TENANT)
-
-    def _require_deployment(self) -> None:
-        """Limits hold for all tenants: `default`, whose definitions are the deployment's own, sets them."""
-        self._scope.require("limits:write")
-        if not self._is_deployment:
-            raise NotPermitted(
-                "Limits hold for all tenants, and are set by the deployment.",
-                hint=f"use a key of the tenant `{DEFAULT_TENANT}` with the role admin",
-            )
-
-    async def _note_limit(self, kind: str, name: str, bound: str) -> None:
-        """What is done in a name is in the audit."""
-        scope = self._scope
-        if scope.actor is not None:
-            row = AuditRow(
-                tenant=scope.tenant or DEFAULT_TENANT,
-                at=self.now_ms,
-                actor=scope.actor,
-                action=f"{kind}.set" if bound else f"{kind}.lifted",
-                object_type=kind,
-                object_id=name,
-                reason=bound,
-            )
-            await self._runtime.note(row)
+        return await Limiting(self._link).tenant_limits()
 
     def scoped(
         self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()

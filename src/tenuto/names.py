@@ -2,6 +2,7 @@
 
 from .errors import InvalidInput
 
+DEFAULT_TENANT = "default"  # of whoever names none; its definitions are there for all
 MAX_NAME = 256  # characters
 MAX_ACTOR = 512  # a person's name, with the issuer's that vouches for it
 

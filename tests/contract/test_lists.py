@@ -123,7 +123,7 @@ async def test_a_filter_that_makes_no_sense_is_told_with_what_does(make_engine: 
         ("/limit: 1 or more", engine.listing.executions(limit=0)),
         ("/version: a whole number from 1", engine.start(Echo, "yes", version=0)),
         ("/version: a whole number from 1", engine.start(Echo, "yes", version=10**20)),
-        ("/concurrency: less than", engine.limit("bank", concurrency=10**20)),
+        ("/concurrency: at most", engine.limit("bank", concurrency=10**20)),
     )
     for told, question in asked:
         with pytest.raises(InvalidInput, match=told):

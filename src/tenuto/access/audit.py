@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+from tenuto.names import DEFAULT_TENANT
 from tenuto.runtime import Page, Runtime
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.registry import AuditWanted
@@ -18,7 +19,7 @@ class Audit:
     def __init__(self, runtime: Runtime, scope: Scope) -> None:
         self._runtime = runtime
         self._scope = scope
-        self._tenant = scope.tenant or "default"
+        self._tenant = scope.tenant or DEFAULT_TENANT
 
     async def page(
         self,

@@ -2,6 +2,7 @@
 
 from tenuto.errors import NotPermitted
 from tenuto.kernel.address import fingerprint
+from tenuto.names import DEFAULT_TENANT
 from tenuto.projection import AuditRow
 from tenuto.settings import FourEyes
 from tenuto.storage.registry import Registry
@@ -13,7 +14,7 @@ VALID_MS = 24 * 3_600_000
 
 async def confirm(registry: Registry, scope: Scope, now: int, kind: FourEyes, execution_id: str, *what: str) -> None:
     """Returns if this is the second person. Otherwise it notes the first, and raises."""
-    tenant, actor = scope.tenant or "default", scope.actor or "unknown"
+    tenant, actor = scope.tenant or DEFAULT_TENANT, scope.actor or "unknown"
     digest = fingerprint(kind, execution_id, *what)
     note = AuditRow(
         tenant=tenant,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tenuto.errors import NotPermitted
+from tenuto.names import DEFAULT_TENANT
 from tenuto.settings import FourEyes
 
 from .permission import GRANTS, Permission, permissions_of
@@ -21,6 +22,11 @@ class Scope:
     @cached_property
     def permissions(self) -> frozenset[str] | None:
         return None if self.roles is None else permissions_of(self.roles)
+
+    @property
+    def is_deployment(self) -> bool:
+        """Whether what holds for all tenants is its to see and to set."""
+        return self.tenant in (None, DEFAULT_TENANT)
 
     @property
     def is_bounded(self) -> bool:

@@ -89,9 +89,6 @@ class Books:
             found.append(self.frames[path])
         return found
 
-    def open_attempts(self) -> list[Ref]:
-        return list(self.open_refs)
-
     def to_undo(self) -> dict[str, int]:
         return {path: seq for path, track in self.tracks.items() if (seq := track.to_undo)}
 

@@ -10,6 +10,7 @@ from typer.main import get_command
 
 import tenuto
 from tenuto.errors import TenutoError
+from tenuto.names import DEFAULT_TENANT
 
 from . import (
     audit,
@@ -26,7 +27,7 @@ from . import (
     reviews,
 )
 from .exits import Exit, exit_code
-from .place import DEFAULT_TENANT, Place
+from .place import Place
 from .screen import tell_error
 from .usage import tell_usage
 

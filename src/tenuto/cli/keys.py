@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tenuto.names import DEFAULT_TENANT
+
 from .command import AsJson, command, group, place
-from .place import DEFAULT_TENANT, Place, actor
+from .place import Place, actor
 from .screen import Cell, Screen
 from .words import ago
 

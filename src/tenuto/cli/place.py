@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tenuto.names import DEFAULT_TENANT
+
 if TYPE_CHECKING:
     from tenuto.engine import Engine
     from tenuto.settings import Settings
-
-DEFAULT_TENANT = "default"
 
 
 @dataclass(frozen=True, slots=True)

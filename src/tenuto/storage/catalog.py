@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
+from tenuto.names import DEFAULT_TENANT
 from tenuto.projection import AuditRow
 
 from .registry import Statement, Statements, noting
@@ -19,8 +20,6 @@ class DefinitionRow(Struct, frozen=True, kw_only=True):
     created_at: int
     published_at: int | None
 
-
-DEPLOYMENT = "default"  # the tenant whose definitions are there for all
 
 _COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
 # A tenant sees its own definitions, and those that belong to nobody. A draft is its authors' alone, and what belongs to
@@ -80,7 +79,7 @@ class SqlCatalog:
         conditions, values = ["true"], list[object]()
         if wanted.owner is not None:
             values.append(f"{wanted.owner}/")
-            conditions.append(_SEEN_BY_DEPLOYMENT if wanted.owner == DEPLOYMENT else _SEEN)
+            conditions.append(_SEEN_BY_DEPLOYMENT if wanted.owner == DEFAULT_TENANT else _SEEN)
         if wanted.names:
             first = len(values) + 1
             values.extend(wanted.names)
