@@ -47,7 +47,7 @@ async def test_a_server_that_is_not_there() -> None:
 
 
 async def test_what_fails_to_open_leaves_no_connection(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "_HAS_WALL", "SELECT 1 / 0")
+    monkeypatch.setattr(postgres, "HAS_WALL", "SELECT 1 / 0")
     with pytest.raises(StorageError):
         await make_store(postgres_url).open(migrate=True)
     connection = await asyncpg.connect(postgres_url)

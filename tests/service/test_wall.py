@@ -11,7 +11,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.cli.doctor import checks
 from tenuto.errors import StorageError
 from tenuto.settings import Settings
-from tenuto.storage import postgres as stored
+from tenuto.storage import postgres_wall
 from tenuto.storage.postgres import PostgresStore
 from tenuto.storage.store import Wanted
 from tests.servers import postgres
@@ -209,8 +209,8 @@ async def test_a_user_who_may_make_roles_builds_the_wall_and_others_are_told(
 async def test_a_server_that_does_not_take_the_role_shows_nothing(
     store: PostgresStore, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = stored._SHOW.replace("set_config('role', 'tenuto_request', false)", "''")
-    monkeypatch.setattr(stored, "_SHOW", deaf)
+    deaf = postgres_wall._SHOW.replace("set_config('role', 'tenuto_request', false)", "''")
+    monkeypatch.setattr(postgres_wall, "_SHOW", deaf)
     with pytest.raises(StorageError) as refused:
         await store.seen_by("acme").row(ids["acme"])
     assert refused.value.code == "no_wall"
@@ -218,7 +218,7 @@ async def test_a_server_that_does_not_take_the_role_shows_nothing(
 
 async def test_what_takes_too_long_in_a_tenants_name_is_stopped(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the server. What is committed is not: it may have to wait, and is known to the end."""
-    monkeypatch.setitem(stored._READING, "statement_timeout", "50ms")
+    monkeypatch.setitem(postgres_wall.READING, "statement_timeout", "50ms")
     store = PostgresStore(dsn)
     await store.open(migrate=True)
     try:

@@ -32,6 +32,7 @@ from .postgres_limits import PostgresLimits
 from .postgres_rights import check_rights
 from .postgres_sql import LIVE, NOW, columns
 from .postgres_tasks import PostgresTasks
+from .postgres_wall import HAS_WALL, NO_WALL, READING, Wall, Walled, leave_as_it_is
 from .reading import SqlReading, loaded
 from .registry import Statement
 from .rows import execution_values, move_values, rest_of, values_of
@@ -195,26 +196,12 @@ SELECT {NOW} AS now""",
 
 logger = logging.getLogger("tenuto.storage")
 
-# Whether one may become a role is a question of its own since 16; before, members may.
-_HAS_WALL = (
-    "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request' AND pg_has_role(oid, "
-    "CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)) "
-    "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
-)
-_NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
 _OWNS = (
     "This process could rewrite what happened: it has the rights of the schema's owner. See `tenuto migrate --role`."
 )
 _MIGRATION_WAITS = "The schema is not up to date yet: somebody's transaction holds a table. It is tried again."
-# What a request asks for is little, or wrong: the server stops it, also when nobody is there to tell it so.
-_READING = {"default_transaction_read_only": "on", "statement_timeout": "10s", "lock_timeout": "2s"}
 # Of a process that is frozen, or whose host is gone: the server lets go of what its transaction holds.
 _SHORT_TRANSACTIONS = {"idle_in_transaction_session_timeout": "5s"}
-# The role is asked for and seen in one: what is said when a connection is made is not heard by every server and pooler.
-_SHOW = (
-    "SELECT set_config('role', 'tenuto_request', false), set_config('tenuto.tenant', $1, false), "
-    "current_user = 'tenuto_request' AS is_walled"
-)
 
 
 async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
@@ -228,52 +215,6 @@ async def _durably(connection: asyncpg.Connection) -> dict[str, str]:
 async def _applied(connection: asyncpg.Connection) -> dict[int, str]:
     rows = await connection.fetch("SELECT number, checksum FROM tenuto_migrations")
     return {row["number"]: row["checksum"] for row in rows}
-
-
-async def _leave_as_it_is(connection: object) -> None:
-    """What is changed beyond a transaction is known here (`Walled`): asking for it would cost a turn."""
-
-
-class Walled(asyncpg.Connection):
-    """A connection behind the wall. It shows nothing, or the rows of one tenant, until it is turned to another."""
-
-    _shown: str | None = None
-
-    async def show(self, tenant: str) -> None:
-        """Most tenants ask again and again, so that mostly there is nothing to do."""
-        if self._shown != tenant:
-            self._shown = None  # until it is answered nobody knows
-            row = await self.fetchrow(_SHOW, tenant)
-            if row is None or not row["is_walled"]:
-                raise StorageError(
-                    "PostgreSQL did not take the role `tenuto_request`, so that it would show the rows of all tenants",
-                    code="no_wall",
-                    hint="connect to the server itself, or with a pooler that keeps a session to one client",
-                )
-            self._shown = tenant
-
-
-class Wall:
-    """A pool for reading in a tenant's name: as a role to which row-level security shows that tenant's rows alone."""
-
-    def __init__(self, pool: asyncpg.Pool, tenant: str) -> None:
-        self._pool = pool
-        self._tenant = tenant
-
-    @asynccontextmanager
-    async def acquire(self) -> AsyncIterator[Any]:
-        async with self._pool.acquire() as connection:
-            await connection.show(self._tenant)  # type: ignore[attr-defined]  # it stands for a `Walled`
-            yield connection
-
-    async def fetch(self, query: str, *values: object) -> list[Any]:
-        async with self.acquire() as connection:
-            found: list[Any] = await connection.fetch(query, *values)
-        return found
-
-    async def fetchrow(self, query: str, *values: object) -> Any:
-        rows = await self.fetch(query, *values)
-        return rows[0] if rows else None
 
 
 class PostgresStore(SqlReading):
@@ -322,7 +263,7 @@ class PostgresStore(SqlReading):
             self._committer = await self._connect_committer()
             try:
                 self._pool = await self._make_pool(min_size=1)
-                self._walled = await self._make_pool(min_size=0, connection_class=Walled, settings=_READING)
+                self._walled = await self._make_pool(min_size=0, connection_class=Walled, settings=READING)
                 try:
                     return await self._look_round()
                 except BaseException:
@@ -347,15 +288,15 @@ class PostgresStore(SqlReading):
             timeout=CONNECT_SECONDS,
             command_timeout=ANSWER_SECONDS,
             server_settings={**_BY_ROW, **_BOUNDED, **self._settings, **settings},
-            reset=_leave_as_it_is,
+            reset=leave_as_it_is,
         )
 
     async def _look_round(self) -> int:
         if await check_rights(self._committer):
             logger.info(_OWNS, extra={"action": "runs_as_owner"})
-        self._has_wall = await self._committer.fetchval(_HAS_WALL)
+        self._has_wall = await self._committer.fetchval(HAS_WALL)
         if not self._has_wall:
-            logger.warning(_NO_WALL, extra={"action": "no_second_wall"})
+            logger.warning(NO_WALL, extra={"action": "no_second_wall"})
         now: int = await self._committer.fetchval(f"SELECT {NOW}")
         return now
 
