@@ -27,7 +27,7 @@ _NAMED = re.compile(
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
 _IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
 _USER_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:?#]+@")  # with its host, no e-mail address
-_CREDENTIAL = re.compile(  # names of headers. A key is one, unless it says which request this is
+_CREDENTIAL = re.compile(  # names of headers and fields. A key is one, unless it says which request this is
     r"(?i)auth(?!or(?!i[sz]))|cookie|pass(?:word|wd|phrase|code)|pwd|secret|token|session|credential|signature"
     r"|(?:api|access|private)[_-]?key|(?<!idempotency)[_-]key$"
 )
@@ -63,7 +63,25 @@ def redact(text: str) -> str:
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers as people are shown them: the values of those that carry credentials by their name are masked."""
-    return {name: "[secret]" if _CREDENTIAL.search(name) else value for name, value in headers.items()}
+    return {name: "[secret]" if is_secret(name) else value for name, value in headers.items()}
+
+
+def is_secret(name: str) -> bool:
+    """Whether what goes by this name is a credential, whatever it looks like."""
+    return _CREDENTIAL.search(name) is not None or _NAMED.search(f"{name}=…") is not None
+
+
+def redact_value(value: object, name: str = "") -> object:
+    """A value as JSON has it, with what is secret by its name or by its looks masked. Numbers stay numbers."""
+    if is_secret(name):
+        return "[secret]"
+    if isinstance(value, dict):
+        return {summary(f"{key}"): redact_value(part, f"{key}") for key, part in value.items()}
+    if isinstance(value, list):
+        return [redact_value(part) for part in value]
+    text = f"{value}"
+    kept = summary(text)
+    return value if kept == text and isinstance(value, int | float | None) else kept
 
 
 def redact_url(url: str) -> str:

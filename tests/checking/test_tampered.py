@@ -1,6 +1,7 @@
 """What somebody does to the rows of a real database is found: in each table, on both dialects."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from tenuto import Engine
 from tenuto.checking import check_database, find_stuck_in
-from tenuto.checking.stuck import QUESTIONS
+from tenuto.checking.stuck import QUESTIONS, unserved
 from tests.servers import sqlite
 from tests.servers.postgres import Server
 from tests.upgrade.states import CENTURY_MS
@@ -138,16 +139,30 @@ async def test_what_somebody_should_have_done_is_told(url: str, what: str) -> No
     assert {found.invariant async for found in find_stuck_in(url)} == {invariant}
 
 
-async def test_a_queue_that_somebody_serves_is_not_stuck(url: str) -> None:
+@pytest.mark.parametrize(
+    ("queue", "served", "invariants"),
+    [
+        ("elsewhere", ["default", "elsewhere"], set()),
+        ("a_b", ["a_b"], set()),
+        ("a_b", ["axb"], {"V5"}),
+        ("%", ["default"], {"V5"}),
+        ("mail", ["MAIL", "mail2"], {"V5"}),
+        ("Möbel", ["Möbel"], set()),
+        ('the "slow" one', ['the "slow" one'], set()),
+    ],
+)
+async def test_a_queue_is_served_by_whoever_names_it_exactly(
+    url: str, queue: str, served: list[str], invariants: set[str]
+) -> None:
     run(
         url,
         "DELETE FROM mailbox",
         "UPDATE executions SET wake_at = NULL, owner = NULL",
         "UPDATE outbox SET published_at = 1",
-        "UPDATE tasks SET session = NULL",
-        "UPDATE sessions SET queues = '[\"default\",\"elsewhere\"]' WHERE id = 'holder'",
+        f"UPDATE tasks SET session = NULL, queue = '{queue}'",  # noqa: S608  (the values are ours)
+        f"UPDATE sessions SET queues = '{json.dumps(served)}' WHERE id = 'holder'",  # noqa: S608  (the values are ours)
     )
-    assert [found async for found in find_stuck_in(url)] == []
+    assert {found.invariant async for found in find_stuck_in(url)} == invariants
 
 
 async def test_the_audit_is_chained_by_somebody(url: str) -> None:
@@ -160,8 +175,9 @@ def test_the_questions_are_asked_of_indexes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
     asyncio.run(_create(url))
     connection = sqlite.connect(url)
-    for question in QUESTIONS:
-        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {question.query.replace('$', '?')}", (1,))]
+    for question in (*QUESTIONS, unserved(["a", "b"])):
+        query = f"EXPLAIN QUERY PLAN {question.query.replace('$', '?')}"
+        plan = [row[3] for row in connection.execute(query, (1, *question.values))]
         scans = [line for line in plan if line == "SCAN t" or "mailbox_read" in line]
         assert bool(scans) == ("parked <>" in question.where), (question, plan)
     connection.close()

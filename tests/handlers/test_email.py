@@ -52,6 +52,14 @@ async def test_a_message_is_sent(make_engine: MakeEngine, mail: smtp.Mail) -> No
     assert message["Message-ID"].endswith("@example.org>")
 
 
+async def test_one_recipient_is_written_without_brackets(make_engine: MakeEngine, mail: smtp.Mail) -> None:
+    given = {"to": "a@example.org", "cc": "c@example.org", "bcc": "d@example.org", "subject": "x", "text": "y"}
+    await run(await make_engine(**settings(mail)), "email", given, {})
+    ((_, recipients, message),) = mail.taken
+    assert recipients == ["a@example.org", "c@example.org", "d@example.org"]
+    assert (message["To"], message["Cc"], message["Bcc"]) == ("a@example.org", "c@example.org", None)
+
+
 async def test_every_attempt_sends_the_same_message(make_engine: MakeEngine, mail: smtp.Mail) -> None:
     mail.answers["."] = "451 later"
     result = await run(await make_engine(**settings(mail)), "email", MESSAGE, {"n": 1}, retry_policy=TWO)
@@ -80,10 +88,13 @@ async def test_what_the_server_says_decides(
     assert "example.org" not in str(work.error)
 
 
-async def test_those_whom_the_server_takes_get_it(make_engine: MakeEngine, mail: smtp.Mail) -> None:
-    mail.answers["RCPT bob@example.org"] = "550 unknown"
-    result = await run(await make_engine(**settings(mail)), "email", MESSAGE, {"n": 1})
-    assert (result.output["refused"], mail.taken[0].recipients) == (1, ["ann@example.org"])
+@pytest.mark.parametrize("answer", ["550 unknown", "450 later"])
+async def test_those_whom_the_server_takes_get_it_once(make_engine: MakeEngine, mail: smtp.Mail, answer: str) -> None:
+    """Also if others would be taken later: to send it anew would be to send it twice to those who have it."""
+    mail.answers["RCPT bob@example.org"] = answer
+    result = await run(await make_engine(**settings(mail)), "email", MESSAGE, {"n": 1}, retry_policy=TWO)
+    assert (result.output["refused"], result.steps["work"].attempts) == (1, 1)
+    assert [taken.recipients for taken in mail.taken] == [["ann@example.org"]]
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,14 @@ def test_lines_of_others_take_the_same_form_and_are_masked(stream: StringIO) -> 
     assert "canary" not in stream.getvalue()
 
 
+def test_what_is_secret_by_its_name_is_masked(stream: StringIO) -> None:
+    given = {"password": "canary", "user": {"api_token": 1234, "name": "ann"}, "author": "ben"}
+    logging.getLogger("somebody").warning("hello", extra=given)
+    (line,) = lines(stream)
+    assert line["user"] == {"api_token": "[secret]", "name": "ann"}
+    assert (line["password"], line["author"]) == ("[secret]", "ben")
+
+
 def test_text_is_for_people() -> None:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level

@@ -1,10 +1,20 @@
 """What somebody should have done by now: asked of rows alone, so cheaply that it can be asked every minute."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Collection
 
 from msgspec import Struct
 
-from tenuto.storage.records import AuditRecord, ExecutionRecord, MessageRow, Reader, TaskRecord, UnreadMail, select
+from tenuto.storage.records import (
+    AuditRecord,
+    ExecutionRecord,
+    MessageRow,
+    Reader,
+    SessionRecord,
+    TaskRecord,
+    UnreadMail,
+    select,
+)
 
 from .audit import A1
 from .findings import Finding, finding, show
@@ -25,12 +35,13 @@ V6 = family("V6", "Mail is read by somebody.", "at rest")
 
 
 class Question(Struct, frozen=True):
-    """`$1` is the time before which it should have been done."""
+    """`$1` is the time before which it should have been done; `values` come after it."""
 
     invariant: Invariant
     kind: type[Struct]
     where: str
     detail: str
+    values: tuple[str, ...] = ()
 
     @property
     def query(self) -> str:
@@ -38,10 +49,6 @@ class Question(Struct, frozen=True):
 
 
 _LIVE = "t.ended_at IS NULL"
-_SERVED = (
-    "EXISTS (SELECT 1 FROM sessions q WHERE q.ended_at IS NULL AND q.expires_at >= $1 "
-    "AND q.queues LIKE '%\"' || t.queue || '\"%')"
-)
 QUESTIONS = (
     Question(V5, ExecutionRecord, f"t.owner IS NULL AND t.wake_at < $1 AND {_LIVE}", "due, and nobody took it"),
     Question(L8, ExecutionRecord, f"s.ended_at < $1 AND {_LIVE}", "its owner is gone, and nobody took over"),
@@ -59,24 +66,33 @@ QUESTIONS = (
         "t.session IS NOT NULL AND (s.id IS NULL OR s.expires_at < $1 OR s.ended_at < $1)",
         "the worker that took it is gone, and nobody has it",
     ),
-    Question(
-        V5,
-        TaskRecord,
-        f"t.session IS NULL AND t.created_at < $1 AND NOT {_SERVED}",
-        "it waits for a queue that nobody serves",
-    ),
     Question(B2, MessageRow, "t.published_at IS NULL AND t.created_at < $1", "not published"),
     Question(A1, AuditRecord, "t.n IS NULL AND t.at < $1", "a row of the audit that nobody has chained"),
 )
+
+
+def unserved(queues: Collection[str]) -> Question:
+    """What waits in none of these. They are compared here, because the dialects read a list of names differently."""
+    marks = ", ".join(f"${number}" for number in range(2, len(queues) + 2))
+    elsewhere = f" AND t.queue NOT IN ({marks})" if queues else ""
+    where = f"t.session IS NULL AND t.created_at < $1{elsewhere}"
+    return Question(V5, TaskRecord, where, "it waits for a queue that nobody serves", tuple(queues))
 
 
 async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncIterator[Finding]:
     """At most a thousand of each kind. The reader is open."""
     before = await reader.now() - slack_ms
     async with reader.page():
-        for question in QUESTIONS:
-            async for row in reader.rows(question.kind, question.query, before):
+        for question in (*QUESTIONS, unserved(await _served(reader, before))):
+            async for row in reader.rows(question.kind, question.query, before, *question.values):
                 yield finding(question.invariant, _execution_of(row), question.detail, show(row))
+
+
+async def _served(reader: Reader, before: int) -> set[str]:
+    """The queues of the processes that are there."""
+    query = select(SessionRecord, "t.ended_at IS NULL AND t.expires_at >= $1", ordered=False)
+    names = [json.loads(row.queues) or [] async for row in reader.rows(SessionRecord, query, before)]
+    return {name for each in names for name in each}
 
 
 def _execution_of(row: Struct) -> str | None:

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from tenuto.context import SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
 
-from .given import Email
+from .given import Email, each
 from .outgoing import bad_with, read_with
 from .settings import HandlerSettings
 
@@ -76,9 +76,9 @@ def _message(email: Email, key: str, default_sender: str) -> EmailMessage:
     message = EmailMessage(policy=SMTP_POLICY)
     try:
         message["From"] = sender
-        message["To"] = ", ".join([email.to] if isinstance(email.to, str) else email.to)
+        message["To"] = ", ".join(each(email.to))
         if email.cc:
-            message["Cc"] = ", ".join(email.cc)
+            message["Cc"] = ", ".join(each(email.cc))
         if email.reply_to is not None:
             message["Reply-To"] = email.reply_to
         message["Subject"] = email.subject

@@ -42,14 +42,19 @@ class Email(Struct, forbid_unknown_fields=True, kw_only=True):
     subject: str
     text: str | None = None
     html: str | None = None
-    cc: list[str] = []
-    bcc: list[str] = []
+    cc: str | list[str] = []
+    bcc: str | list[str] = []
     reply_to: str | None = None
     sender: str | None = field(default=None, name="from")
 
     @property
     def recipients(self) -> list[str]:
-        return [*([self.to] if isinstance(self.to, str) else self.to), *self.cc, *self.bcc]
+        return [*each(self.to), *each(self.cc), *each(self.bcc)]
+
+
+def each(addresses: str | list[str]) -> list[str]:
+    """One is written without brackets, too."""
+    return [addresses] if isinstance(addresses, str) else addresses
 
 
 class Line(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -3,7 +3,7 @@
 import logging
 
 from tenuto.context import SagaContext
-from tenuto.redaction import summary
+from tenuto.redaction import redact_value, summary
 
 from .given import Line
 from .outgoing import read_with
@@ -22,6 +22,6 @@ async def call(given: object, ctx: SagaContext) -> None:
         "step_id": ctx.step_id,
         "tenant": ctx.tenant,
         "correlation_id": ctx.correlation_id,
-        "fields": {summary(name): summary(f"{value}") for name, value in line.fields.items()},
+        "fields": redact_value(line.fields),
     }
     logger.log(_LEVELS[line.level], "%s", summary(line.message), extra=about)
