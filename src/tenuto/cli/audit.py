@@ -9,7 +9,7 @@ import typer
 from . import loop
 from .command import AsJson, command, place
 from .exits import Exit
-from .screen import Cell, Screen
+from .screen import Screen
 from .words import ago, many
 
 if TYPE_CHECKING:
@@ -36,16 +36,14 @@ async def ls(
             found.append(row)
             if len(found) == limit:
                 break
-    if as_json:
-        screen.json(found)
-    elif found:
-        when = ago if screen.is_terminal else str
-        rows: list[list[Cell]] = [
-            [when(row["at"]), row["actor"], row["action"], row["object_id"], row["reason"]] for row in found
-        ]
-        screen.table(["AT", "ACTOR", "ACTION", "OF", "REASON"], rows)
-    elif screen.is_terminal:
-        screen.say("Nothing is recorded.", "dim")
+    when = ago if screen.is_terminal else str
+    screen.listing(
+        found,
+        ["AT", "ACTOR", "ACTION", "OF", "REASON"],
+        lambda row: [when(row["at"]), row["actor"], row["action"], row["object_id"], row["reason"]],
+        "Nothing is recorded.",
+        as_json=as_json,
+    )
 
 
 async def verify(

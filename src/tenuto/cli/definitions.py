@@ -107,25 +107,19 @@ async def definitions(
         found = [each async for each in engine.definitions(name=name)]
     if name is not None and not found:
         raise NotFound(f"There is no definition {name!r}.", hint="`tenuto definitions` lists those that there are")
-    screen = Screen()
-    if as_json:
-        screen.json(found)
-    elif found:
-        rows = [
-            [
-                each["name"],
-                str(each["version"]),
-                status_cell(each["status"]),
-                _steps(each["definition"]),
-                each["hash"][:12],
-            ]
-            for each in found
-        ]
-        screen.table(["NAME", "VERSION", "STATUS", "STEPS", "HASH"], rows)
-    elif screen.is_terminal:
-        screen.say(
-            "There are none. `tenuto apply FILE.json` stores one, `tenuto worker --app MODULE` brings some.", "dim"
-        )
+    Screen().listing(
+        found,
+        ["NAME", "VERSION", "STATUS", "STEPS", "HASH"],
+        lambda each: [
+            each["name"],
+            str(each["version"]),
+            status_cell(each["status"]),
+            _steps(each["definition"]),
+            each["hash"][:12],
+        ],
+        "There are none. `tenuto apply FILE.json` stores one, `tenuto worker --app MODULE` brings some.",
+        as_json=as_json,
+    )
 
 
 def _steps(document: dict[str, Any]) -> str:

@@ -38,17 +38,19 @@ async def ls(
     async with place(context).engine() as engine:
         found = [row async for row in engine.dlq(definition=definition, error_class=error_class)]
     screen = Screen()
-    if as_json:
-        screen.json(found)
-    elif found:
-        when = ago if screen.is_terminal else str
-        rows = [
-            [row["id"], row["step_id"], when(row["created_at"]), f"{row['error_class']}: {row['error_summary']}"]
-            for row in found
-        ]
-        screen.table(["LETTER", "STEP", "CREATED", "ERROR"], rows)
-    elif screen.is_terminal:
-        screen.say("There are no dead letters.", "dim")
+    when = ago if screen.is_terminal else str
+    screen.listing(
+        found,
+        ["LETTER", "STEP", "CREATED", "ERROR"],
+        lambda row: [
+            row["id"],
+            row["step_id"],
+            when(row["created_at"]),
+            f"{row['error_class']}: {row['error_summary']}",
+        ],
+        "There are no dead letters.",
+        as_json=as_json,
+    )
 
 
 async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) -> None:

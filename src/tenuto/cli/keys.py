@@ -73,13 +73,14 @@ async def ls(
     async with _keys(place(context)) as keys:
         found = [_document(row) for row in await keys.list(tenant or (None if own == DEFAULT_TENANT else own))]
     screen = Screen()
-    if as_json:
-        screen.json(found)
-    elif found:
-        rows = [_row(key, ago if screen.is_terminal else _as_it_is) for key in found]
-        screen.table(["KEY", "TENANT", "ROLES", "LAST USED", "EXPIRES", "NAME"], rows)
-    elif screen.is_terminal:
-        screen.say("There are none. `tenuto keys create --tenant default --role admin` makes one.", "dim")
+    when = ago if screen.is_terminal else _as_it_is
+    screen.listing(
+        found,
+        ["KEY", "TENANT", "ROLES", "LAST USED", "EXPIRES", "NAME"],
+        lambda key: _row(key, when),
+        "There are none. `tenuto keys create --tenant default --role admin` makes one.",
+        as_json=as_json,
+    )
 
 
 async def revoke(

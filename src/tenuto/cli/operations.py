@@ -16,17 +16,20 @@ async def workers(context: typer.Context, as_json: AsJson = False) -> None:
     async with place(context).engine() as engine:
         found = await engine.workers()
     screen = Screen()
-    if as_json:
-        screen.json(found)
-    elif found:
-        when = ago if screen.is_terminal else str
-        rows: list[list[Cell]] = [
-            [row["worker"], when(row["started_at"]), str(row["executions"]), row["build"], ", ".join(row["queues"])]
-            for row in found
-        ]
-        screen.table(["WORKER", "STARTED", "EXECUTIONS", "BUILD", "QUEUES"], rows)
-    elif screen.is_terminal:
-        screen.say("None is running. `tenuto worker --app MODULE` starts one.", "dim")
+    when = ago if screen.is_terminal else str
+    screen.listing(
+        found,
+        ["WORKER", "STARTED", "EXECUTIONS", "BUILD", "QUEUES"],
+        lambda row: [
+            row["worker"],
+            when(row["started_at"]),
+            str(row["executions"]),
+            row["build"],
+            ", ".join(row["queues"]),
+        ],
+        "None is running. `tenuto worker --app MODULE` starts one.",
+        as_json=as_json,
+    )
 
 
 async def bench(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from .command import AsJson, command, group, place, read_json
-from .screen import Cell, Screen
+from .screen import Screen
 from .words import ago
 
 SECTION = "What waits for a person"
@@ -25,16 +25,14 @@ async def ls(
     async with place(context).engine() as engine:
         found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
     screen = Screen()
-    if as_json:
-        screen.json(found)
-    elif found:
-        when = ago if screen.is_terminal else str
-        rows: list[list[Cell]] = [
-            [row["id"], (row["kind"], "yellow"), row["step_id"], when(row["opened_at"]), row["reason"]] for row in found
-        ]
-        screen.table(["REVIEW", "KIND", "STEP", "OPENED", "REASON"], rows)
-    elif screen.is_terminal:
-        screen.say("Nothing waits for a person.", "dim")
+    when = ago if screen.is_terminal else str
+    screen.listing(
+        found,
+        ["REVIEW", "KIND", "STEP", "OPENED", "REASON"],
+        lambda row: [row["id"], (row["kind"], "yellow"), row["step_id"], when(row["opened_at"]), row["reason"]],
+        "Nothing waits for a person.",
+        as_json=as_json,
+    )
 
 
 async def resolve(

@@ -3,14 +3,16 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
     from tenuto.errors import TenutoError
+
+T = TypeVar("T")
 
 Cell = str | tuple[str, str]  # a text, or a text and its style
 
@@ -53,6 +55,23 @@ class Screen:
             return
         for row in rows:
             print("\t".join(" ".join(_text(cell).split()) for cell in row))
+
+    def listing(
+        self,
+        found: Sequence[T],
+        columns: Sequence[str],
+        row: Callable[[T], Sequence[Cell]],
+        nothing: str,
+        *,
+        as_json: bool,
+    ) -> None:
+        """A list as a document or as a table. That there is nothing is told to people only."""
+        if as_json:
+            self.json(found)
+        elif found:
+            self.table(columns, map(row, found))
+        elif self.is_terminal:
+            self.say(nothing, "dim")
 
     def grid(self, rows: Sequence[Sequence[Cell]]) -> None:
         """Columns without a head, moved in a little. On a terminal the last one is broken where the line ends."""
