@@ -97,15 +97,10 @@ class Commands:
         self._number += 1
         return f"{self._run}-{self._number}"
 
-    async def throughput(self, *, seconds: float, in_flight: int, turned_away: float = 0.0) -> Answer:
-        """So many chains at any time; after so many seconds no new ones, and the last are waited for.
-
-        Beside them others may come, so many a second, whom this program turns away itself: what that costs is the cost
-        of their coming, and not of the system's refusal.
-        """
+    async def throughput(self, *, seconds: float, in_flight: int) -> Answer:
+        """So many chains at any time; after so many seconds no new ones, and the last are waited for."""
         done = 0
         began = time.perf_counter()
-        crowd = asyncio.create_task(Load(_turn_away).come(began, seconds if turned_away else 0.0, turned_away))
 
         async def lane() -> None:
             nonlocal done
@@ -113,7 +108,7 @@ class Commands:
                 await self._runner.chain(self._new_key())
                 done += 1
 
-        await asyncio.gather(crowd, *(lane() for _ in range(in_flight)))
+        await asyncio.gather(*(lane() for _ in range(in_flight)))
         return {"executions": done, "seconds": time.perf_counter() - began}
 
     async def overload(self, *, lead: float, seconds: float, rate: float, normal: float) -> Answer:
@@ -135,7 +130,6 @@ class Commands:
         _, recovered = await asyncio.gather(load.drain(), self._recover(ended, normal))
         lost = load.offered - load.done - load.refused
         answer = {
-            "in_all": load.done,
             "lost": lost,
             "refusals": refusals,
             "accepted": accepted,
@@ -224,10 +218,6 @@ class Load:
     async def drain(self) -> None:
         await asyncio.gather(*self._tasks)
         self.drained_at = time.perf_counter()
-
-
-async def _turn_away() -> None:
-    raise Refused
 
 
 def serve(opening: AbstractAsyncContextManager[Runner]) -> None:

@@ -14,9 +14,9 @@ MB = 1_000_000
 class Ran:
     """Chains that all clients of a stage ran side by side."""
 
-    def __init__(self, stage: Stage, system: System, seconds: float, **options: float) -> None:
+    def __init__(self, stage: Stage, system: System, seconds: float) -> None:
         for client in stage.clients:
-            client.tell("throughput", seconds=seconds, in_flight=system.in_flight // len(stage.clients), **options)
+            client.tell("throughput", seconds=seconds, in_flight=system.in_flight // len(stage.clients))
         answers = [client.hear(seconds + SLACK_S) for client in stage.clients]
         self.executions: int = sum(answer["executions"] for answer in answers)
         self.seconds: float = max(answer["seconds"] for answer in answers)

@@ -139,9 +139,22 @@ def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release:
 
 def _wake_at(state: Execution) -> int | None:
     """When somebody should take an execution that its owner lets go of: at once if it has something to run."""
-    if any(isinstance(effect, RunAttempt) for effect in state.agenda.values()):
-        return state.at
-    return state.wake_at
+    return state.at if has_work(state) else state.wake_at
+
+
+def has_work(state: Execution) -> bool:
+    """Whether there is an attempt that its owner runs or sends. What waits in a queue, or was sent, needs no owner."""
+    return any(
+        isinstance(effect, RunAttempt) or (isinstance(effect, DispatchAttempt) and _is_unsent(state, effect.ref))
+        for effect in state.agenda.values()
+    )
+
+
+def _is_unsent(state: Execution, ref: Ref) -> bool:
+    holder = holder_of(state, ref)
+    if holder is None or holder.open is None or holder.open.dispatched_at:
+        return False
+    return holder.node.queue is None or handler_name(holder.node.spec, ref.phase) is None
 
 
 def reviews(state: Execution, entries: Sequence[Entry]) -> Iterator[ReviewRow | ReviewClosed]:

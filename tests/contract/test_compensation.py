@@ -290,6 +290,39 @@ async def test_e10_a_person_says_how_it_goes_on(engine: Engine, resolution: Any)
     assert len([row async for row in engine.dlq()]) == 1
 
 
+async def test_e10_undos_that_are_tried_again_are_awaited_before_earlier_ones_begin(engine: Engine) -> None:
+    stage, released = Stage(), asyncio.Event()
+
+    def undo(name: str) -> Any:
+        tries = 0
+
+        async def run() -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise NonRetryableError("not now")
+            if name == "c":
+                await released.wait()
+            stage.log.append(f"undo {name}")
+
+        return run
+
+    builder = SagaBuilder("s", compensation="grouped_parallel")
+    builder.step("a", stage.does("a"), compensate=stage.does("undo a"))
+    for name in "bc":
+        builder.step(name, stage.does(name), depends_on=["a"], compensate=undo(name))
+    engine.register(builder.step("broken", stage.fails("x", REFUSED), depends_on=["b", "c"]).build())
+    handle = await engine.start("s")
+    await handle.result()
+    stage.log.clear()
+    for review in [row async for row in engine.reviews()]:
+        await engine.resolve(review["id"], "retry", reason="mended")
+    await until(handle, lambda found: {row["step_id"]: row["compensation"] for row in found["steps"]}["b"] == "done")
+    released.set()
+    assert (await handle.result()).status == "failed"
+    assert stage.log == ["undo b", "undo c", "undo a"]
+
+
 async def test_e10_the_operator_can_give_it_up_altogether(engine: Engine) -> None:
     stage = Stage()
     _, handle = await roll_back(engine, stage, "strict_sequential", broken="b")

@@ -10,6 +10,7 @@ from tenuto.errors import DefinitionError, NonRetryableError
 from .conftest import DURABLE, MakeEngine
 from .doubles import Stage, until_blocked
 from .sagas import BookTrip, Charge, Trip, chain, one_step
+from .test_callbacks import Bus, document, remote
 
 pytestmark = pytest.mark.parametrize("runtime", DURABLE, indirect=True)
 
@@ -179,3 +180,24 @@ async def test_a_submitter_needs_no_code(make_engine: MakeEngine) -> None:
     submitter = await make_engine(worker=False)
     result = await (await submitter.start("book-trip", {"city": "Rome", "cents": 3})).result()
     assert result.output == {"id": "F-Rome/charge", "cents": 3}
+
+
+async def test_a_directive_that_comes_first_is_sent_whoever_starts_it(make_engine: MakeEngine) -> None:
+    bus = Bus()
+    submitter = await make_engine(worker=False)
+    await submitter.apply(document(remote("ocr")))
+    handle = await submitter.start("protocol")
+    worker = await make_engine()
+    worker.handler("send", bus.send)
+    await until_blocked(handle, "callback")
+    assert await handle.answer("ocr", **bus.last, result=3) == "applied"
+    assert (await handle.result()).output == 3
+
+
+async def test_what_comes_first_and_is_fetched_by_whoever_answers_it_has_its_times(make_engine: MakeEngine) -> None:
+    submitter = await make_engine(worker=False)
+    call = {"step_id": "ask", "type": "external_call", "completion": "callback", "queue": "elsewhere"}
+    await submitter.apply(document({**call, "idempotency_strategy": "SAFE_TO_RETRY", "result_timeout_ms": 60_000}))
+    handle = await submitter.start("protocol")
+    await make_engine()
+    await until_blocked(handle, "callback")

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, TenantLimit
 from tests.checking.soundness import assert_sound
 
 PATIENCE_SECONDS = 60  # for what goes on at once; with one commit behind the other it never would
@@ -67,7 +67,9 @@ async def test_others_go_on_while_a_transaction_is_open(
         assert len({handle.id for handle in handles} | {held.id}) == 4
 
 
-async def test_what_ends_meanwhile_waits_and_is_counted_once(engine: Engine, caller: asyncpg.Connection) -> None:
+async def test_what_ends_meanwhile_waits_for_nobody_and_is_counted_once(
+    engine: Engine, caller: asyncpg.Connection
+) -> None:
     opened = asyncio.Event()
 
     async def wait() -> None:
@@ -81,13 +83,52 @@ async def test_what_ends_meanwhile_waits_and_is_counted_once(engine: Engine, cal
     opened.set()
     results = [asyncio.create_task(handle.result()) for handle in handles]
     async with asyncio.timeout(PATIENCE_SECONDS):
-        await engine.execute("quick")
-    assert not any(result.done() for result in results)
-    await transaction.rollback()
-    async with asyncio.timeout(PATIENCE_SECONDS):
         assert {(await result).status for result in results} == {"succeeded"}
-    (row,) = await engine.tenant_limits()
-    assert row["in_flight"] == 0
+    assert [row["in_flight"] for row in await engine.tenant_limits()] == [0]
+    await transaction.rollback()
+    await engine.tenant_limit("acme", max_in_flight=2)
+    await engine.start("gated", None, tenant="acme")
+    assert (await engine.execute("quick", tenant="acme")).status == "succeeded"
+
+
+async def test_what_ended_makes_room_in_a_callers_transaction_too(engine: Engine, caller: asyncpg.Connection) -> None:
+    await engine.tenant_limit("acme", max_in_flight=1)
+    for _ in range(3):
+        assert (await engine.execute("quick", tenant="acme")).status == "succeeded"
+    async with caller.transaction():
+        await engine.start("quick", None, connection=caller, tenant="acme")
+        with pytest.raises(TenantLimit):
+            await engine.start("quick", None, connection=caller, tenant="acme")
+
+
+async def test_a_limit_is_not_exceeded_by_many_who_start_while_others_end(postgres_url: str) -> None:
+    """Three engines on one tenant: what is in flight is never more than it may be, and none is lost."""
+    most, under_way = 5, 0
+
+    async def busy() -> None:
+        nonlocal under_way
+        under_way += 1
+        assert under_way <= most
+        await asyncio.to_thread(lambda: None)
+        under_way -= 1
+
+    async with Engine(postgres_url) as one, Engine(postgres_url) as two, Engine(postgres_url, worker=False) as client:
+        for engine in (one, two, client):
+            engine.register(SagaBuilder("busy").step("a", busy))
+        await client.tenant_limit("acme", max_in_flight=most)
+
+        async def insist(engine: Engine) -> str:
+            while True:
+                try:
+                    return (await engine.execute("busy", tenant="acme")).status
+                except TenantLimit:
+                    await asyncio.to_thread(lambda: None)
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            ended = await asyncio.gather(*(insist(engine) for engine in (one, two, client) for _ in range(20)))
+        assert set(ended) == {"succeeded"}
+        assert [row["in_flight"] for row in await client.tenant_limits()] == [0]
+    await assert_sound(postgres_url)
 
 
 async def test_whoever_is_killed_while_he_sets_a_tenants_limit_leaves_none(postgres_url: str) -> None:

@@ -8,12 +8,12 @@ from msgspec import Struct
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import SNAPSHOT_FORMAT, decode_answer, encode_snapshot
-from tenuto.kernel.effects import DispatchAttempt, RunAttempt
+from tenuto.kernel.effects import DispatchAttempt
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.facts import Applied
 from tenuto.kernel.plan import handler_name
 from tenuto.kernel.state import TERMINAL, Execution
-from tenuto.projection import PRIORITIES, ReviewClosed, ReviewRow, TaskRow, standing, tasks
+from tenuto.projection import PRIORITIES, ReviewClosed, ReviewRow, TaskRow, has_work, standing, tasks
 from tenuto.storage.queries import CLOCKS_MS
 from tenuto.storage.records import (
     AdmissionRow,
@@ -95,8 +95,9 @@ def wakes(row: ExecutionRecord, state: Execution, unread: int, soon: int) -> Non
     require(not unread or row.wake_at is not None, V2, f"nobody holds it, {unread} mails are unread, and it is not due")
     if state.finished is not None:
         return
-    runs = any(isinstance(effect, RunAttempt) for effect in state.agenda.values())
-    require(not runs or row.wake_at is not None, V2, "nobody holds it, it has attempts to run, and it is not due")
+    require(
+        not has_work(state) or row.wake_at is not None, V2, "nobody holds it, it has attempts to run, and it is not due"
+    )
     going_on = ("ack", "result", "pause")
     paused = state.pause is not None
     due = min((at for (kind, _), at in state.timers.items() if not paused or kind in going_on), default=None)

@@ -16,6 +16,7 @@ from tenuto.projection import AuditRow, OutboxRow, ReviewRow, TaskRow
 
 from .admissions import admission, line_of, lock_name
 from .callers import Caller, savepoint
+from .postgres_admissions import COUNT_CHANGES, LOCK_LIMITS
 from .rows import EXECUTION_COLUMNS, execution_values, insert, values_of
 from .store import Append, Batch, DefinitionRow, NewExecution, Refusal
 
@@ -77,6 +78,8 @@ async def _check(caller: Caller, start: NewExecution, *, ends: bool) -> None:
         query = "SELECT 1 FROM admissions WHERE tenant = $1 AND definition = $2 AND key = $3 LIMIT 1"
         if start.reject_conflict and await caller.fetch(query, *line):
             raise _Refused("conflict")
+    if caller.dialect == "postgres" and await caller.fetch(LOCK_LIMITS, [start.tenant]):
+        await caller.change(COUNT_CHANGES, [start.tenant])
     query = "UPDATE tenant_limits SET in_flight = in_flight + $2 WHERE tenant = $1 AND in_flight < max_in_flight"
     limited = "SELECT 1 FROM tenant_limits WHERE tenant = $1"
     number = 0 if ends else 1  # what begins and ends in one is never in flight

@@ -103,6 +103,9 @@ class TenantUse(Struct, frozen=True):
     in_flight: int
 
 
+IN_FLIGHT: Final = "t.in_flight + coalesce((SELECT sum(c.change) FROM tenant_changes c WHERE c.tenant = t.tenant), 0)"
+"""Of a tenant, whose row in `tenant_limits` is `t`, with what is not in its count yet."""
+
 USE: Final = """
 SELECT l.name, l.count, l.period_ms, l.concurrency, coalesce(sum(h.held), 0), coalesce(sum(h.wanted), 0)
 FROM limits l LEFT JOIN limit_holders h ON h.name = l.name

@@ -153,18 +153,22 @@ moved AS (
         AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
     RETURNING e.id, e.tenant, e.ended_at
 ),
-counted AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
+changed AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
+    SELECT tenant, sum(change)::int AS change FROM (
+        SELECT tenant, 1 AS change FROM new WHERE ended_at IS NULL AND EXISTS (SELECT 1 FROM tenant_limits)
+        UNION ALL
+        SELECT m.tenant, CASE WHEN m.ended_at IS NULL THEN 1 ELSE -1 END
+        FROM moved m JOIN executions e ON e.id = m.id
+        WHERE EXISTS (SELECT 1 FROM tenant_limits) AND (m.ended_at IS NULL) <> (e.ended_at IS NULL)
+    ) changes GROUP BY tenant
+),
+counted AS ( -- in rows that are locked for what is started
     UPDATE tenant_limits l SET in_flight = greatest(l.in_flight + c.change, 0)
-    FROM (
-        SELECT tenant, sum(change)::int AS change FROM (
-            SELECT tenant, 1 AS change FROM new WHERE ended_at IS NULL AND EXISTS (SELECT 1 FROM tenant_limits)
-            UNION ALL
-            SELECT m.tenant, CASE WHEN m.ended_at IS NULL THEN 1 ELSE -1 END
-            FROM moved m JOIN executions e ON e.id = m.id
-            WHERE EXISTS (SELECT 1 FROM tenant_limits) AND (m.ended_at IS NULL) <> (e.ended_at IS NULL)
-        ) changes GROUP BY tenant ORDER BY tenant
-    ) c
-    WHERE l.tenant = c.tenant
+    FROM changed c WHERE l.tenant = c.tenant AND c.tenant IN (SELECT tenant FROM new)
+),
+uncounted AS (
+    INSERT INTO tenant_changes (tenant, change) SELECT c.tenant, c.change
+    FROM changed c JOIN tenant_limits l ON l.tenant = c.tenant WHERE c.tenant NOT IN (SELECT tenant FROM new)
 ),
 written AS (
     INSERT INTO events (execution, seq, count, body)

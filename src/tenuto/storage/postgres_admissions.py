@@ -20,8 +20,13 @@ JOIN executions e ON e.tenant = s.tenant AND e.key = s.key"""
 _LINES = """
 SELECT DISTINCT a.tenant, a.definition, a.key FROM unnest($1::text[], $2::text[], $3::text[]) AS s (tenant, name, key)
 JOIN admissions a ON a.tenant = s.tenant AND a.definition = s.name AND a.key = s.key"""
-_ROOM = """
-SELECT tenant, max_in_flight - in_flight FROM tenant_limits WHERE tenant = ANY($1) ORDER BY tenant FOR UPDATE"""
+LOCK_LIMITS = "SELECT tenant FROM tenant_limits WHERE tenant = ANY($1) ORDER BY tenant FOR UPDATE"
+# A statement of its own: it sees whatever was committed while the lock was waited for.
+COUNT_CHANGES = """
+WITH changes AS (DELETE FROM tenant_changes WHERE tenant = ANY($1) RETURNING tenant, change)
+UPDATE tenant_limits l SET in_flight = greatest(
+    l.in_flight + coalesce((SELECT sum(c.change) FROM changes c WHERE c.tenant = l.tenant), 0)::int, 0)
+WHERE l.tenant = ANY($1) RETURNING l.tenant, l.max_in_flight - l.in_flight"""
 _FIRST = f"""
 SELECT e.id, e.run, {NOW} AS now FROM admissions a JOIN executions e ON e.id = a.execution
 WHERE a.tenant = $1 AND a.definition = $2 AND a.key = $3 ORDER BY a.position LIMIT 1"""
@@ -55,8 +60,8 @@ async def _lock_lines(db: Any, lines: list[Line]) -> None:
 
 
 async def _room(db: Any, starts: list[NewExecution]) -> dict[str, int]:
-    tenants = sorted({start.tenant for start in starts})
-    return {row[0]: row[1] for row in await db.fetch(_ROOM, tenants)}
+    limited = [row[0] for row in await db.fetch(LOCK_LIMITS, sorted({start.tenant for start in starts}))]
+    return {row[0]: row[1] for row in await db.fetch(COUNT_CHANGES, limited)} if limited else {}
 
 
 async def admit(db: Any, standing: Standing) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from .admissions import lock_name
 from .store import Batch
 
-_TENANTS = "SELECT id, tenant FROM executions WHERE id = ANY($1)"
+_THERE = "SELECT id FROM executions WHERE id = ANY($1)"
 _FREE = "SELECT id FROM executions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED"
 _LIMITED = "SELECT tenant FROM tenant_limits WHERE tenant = ANY($1)"
 _FREE_LIMITS = f"{_LIMITED} FOR UPDATE SKIP LOCKED"
@@ -18,27 +18,22 @@ SELECT name FROM unnest($1::text[]) AS n (name) WHERE pg_try_advisory_xact_lock(
 
 
 async def blocked(db: Any, batch: Batch) -> set[str]:
-    tenants = {start.id: start.tenant for start in batch.starts}
-    moves = [id for id in batch.standings if id not in tenants]
-    async with db.transaction():
-        tenants.update(await db.fetch(_TENANTS, moves))
-        free = {row[0] for row in await db.fetch(_FREE, moves)}
-        held = {id for id in moves if id in tenants and id not in free}
-        return held | await _by_limits(db, batch, tenants) | await _by_names(db, batch)
-
-
-async def _by_limits(db: Any, batch: Batch, tenants: dict[str, str]) -> set[str]:
-    """What begins or ends is counted in the row of its tenant."""
     started = {start.id for start in batch.starts}
-    counted = [
-        s.id for s in batch.standings.values() if s.id in tenants and (s.id in started or s.ended_at is not None)
-    ]
-    wanted = sorted({tenants[id] for id in counted})
+    moves = [id for id in batch.standings if id not in started]
+    async with db.transaction():
+        there = {row[0] for row in await db.fetch(_THERE, moves)}
+        free = {row[0] for row in await db.fetch(_FREE, moves)}
+        return (there - free) | await _by_limits(db, batch) | await _by_names(db, batch)
+
+
+async def _by_limits(db: Any, batch: Batch) -> set[str]:
+    """What begins is counted in the row of its tenant."""
+    wanted = sorted({start.tenant for start in batch.starts})
     limited = {row[0] for row in await db.fetch(_LIMITED, wanted)} if wanted else set()
     if not limited:
         return set()
     free = {row[0] for row in await db.fetch(_FREE_LIMITS, sorted(limited))}
-    return {id for id in counted if tenants[id] in limited - free}
+    return {start.id for start in batch.starts if start.tenant in limited - free}
 
 
 async def _by_names(db: Any, batch: Batch) -> set[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from .permits import UNCOUNTED, USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
+from .permits import IN_FLIGHT, UNCOUNTED, USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
 from .postgres_sql import LIVE, NOW
 
 LOCK_MS = 100
@@ -35,12 +35,16 @@ ON CONFLICT (name) DO UPDATE SET count = excluded.count, period_ms = excluded.pe
     concurrency = excluded.concurrency"""
 _ADD_TENANT = f"""
 INSERT INTO tenant_limits (tenant, max_in_flight, in_flight) VALUES ($1, {UNCOUNTED}, 0) ON CONFLICT DO NOTHING"""
+# What is counted, and what is forgotten because it is in that count, is seen at one moment.
 _SET_TENANT = """
+WITH forgotten AS (DELETE FROM tenant_changes WHERE tenant = $1)
 UPDATE tenant_limits SET max_in_flight = $2,
     in_flight = (SELECT count(*) FROM executions WHERE tenant = $1 AND ended_at IS NULL) WHERE tenant = $1"""
+_LIFT = """
+WITH forgotten AS (DELETE FROM tenant_changes WHERE tenant = $1) DELETE FROM tenant_limits WHERE tenant = $1"""
 _TENANTS = f"""
-SELECT tenant, max_in_flight, in_flight FROM tenant_limits
-WHERE tenant = coalesce($1, tenant) AND max_in_flight < {UNCOUNTED} ORDER BY tenant"""
+SELECT t.tenant, t.max_in_flight, {IN_FLIGHT} FROM tenant_limits t
+WHERE t.tenant = coalesce($1, t.tenant) AND t.max_in_flight < {UNCOUNTED} ORDER BY t.tenant"""
 
 
 class PostgresLimits:
@@ -86,13 +90,13 @@ class PostgresLimits:
         """What is in flight is counted when a limit is set; from then on every commit keeps the count.
 
         Commits of tenants without a limit take no lock for it. So its row comes first, without a bound; then whatever
-        was being written when it came is waited for; then the row is locked, which every start and every end of the
-        tenant needs from now on, and what is in flight is counted. Whoever is killed before that leaves a row that
-        bounds nothing, and that nobody is shown.
+        was being written when it came is waited for; then the row is locked, which every start of the tenant needs from
+        now on, and what is in flight is counted: what ends is either seen to have ended, or noted as a change. Whoever
+        is killed before that leaves a row that bounds nothing, and that nobody is shown.
         """
         async with self._lend() as db:
             if max_in_flight is None:
-                await db.execute("DELETE FROM tenant_limits WHERE tenant = $1", tenant)
+                await db.execute(_LIFT, tenant)
                 return
             await db.execute(_ADD_TENANT, tenant)
             while not await self._are_written(db):  # noqa: ASYNC110  (the end of a stranger's transaction is no event)

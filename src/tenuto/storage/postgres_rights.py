@@ -44,6 +44,7 @@ GRANTS: Final[dict[str, Rights]] = {
     "progress": Rights(_ALL),
     "admissions": Rights(_ALL),
     "tenant_limits": Rights(_ALL),
+    "tenant_changes": Rights(("SELECT", "INSERT", "DELETE")),
     "limits": Rights(_ALL),
     "limit_holders": Rights(_ALL),
     "answers": Rights(_ALL),

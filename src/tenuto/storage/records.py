@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from .permits import IN_FLIGHT
 from .registry import AuditEntry
 from .store import DefinitionRow, ExecutionRow, SnapshotRow
 
@@ -270,6 +271,7 @@ _COMPUTED = {
         "(SELECT count(*) FROM admissions b WHERE b.tenant = t.tenant AND b.definition = t.definition "
         "AND b.key = t.key AND b.position < t.position)"
     ),
+    (TenantLimitRow, "in_flight"): IN_FLIGHT,
     (TenantLimitRow, "counted"): (
         "(SELECT count(*) FROM executions e WHERE e.tenant = t.tenant AND e.ended_at IS NULL)"
     ),

@@ -138,6 +138,8 @@ def advance_undo(turn: Turn) -> None:
                 turn.emit(CompensationStopped(reason, _pending(state)))
             return
         group = undo.groups[undo.group]
+        if undo.cursor == 0 and undo.open:  # of an earlier group: a person had them tried again
+            return
         if undo.cursor == len(group) or (limit and len(undo.open) >= limit):
             return
         _start_undo(turn, group[undo.cursor])

@@ -30,6 +30,7 @@ from tenuto.projection import (
     TaskEnded,
     TaskRow,
     audit,
+    has_work,
     reviews,
     standing,
     tasks,
@@ -346,7 +347,7 @@ class Keeper(Librarian):
         if has_queued(state) and self._lingers(state.id):
             return
         waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
-        if waits_long and not any(isinstance(e, RunAttempt) for e in state.agenda.values()):
+        if waits_long and not has_work(state):
             self._release(record)
 
     def _park(self, record: Record, ref: Ref, why: Waiting) -> None:

@@ -31,5 +31,14 @@ ALTER TABLE admissions SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_va
 -- How often a task was taken: what is said about an earlier taking changes nothing.
 ALTER TABLE tasks ADD COLUMN takings integer NOT NULL DEFAULT 0;
 
+-- What ended, or began another run, in tenants that have a limit, and is not in the count of its row yet: whoever ends
+-- something waits for nobody who starts something, and for nobody else who ends something. Who starts something counts it.
+CREATE TABLE tenant_changes (
+    tenant text NOT NULL,
+    change integer NOT NULL
+);
+CREATE INDEX tenant_changes_tenant ON tenant_changes (tenant);
+ALTER TABLE tenant_changes SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
 -- What the step is called to people: a clone by its label, which is not in its path.
 ALTER TABLE reviews ADD COLUMN step text NOT NULL DEFAULT '';

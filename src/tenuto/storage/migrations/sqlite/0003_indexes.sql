@@ -19,5 +19,11 @@ CREATE INDEX executions_turn ON executions (tenant, definition, version, priorit
 -- How often a task was taken: what is said about an earlier taking changes nothing.
 ALTER TABLE tasks ADD COLUMN takings INTEGER NOT NULL DEFAULT 0;
 
+-- What is not in the count of a tenant's row yet. Here nobody waits for a row, and it is counted at once: there is none.
+CREATE TABLE tenant_changes (
+    tenant TEXT NOT NULL,
+    change INTEGER NOT NULL
+);
+
 -- What the step is called to people: a clone by its label, which is not in its path.
 ALTER TABLE reviews ADD COLUMN step TEXT NOT NULL DEFAULT '';
