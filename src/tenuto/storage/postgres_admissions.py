@@ -3,6 +3,7 @@
 Locks are taken in one order: the lines of concurrency keys, then the rows of tenants with a limit, then executions.
 """
 
+from collections import Counter
 from typing import Any
 
 from tenuto.projection import Line, Standing
@@ -42,11 +43,11 @@ async def refused_starts(db: Any, batch: Batch) -> tuple[dict[str, Refusal], dic
         return {}, {}
     keys = [(start.tenant, start.key) for start in starts if start.key is not None]
     lines = [line for start in starts if start.reject_conflict and (line := line_of(start)) is not None]
-    known = Known(
-        keys=[tuple(row) for row in await db.fetch(_KEYS, *columns(keys, 2))] if keys else (),
-        lines=[tuple(row) for row in await db.fetch(_LINES, *columns(lines, 3))] if lines else (),
-        room=await _room(db, starts),
-    )
+    known = Known(room=await _room(db, starts))
+    if keys and (lines or _are_too_many(starts, known.room)):  # else the insert passes over those that are known
+        known.keys = [tuple(row) for row in await db.fetch(_KEYS, *columns(keys, 2))]
+    if lines:
+        known.lines = [tuple(row) for row in await db.fetch(_LINES, *columns(lines, 3))]
     refused = refusals(starts, known)
     for start in starts:
         if start.tenant in known.room and start.id not in refused:
@@ -62,6 +63,11 @@ async def _lock_lines(db: Any, lines: list[Line]) -> None:
 async def _room(db: Any, starts: list[NewExecution]) -> dict[str, int]:
     limited = [row[0] for row in await db.fetch(LOCK_LIMITS, sorted({start.tenant for start in starts}))]
     return {row[0]: row[1] for row in await db.fetch(COUNT_CHANGES, limited)} if limited else {}
+
+
+def _are_too_many(starts: list[NewExecution], room: dict[str, int]) -> bool:
+    coming = Counter(start.tenant for start in starts)
+    return any(coming[tenant] > left for tenant, left in room.items())
 
 
 async def admit(db: Any, standing: Standing) -> None:
