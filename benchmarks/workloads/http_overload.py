@@ -69,6 +69,7 @@ def http_overload(stage: Stage, system: System, effort: Effort) -> Measured:
         Metric("came", "1/s"): (len(over["accepted"]) + len(over["refused"])) / over["seconds"],
         Metric("accepted p99 at 0.8 of the best", "ms"): _p99_ms(calm["accepted"]),
         Metric("accepted p99", "ms"): _p99_ms(over["accepted"]),
+        Metric("accepted p99 ÷ that at 0.8", ""): _p99_ms(over["accepted"]) / _p99_ms(calm["accepted"]),
         Metric("429 p50", "ms"): percentile([seconds * 1e3 for seconds in over["refused"]] or [0.0], 50),
         Metric("429 p99", "ms"): _p99_ms(over["refused"]),
         Metric("429 without Retry-After", "answers"): over["without_when"],
