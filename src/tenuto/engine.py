@@ -618,6 +618,8 @@ class Engine:
         link = self._link
         if not (link.scope.permits("approvals:write") or link.scope.permits("dlq:write")):
             link.scope.require("approvals:write")
+        if again:
+            link.scope.require("effects:again")
         reading = await link.read(execution_id)
         review = reading.state.reviews.get(review_id)
         if review is not None:

@@ -220,6 +220,8 @@ class Handle(Generic[O_co]):
         link = self._link
         link.scope.require("executions:write")
         check_reason(reason)
+        if again:
+            link.scope.require("effects:again")
         start = None if from_step is None else step_text(from_step)
         check_again(again=again, start=start)
         if link.scope.is_bounded or (start is not None and "#" in start):

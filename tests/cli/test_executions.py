@@ -2,14 +2,15 @@
 
 import json
 import re
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenuto import Engine, SagaBuilder
+from tenuto import Engine, Outcome, SagaBuilder, Unknown
 from tenuto.cli.words import clock
-from tenuto.errors import IndeterminateError
+from tenuto.errors import IndeterminateError, NonRetryableError
 from tests.service.conftest import until
 from tests.service.documents import flow
 
@@ -90,6 +91,55 @@ def test_show_of_one_that_waits_names_the_commands(tenuto: Run, work: Work) -> N
         f"    tenuto reject {id} consent",
         f"    tenuto cancel {id}",
     ]
+
+
+async def stuck_undo(engine: Engine) -> str:
+    """It was done, something later failed, and it cannot be undone."""
+
+    async def book() -> None: ...
+
+    async def undo() -> None:
+        raise NonRetryableError("no refunds")
+
+    async def pay() -> None:
+        raise NonRetryableError("no money")
+
+    saga = SagaBuilder("stuck-undo").step("book", book, compensate=undo).step("pay", pay, depends_on=["book"])
+    engine.register(saga.build())
+    return (await engine.execute("stuck-undo")).execution_id
+
+
+async def unclear(engine: Engine) -> str:
+    """Its guard cannot tell either."""
+
+    async def pay() -> None:
+        raise IndeterminateError("the line went dead")
+
+    async def look() -> Outcome[None]:
+        return Unknown("no log")
+
+    saga = SagaBuilder("unclear").step("pay", pay, safety="safe_to_retry_with_guard", guard=look)
+    engine.register(saga.build())
+    return (await engine.execute("unclear")).execution_id
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        (stuck_undo, "The undo of 'book' failed, and a person has to say what becomes of it"),
+        (payout, "Nobody knows whether the effect of 'pay' was made, and a person has to find out"),
+        (unclear, "Nobody knows whether the effect of 'pay' was made, and a person has to find out"),
+    ],
+)
+def test_show_says_what_a_person_is_asked(
+    tenuto: Run, work: Work, job: Callable[[Engine], Coroutine[Any, Any, str]], told: str
+) -> None:
+    assert steady(tenuto("show", work(job)).out.splitlines()[1]) == f"  {told} (for <span>)."
+
+
+def test_a_guard_that_does_not_know_has_answered(tenuto: Run, work: Work) -> None:
+    line = next(line for line in timeline_of(tenuto("show", work(unclear)).out) if "guard of pay" in line)
+    assert line.startswith("<clock> guard of pay answered in <span>: INDETERMINATE")
 
 
 def timeline_of(shown: str) -> list[str]:

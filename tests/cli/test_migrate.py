@@ -43,6 +43,13 @@ def test_the_command_says_what_it_can() -> None:
     assert tenuto().returncode == 2
 
 
+def test_the_package_is_the_command_too() -> None:
+    command = [sys.executable, "-m", "tenuto"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, tenuto("--version").stdout, "")
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
 def test_only_postgresql_has_roles(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/x.db"
     assert tenuto("migrate", "--prunes", url=url).returncode == 2

@@ -13,6 +13,8 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.checking import check_database, export_lines, find_stuck_in
+from tenuto.cli import main
 from tenuto.cli.doctor import Check, checks
 from tenuto.errors import NonRetryableError, NotSupported, StorageError, TenutoError
 from tenuto.settings import Settings
@@ -337,3 +339,44 @@ async def test_whoever_runs_as_the_owner_is_told(owner: str, service: str, caplo
     found = [await of_doctor(url) for url in (owner, service)]
     assert [check.ok for check in found] == [True, True]
     assert ["tenuto migrate --role" in check.found for check in found] == [True, False]
+    assert [check.warns for check in found] == [True, False]
+
+
+def test_a_warning_is_not_ticked_off(
+    owner: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TENUTO_URL", owner)
+    main(["migrate"])
+    main(["doctor"])
+    told = capsys.readouterr().out
+    assert "! rights: this user could rewrite what happened" in told
+    assert "✓ database: " in told
+
+
+# -- A role that only reads --------------------------------------------------------------------------------------------
+
+
+async def test_a_role_that_may_only_read_checks_and_exports(owner: str) -> None:
+    async with Engine(owner, shutdown_grace="1s") as engine:
+        engine.register(*SAGAS)
+        await engine.execute("limited")
+        async with a_role(owner) as role, connected(owner) as db:
+            await db.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
+            reads = as_role(owner, role)
+            assert await check_database(reads) == []
+            assert [found async for found in find_stuck_in(reads)] == []
+            assert len([line async for line in export_lines(reads, "1")]) > 2
+
+
+async def test_a_role_that_may_not_read_all_is_told_what_lets_it(owner: str) -> None:
+    async with Engine(owner, worker=False):
+        pass
+    async with a_role(owner) as role, connected(owner) as db:
+        reads = as_role(owner, role)
+        for readable in ("tenuto_migrations", "executions"):
+            with pytest.raises(StorageError) as caught:
+                await check_database(reads)
+            assert caught.value.code == "not_permitted"
+            assert "GRANT SELECT" in str(caught.value.hint)
+            assert "migrate --role" not in str(caught.value.hint)
+            await db.execute(f"GRANT SELECT ON {readable} TO {role}")

@@ -81,11 +81,13 @@ async def test_a_webhook_is_guarded_too(make_engine: MakeEngine, server: Web) ->
 async def test_a_name_that_nobody_knows_is_a_passing_fault(make_engine: MakeEngine) -> None:
     work = (await run(await make_engine(), "http", {"method": "POST", "url": "http://nobody.invalid/"})).steps["work"]
     assert (work.error_class, work.error_code) == ("TRANSIENT", "http_connection")
+    assert str(work.error).endswith("POST http://nobody.invalid/: ConnectError, the name could not be resolved")
 
 
 async def test_a_server_that_is_not_there_is_a_passing_fault(make_engine: MakeEngine) -> None:
     work = (await run(await make_engine(), "http", {"method": "POST", "url": "http://127.0.0.1:9/"})).steps["work"]
     assert (work.error_class, work.error_code) == ("TRANSIENT", "http_connection")
+    assert str(work.error).endswith("POST http://127.0.0.1:9/: ConnectError, the connection was refused")
 
 
 async def test_a_redirect_is_not_followed(make_engine: MakeEngine, server: Web) -> None:

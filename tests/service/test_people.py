@@ -273,6 +273,17 @@ async def test_what_is_not_safe_to_retry_is_retried_by_an_admin_alone(site: Site
     await stands(operator, id, "succeeded")
 
 
+@pytest.mark.parametrize("role", ["operator", "admin"])
+async def test_who_may_not_make_effects_again_is_not_told_how_it_stands(site: Site, bank: Bank, role: str) -> None:
+    client = await site.client("acme", role)
+    bank.broken = False
+    id = await start(client, "pays", 7)
+    await stands(client, id, "succeeded")
+    body = {"from": "pay", "again": True, "reason": "please"}
+    refused = await client.post(f"/v1/executions/{id}:retry", json=body)
+    assert refused.status_code == (409 if role == "admin" else 403), refused.text
+
+
 @pytest.mark.parametrize(
     ("path", "body", "missing"),
     [

@@ -1,6 +1,6 @@
 """Why an execution does not go on, in a sentence, and the commands that help."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .words import ago, error_text, since
@@ -23,6 +23,9 @@ _SENTENCES = {
     "worker_lost": "The worker that ran {it} is gone; it is tried again.",
 }
 
+_UNDO_FAILED = "The undo of {it} failed, and a person has to say what becomes of it."
+_UNKNOWN = "Nobody knows whether the effect of {it} was made, and a person has to find out."
+
 # What happens at the moment that is told as the next check.
 _NEXT = {"retry": "next attempt", "worker_lost": "next attempt", "timer": "over", "paused": "canceled"}
 
@@ -42,7 +45,7 @@ def sentence(blocked: Mapping[str, Any]) -> str:
     """What it waits for, since when, and when it is looked at again."""
     reason, what = blocked["reason"], blocked["waiting_for"]
     it = repr(what) if what else "a step"
-    text = _SENTENCES.get(reason, f"It waits ({reason}).").format(
+    text = _sentence_of(reason, blocked["commands"]).format(
         it=it,
         It=f"{it[:1].upper()}{it[1:]}",
         because=f": {what}" if what else "",
@@ -52,6 +55,15 @@ def sentence(blocked: Mapping[str, Any]) -> str:
     if blocked["next_check"]:
         times.append(f"{_NEXT.get(reason, 'due')} {ago(blocked['next_check'])}")
     return f"{text[:-1]} ({', '.join(times)})." if times else text
+
+
+def _sentence_of(reason: str, commands: Sequence[str]) -> str:
+    """Of a review, what is asked shows in what may be answered."""
+    if reason == "review" and "resolve:retry" in commands and "resolve:not_completed" not in commands:
+        return _UNDO_FAILED
+    if reason == "review" and "resolve:not_completed" in commands and "resolve:retry" not in commands:
+        return _UNKNOWN
+    return _SENTENCES.get(reason, f"It waits ({reason}).")
 
 
 def commands(execution_id: str, blocked: Mapping[str, Any]) -> list[str]:

@@ -1,12 +1,15 @@
 """`tenuto migrate | doctor`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .command import AsJson, command, place
 from .exits import Exit
 from .screen import Cell, Screen
+
+if TYPE_CHECKING:
+    from .doctor import Check
 
 SECTION = "Operations"
 
@@ -52,9 +55,14 @@ async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
         screen.table(["SETTING", "FROM", "VALUE"], rows)
         screen.say()
         for check in checks:
-            sign: Cell = ("✓ ", "green") if check.ok else ("✗ ", "red")
-            screen.cells(sign, f"{check.name}: {check.found}")
+            screen.cells(_sign_of(check), f"{check.name}: {check.found}")
     return Exit.OK if all(check.ok for check in checks) else Exit.FAILED
+
+
+def _sign_of(check: "Check") -> Cell:
+    if not check.ok:
+        return ("✗ ", "red")
+    return ("! ", "yellow") if check.warns else ("✓ ", "green")
 
 
 def add_to(app: typer.Typer) -> None:

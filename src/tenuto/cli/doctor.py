@@ -15,6 +15,7 @@ class Check(NamedTuple):
     name: str
     ok: bool
     found: str
+    warns: bool = False  # it works, and should not stay so
 
 
 async def checks(settings: Settings) -> AsyncIterator[Check]:
@@ -115,7 +116,7 @@ async def _rights(url: str) -> Check:
         return Check("rights", False, _told(error))
     if found:
         told = f"this user could rewrite what happened: {found}. In production, give services a role of their own"
-        return Check("rights", True, f"{told}: tenuto migrate --role NAME")
+        return Check("rights", True, f"{told}: tenuto migrate --role NAME", warns=True)
     return Check("rights", True, "this user can do what a service does, and nothing else")
 
 

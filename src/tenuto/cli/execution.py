@@ -167,6 +167,8 @@ def attempt_end(row: Mapping[str, Any], waits: Collection[str]) -> str:
     if row["status"] == "running" and row["path"] in waits:
         return "waiting"
     status = str(row["status"]).replace("_", " ")
+    if status == "succeeded" and row["kind"] in ("guard", "reconcile"):
+        status = "answered"  # also if its answer was that it does not know
     took = between(row["started_at"], row["finished_at"])
     text = f"{'failed' if status == 'retrying' else status}{f' in {took}' if took else ''}"
     if row["error_class"]:

@@ -1,7 +1,8 @@
 """`HttpCall`: an HTTP client for handlers that carries what the attempt knows, and raises classified errors."""
 
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from types import TracebackType
@@ -191,7 +192,7 @@ def _class_of(status: int) -> ErrorClass:
 
 def _unanswered(error: httpx2.TransportError, where: str, method: str) -> StepError:
     """No answer. If the request may have reached the other side, and may have had an effect, nobody knows whether."""
-    text = f"{where}: {type(error).__name__}"
+    text = f"{where}: {type(error).__name__}{_why(error)}"
     if isinstance(error, httpx2.UnsupportedProtocol):
         return NonRetryableError(text, code="http_request_invalid")
     if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
@@ -201,6 +202,28 @@ def _unanswered(error: httpx2.TransportError, where: str, method: str) -> StepEr
     if isinstance(error, httpx2.ConnectError | httpx2.ProxyError) or method in _WITHOUT_EFFECT:
         return TransientError(text, code="http_connection")
     return IndeterminateError(text, code="http_connection")
+
+
+_WHY: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (ConnectionRefusedError, ", the connection was refused"),
+    (socket.gaierror, ", the name could not be resolved"),
+    (ssl.SSLCertVerificationError, ", the certificate is not trusted"),
+)
+
+
+def _why(error: BaseException) -> str:
+    """What lies beneath, if it is something that people can act on. Its own words are left out: they are not ours."""
+    causes = list(_causes(error))
+    return next((text for kind, text in _WHY if any(isinstance(cause, kind) for cause in causes)), "")
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """httpcore raises from nothing, and has the cause as its argument."""
+    yield error
+    beneath = error.exceptions if isinstance(error, BaseExceptionGroup) else error.args
+    for cause in (error.__cause__, *beneath):
+        if isinstance(cause, BaseException):
+            yield from _causes(cause)
 
 
 def _retry_after(value: str | None, answered_at: str | None) -> float | None:

@@ -747,9 +747,12 @@ _BAD_DATA = (
 )
 
 
+_PERMIT_SERVICE = "as the owner of the schema, run `tenuto migrate --role` with its name"
+
+
 @asynccontextmanager
-async def translated() -> AsyncIterator[None]:
-    """What the database says, in the words of `tenuto.errors`."""
+async def translated(permit: str = _PERMIT_SERVICE) -> AsyncIterator[None]:
+    """What the database says, in the words of `tenuto.errors`. `permit` is what helps who may not do it."""
     try:
         yield
     except _UNREACHABLE as error:
@@ -772,7 +775,7 @@ async def translated() -> AsyncIterator[None]:
         raise StorageError(
             f"PostgreSQL does not let this user do that: {error.args[0]}",
             code="not_permitted",
-            hint="as the owner of the schema, run `tenuto migrate --role` with its name",
+            hint=permit,
         ) from error
     except asyncpg.DiskFullError as error:
         raise StorageError("the database's disk is full", code="full", hint="free space and try again") from error

@@ -15,6 +15,8 @@ from .postgres_sql import NOW
 
 BATCH = 100
 
+_PERMIT = "as the owner of the schema, run GRANT SELECT ON ALL TABLES IN SCHEMA, with its name, to this role"
+
 T = TypeVar("T", bound=Struct)
 
 
@@ -26,7 +28,7 @@ class PostgresReader:
         self._connection: asyncpg.Connection
 
     async def open(self) -> None:
-        async with translated():
+        async with translated(_PERMIT):
             self._connection = await asyncpg.connect(self.dsn)
             try:
                 await self._check()
@@ -46,14 +48,14 @@ class PostgresReader:
         await self._connection.close()
 
     async def now(self) -> int:
-        async with translated():
+        async with translated(_PERMIT):
             now: int = await self._connection.fetchval(f"SELECT {NOW}")
             return now
         raise AssertionError("translated() does not swallow")
 
     @asynccontextmanager
     async def page(self) -> AsyncIterator[None]:
-        async with translated(), self._connection.transaction(isolation="repeatable_read", readonly=True):
+        async with translated(_PERMIT), self._connection.transaction(isolation="repeatable_read", readonly=True):
             yield
 
     async def rows(self, kind: type[T], query: str, *values: Any) -> AsyncIterator[T]:
