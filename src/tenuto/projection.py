@@ -143,11 +143,14 @@ def _wake_at(state: Execution) -> int | None:
 
 
 def has_work(state: Execution) -> bool:
-    """Whether there is an attempt that its owner runs or sends. What waits in a queue, or was sent, needs no owner."""
-    return any(
-        isinstance(effect, RunAttempt) or (isinstance(effect, DispatchAttempt) and _is_unsent(state, effect.ref))
-        for effect in state.agenda.values()
-    )
+    return next(work_of(state), None) is not None
+
+
+def work_of(state: Execution) -> Iterator[Ref]:
+    """Attempts that its owner runs or sends. What waits in a queue, or was sent, needs no owner."""
+    for effect in state.agenda.values():
+        if isinstance(effect, RunAttempt) or (isinstance(effect, DispatchAttempt) and _is_unsent(state, effect.ref)):
+            yield effect.ref
 
 
 def _is_unsent(state: Execution, ref: Ref) -> bool:

@@ -187,6 +187,7 @@ async def test_a_directive_that_comes_first_is_sent_whoever_starts_it(make_engin
     submitter = await make_engine(worker=False)
     await submitter.apply(document(remote("ocr")))
     handle = await submitter.start("protocol")
+    assert (await until_blocked(handle, "no_worker"))["waiting_for"] == "send"
     worker = await make_engine()
     worker.handler("send", bus.send)
     await until_blocked(handle, "callback")

@@ -11,10 +11,10 @@ from tenuto.errors import (
 )
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries
-from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import Entry, ReviewKind
 from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.projection import work_of
 from tenuto.runtime import (
     Filter,
     Page,
@@ -135,10 +135,9 @@ class Reader(Claimer):
         if parked:
             return Activity(set_aside=parked)
         waiting: dict[Ref, Waiting] = {}
-        for effect in state.agenda.values():
-            holder = holder_of(state, effect.ref) if isinstance(effect, RunAttempt) else None
-            if isinstance(effect, RunAttempt) and holder is not None:
-                waiting[effect.ref] = self._why_unclaimed(performer, performer.role(holder.node, effect.ref.phase))
+        for ref in work_of(state):
+            if (holder := holder_of(state, ref)) is not None:
+                waiting[ref] = self._why_unclaimed(performer, performer.role(holder.node, ref.phase))
         return Activity(waiting=waiting)
 
     def _why_unclaimed(self, performer: Performer, role: Role) -> Waiting:
