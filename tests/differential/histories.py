@@ -1,14 +1,17 @@
 """What of a history is the same in every runtime: all but times, ids, processes and letters.
 
-That an attempt begins is recorded when a worker has come to it, beside whatever else happens: it is compared apart.
+Where one process starts and another runs it, the history says when it came into whose hands: that is left out. That an
+attempt begins is recorded when a worker has come to it, beside whatever else happens: it is compared apart.
 """
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from tenuto.kernel.events import AttemptBegun, Entry
+from tenuto.kernel.address import clone_path
+from tenuto.kernel.events import AttemptBegun, AttemptsGranted, AttemptsReturned, Entry, Grant
 
 from .play import Played
 
@@ -19,8 +22,27 @@ _DIFFERS = frozenset({"worker", "build", "shift", "output_seq"})
 def normalised(played: Played) -> list[str]:
     """The events in their order; then the attempts that were begun."""
     begun = sorted(_line(entry) for entry in played.entries if isinstance(entry.event, AttemptBegun))
-    others = [_line(entry) for entry in played.entries if not isinstance(entry.event, AttemptBegun)]
+    others = [_line(entry) for entry in _decided(played.entries) if not isinstance(entry.event, AttemptBegun)]
     return _without_ids([*others, *begun], played.id)
+
+
+def _decided(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Without what only says that an execution came into other hands: attempts given back, and granted once more."""
+    granted: set[Grant] = set()
+    for entry in entries:
+        passed_on = isinstance(entry.event, AttemptsGranted) and granted.issuperset(_single(entry))
+        if not passed_on and not isinstance(entry.event, AttemptsReturned):
+            yield entry
+        granted.update(_single(entry))
+
+
+def _single(entry: Entry) -> Iterator[Grant]:
+    """Of a range of clones, one grant for each."""
+    for grant in entry.grants:
+        if grant.first < 0:
+            yield grant
+        for index in range(grant.first, grant.last + 1) if grant.first >= 0 else ():
+            yield Grant(clone_path(grant.path, index), grant.phase, grant.number)
 
 
 def _line(entry: Entry) -> str:

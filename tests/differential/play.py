@@ -10,7 +10,7 @@ whatever differs then, the runtimes made of it.
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -37,6 +37,7 @@ from tenuto.kernel.state import Execution, OpenAttempt, Review
 from tenuto.runtime import Clock, Environment
 from tenuto.testing import VirtualClock
 
+from .line import Line
 from .programs import ATTEMPT_MS, Program
 
 SOON_MS = 20_000  # less than any time-out
@@ -45,6 +46,8 @@ PATIENCE_SECONDS = 240
 MAX_WAITS = 12  # so that whatever has no deadline is not waited for in vain
 PLANNING_MS = 30_000
 FORGED = 0.1
+AN_ID = "{:022x}"
+FIRST, PLAYED, LAST = 1_000, 2_000, 3_000  # ids are counted from here on for each that is started
 HANDLERS: dict[str, Phase] = {
     "work": "forward", "send": "forward", "undo": "compensate", "guard": "guard", "find": "reconcile", "plan": "plan",
 }  # fmt: skip
@@ -54,21 +57,29 @@ Move = Callable[[], Awaitable[None]]
 class AlikeEnvironment(Environment):
     """Ids are the same in every runtime, and with them the jitter of delays that nobody can set."""
 
-    def __init__(self, clock: Clock | None) -> None:
+    def __init__(self, clock: Clock | None, first: int) -> None:
         super().__init__(clock, worker="differential")
-        self._count = count(1)
+        self._count = count(first)
 
-    def begin(self) -> None:
-        """Sessions have ids, too, where there are any."""
-        self._count = count(1_000)
+    def begin(self, at: int) -> None:
+        """Sessions and letters have ids, too, where there are any."""
+        self._count = count(at)
 
     def new_id(self) -> str:
-        return f"{next(self._count):022x}"
+        return AN_ID.format(next(self._count))
 
 
 class AlikeEngine(Engine):
+    first_id = 1
+
     def _make_environment(self, clock: Clock | None, build: str) -> AlikeEnvironment:
-        return AlikeEnvironment(clock)
+        return AlikeEnvironment(clock, self.first_id)
+
+
+class Starter(AlikeEngine):
+    """Runs nothing."""
+
+    first_id = 500_000
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,11 @@ class Player:
         self.clock = VirtualClock(int(time() * 1_000))
         # Nobody is taken for dead, however busy the machine is.
         self.engine = AlikeEngine(url, clock=self.clock, lease="60s", queues=("default", "side"))
+        # In memory there is one who does all of it.
+        self.starter = self.engine
+        if program.is_unowned and not url.startswith("memory"):
+            self.starter = Starter(url, clock=self.clock, lease="60s", worker=False)
+        self.line = Line(self.starter, self.engine)
         self.rng = Random(f"outside {program.seed}")
         self.calm = self.rng.choice((0.6, 0.9, 1.0))  # how many attempts succeed
         self.meddling = self.rng.choice((0.0, 0.0, 0.1, 0.3))
@@ -102,17 +118,27 @@ class Player:
         self.handle: Handle[Any]
 
     async def play(self) -> Played:
-        async with self.engine:
+        async with AsyncExitStack() as stack:
+            for engine in dict.fromkeys((self.engine, self.starter)):
+                for name, phase in HANDLERS.items():
+                    engine.handler(name, self._handler(phase, sends=name == "send"))
+                await stack.enter_async_context(engine)
             return await self._play()
 
-    async def _play(self) -> Played:
-        for name, phase in HANDLERS.items():
-            self.engine.handler(name, self._handler(phase, sends=name == "send"))
-        await self.engine.apply(self.program.document)
-        environment = self.engine._environment
+    async def _start(self, at: int, key: str | None) -> Handle[Any]:
+        environment = self.starter._environment
         assert isinstance(environment, AlikeEnvironment)
-        environment.begin()
-        self.handle = await self.engine.start("differential", self.program.input)
+        environment.begin(at)
+        return await self.starter.start("differential", self.program.given(), concurrency_key=key)
+
+    async def _play(self) -> Played:
+        await self.engine.apply(self.program.document)
+        key = "key" if self.program.is_keyed else None
+        if key is not None and not await self.line.stands(await self._start(FIRST, key)):
+            key = None
+        self.handle = await self._start(PLAYED, key)
+        if key is not None and self.meddling:
+            await self.line.is_followed_by(await self._start(LAST, key))
         await self._nudge()
         while (state := await self._at_rest()).finished is None or self._retries(state):
             assert len(self.moves) < MAX_MOVES, f"no end after {self.moves}"
@@ -124,6 +150,8 @@ class Player:
 
     def _handler(self, phase: Phase, *, sends: bool) -> Callable[[SagaContext], Awaitable[object]]:
         async def called(ctx: SagaContext) -> object:
+            if ctx.execution_id != AN_ID.format(PLAYED):
+                return await asyncio.get_running_loop().create_future()  # one before it, which does nothing
             ref = Ref(ctx.path, phase, ctx.attempt)
             told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self.called[ref] = told
@@ -163,10 +191,14 @@ class Player:
         while True:
             state = (await self.engine._runtime.read(None, self.handle.id)).state
             has_called = self._has_called(state)
-            if state.finished is not None or (has_called and not self._is_due_soon(state)):
+            if self.line.is_next and not state.admitted and state.finished is None:
+                has_called = False  # it is told, by and by
+            elif state.finished is not None or (has_called and not self._is_due_soon(state)):
                 return state
-            if has_called:
+            elif has_called:
                 await self._nudge()
+            elif self.starter is not self.engine:  # who works may not know that it has become time to
+                await self._nudge(self.engine.get(self.handle.id))
             assert monotonic() < deadline, f"neither goes on nor rests after {self.moves}: {dict(state.agenda)}"
             await asyncio.to_thread(os.sched_yield)
 
@@ -209,11 +241,11 @@ class Player:
             assert monotonic() < deadline, f"{late} are not stopped after {self.moves}"
             await asyncio.to_thread(os.sched_yield)
 
-    async def _nudge(self) -> None:
+    async def _nudge(self, handle: Handle[Any] | None = None) -> None:
         """The same message each time, so that it is recorded once. A database has a clock of its own: an execution that
         waits there does not know what time it is here until somebody says something."""
         with suppress(InvalidTransition):
-            await self.handle.signal("nudge", id="nudge")
+            await (handle or self.handle).signal("nudge", id="nudge")
 
     async def _move(self, state: Execution) -> None:
         moves = self._moves(state)
@@ -234,6 +266,8 @@ class Player:
     def _moves(self, state: Execution) -> list[tuple[str, Move]]:
         moves = [(f"end {ref.path} {ref.phase} {ref.number}", self._end(ref)) for ref in sorted(self.called)]
         moves += [(f"signal {name}", self._signal(name)) for name in sorted(state.waits)]
+        if not state.admitted and state.finished is None:
+            moves.append(("the one before it ends", self.line.moves_on))
         for ref in sorted(_sent(state)):
             moves.append((f"answer {ref.path} {ref.number}", self._answer(ref)))
             if not _opened(state, ref).acked:
@@ -260,6 +294,7 @@ class Player:
 
     async def _retry(self) -> None:
         self.retries += 1
+        self.line.goes_again()
         await self.handle.retry(reason="again")
 
     def _word(self) -> str:
@@ -311,7 +346,7 @@ class Player:
         return [(f"{word} review {number} {review.kind} {review.path}", self._decide(review, word)) for word in words]
 
     def _decide(self, review: Review, word: Resolution) -> Move:
-        return lambda: self.engine.resolve(review.id, word, reason="asked")
+        return lambda: self.starter.resolve(review.id, word, reason="asked")
 
 
 def _sent(state: Execution) -> set[Ref]:

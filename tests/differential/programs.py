@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import to_builtins
 
+from tenuto import ExpandEach, StepInputs
 from tenuto.kernel.definition import JSON, Definition, Node, Policies, Scope, Step, node_from_document, to_document
 from tenuto.kernel.validation import problems
 from tests.simulation import programs as simulated
@@ -28,8 +29,10 @@ ACK_MS = (701_009, 1_103_017)
 RESULT_MS = (809_023, 2_003_027)
 FEWEST_STEPS = 3
 
-# What is left out needs somebody else: who pays, who is before it in a line, who gives each step its input.
-LEFT_OUT = frozenset({"credits", "admission", "unowned", "each"})
+LEFT_OUT = frozenset({"credits"})  # somebody would have to pay
+AROUND = frozenset({"admission", "unowned"})  # not of the definition, but of how it is started
+EACH = 0.5  # of those that could have an input for each step: then there is none for all of them
+READS_INPUT = frozenset({"conditions", "marks", "fans", "flow"})
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,34 @@ class Program:
     input: dict[str, Any]
     features: frozenset[str]
     ids: int  # how many were given to nodes
+    each: dict[str, int]  # steps that run once for each item, and how many there are
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether others have its concurrency key before it."""
+        return "admission" in self.features
+
+    @property
+    def is_unowned(self) -> bool:
+        """Whether whoever starts it, and speaks to it, is not who runs it, where there can be two."""
+        return "unowned" in self.features
+
+    def given(self) -> object:
+        """Every other step has labels, some of them with what paths have to escape."""
+        if not self.each:
+            return self.input
+        steps = {
+            id: ExpandEach([{"name": f"i/{n}#"} for n in range(count)], suffix=_name if number % 2 else None)
+            for number, (id, count) in enumerate(self.each.items())
+        }
+        return StepInputs(steps)
 
     def drafts(self) -> "Drafts":
         return Drafts(Random(f"planner {self.seed}"), self.features, Ids(self.ids))
+
+
+def _name(item: dict[str, str]) -> str:
+    return item["name"]
 
 
 class Drafts(simulated.Drafts):
@@ -53,9 +81,11 @@ class Drafts(simulated.Drafts):
 
 def draw(seed: int) -> Program:
     rng = Random(f"differential {seed}")
-    builder, drawn = _draw(rng)
+    features = _features(rng)
+    builder, drawn = _draw(rng, features)
     while builder.steps < FEWEST_STEPS and drawn.policies.planner is None:
-        builder, drawn = _draw(rng)
+        features = _features(rng)
+        builder, drawn = _draw(rng, features)
     definition = _timed(drawn)
     wrong = problems(definition)
     assert not wrong, f"the generator made an invalid definition: {wrong}"
@@ -63,13 +93,21 @@ def draw(seed: int) -> Program:
     document = to_document(definition)
     assert isinstance(document, dict)
     input = {"n": rng.randrange(4), "items": items}
-    return Program(seed, document, input, builder.features, builder.ids.count)
+    return Program(seed, document, input, features, builder.ids.count, builder.each)
 
 
-def _draw(rng: Random) -> tuple[Builder, Definition]:
+def _features(rng: Random) -> frozenset[str]:
     share = rng.choice((0.2, 0.4, 0.7))
-    features = frozenset(name for name in FEATURES if name not in LEFT_OUT and rng.random() < share)
-    builder = Builder(rng, features, Ids())
+    features = {name for name in FEATURES if name not in LEFT_OUT and rng.random() < share}
+    if "each" in features:
+        features -= READS_INPUT if rng.random() < EACH else {"each"}
+    if "admission" in features:  # who is before it in line is paused, for as long as it takes
+        features -= {"pause_limit"}
+    return frozenset(features)
+
+
+def _draw(rng: Random, features: frozenset[str]) -> tuple[Builder, Definition]:
+    builder = Builder(rng, features - AROUND, Ids())
     return builder, builder.definition()
 
 

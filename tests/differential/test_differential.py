@@ -25,6 +25,7 @@ PLAYED = 160  # in memory, which is fast
 MET = (
     e.AttemptDispatched, e.DispatchFailed, e.AttemptAcked, e.AttemptTimedOut, e.StepExpired, e.ChildrenAdded,
     e.AttemptAbandoned, e.ProbeAnswered, e.ScopeRestarted, e.CompensationStopped, e.RunOpened, e.Resumed,
+    e.ExecutionAdmitted, e.Expanded,
 )  # fmt: skip
 
 
@@ -49,6 +50,14 @@ async def test_programs_meet_what_they_are_about() -> None:
         left -= {type(entry.event) for entry in (await _play(seed)).entries}
         seed += 1
     assert left == set()
+
+
+def test_programs_are_started_in_every_way() -> None:
+    """With others before them that have their key, by who does not run them, and with an input for each step."""
+    programs = [draw(seed) for seed in range(PLAYED)]
+    assert sum(program.is_keyed for program in programs) > PLAYED // 10
+    assert sum(program.is_unowned for program in programs) > PLAYED // 10
+    assert sum(any(program.each.values()) for program in programs) > PLAYED // 20
 
 
 def _refused(fact: f.Fact) -> f.Fact:
