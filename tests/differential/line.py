@@ -36,8 +36,8 @@ class Line:
         self._after.append(last)
 
     def goes_again(self) -> None:
-        """Whoever came after it has the key now."""
-        self._before, self._after = self._after, []
+        """Whoever came after it is before it now. Those that were before it still are, if it ended in the line."""
+        self._before, self._after = [*self._before, *self._after], []
 
     async def moves_on(self) -> None:
         first = self._before.pop(0)
