@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.errors import ConcurrencyConflict
+from tenuto.errors import ConcurrencyConflict, NonRetryableError
 from tenuto.kernel.events import ExecutionAdmitted
+from tenuto.runtimes.durable import DurableRuntime
 from tenuto.runtimes.durable.committer import Write, _batch
+from tenuto.storage import Store
+from tenuto.storage.admissions import admission
 from tests.contract.doubles import until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started
@@ -84,6 +87,44 @@ async def test_b5_definitions_have_lines_of_their_own(url: str) -> None:
         await engine.start("a", concurrency_key="k", tenant="other")
         with pytest.raises(ConcurrencyConflict):
             await engine.start("a", concurrency_key="k")
+
+
+async def test_b5_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) -> None:
+    """A database's clock may go back: what was posted for one run is then read after the next one is opened."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+    ran: list[str] = []
+
+    async def work(name: str) -> None:
+        ran.append(name)
+        if ran == ["failed"]:
+            raise NonRetryableError
+        if name == "other":
+            began.set()
+            await go_on.wait()
+            ran.append("other is done")
+
+    async with Engine(url) as engine:
+        engine.register(SagaBuilder("s").step("work", work))
+        failed = await engine.start("s", "failed", concurrency_key="k")
+        assert (await failed.result()).status == "failed"
+        other = await engine.start("s", "other", concurrency_key="k")
+        await began.wait()
+        await failed.retry(reason="again")
+        store = _store(engine)
+        _, _, late, _ = admission(failed.id, 1, "k", 0)
+        await store.post("late", failed.id, late)
+        while await store.verdict("late") is None:
+            await asyncio.to_thread(os.sched_yield)
+        await until_blocked(failed, "concurrency_key")
+        go_on.set()
+        assert (await other.result()).succeeded
+        assert (await failed.result()).succeeded
+    assert ran == ["failed", "other", "other is done", "failed"]
+
+
+def _store(engine: Engine) -> Store:
+    assert isinstance(engine._runtime, DurableRuntime)
+    return engine._runtime._store
 
 
 def test_b5_what_is_said_of_a_key_is_not_lost_in_a_batch() -> None:

@@ -355,9 +355,9 @@ class Driver:
             )
         )
 
-    def admit(self) -> f.Answer:
+    def admit(self, run: int = 0) -> f.Answer:
         assert self.state.concurrency_key is not None
-        return self.tell(f.Admitted(at=self.now, key=self.state.concurrency_key))
+        return self.tell(f.Admitted(at=self.now, key=self.state.concurrency_key, run=run))
 
     def grant_hold(self, amount: int) -> f.Answer:
         return self.tell(f.HoldGranted(at=self.now, amount=amount))

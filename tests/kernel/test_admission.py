@@ -34,6 +34,16 @@ def test_b5_admission_is_told_once() -> None:
     assert run.admit() == f.Ignored("duplicate")
 
 
+def test_b5_the_turn_of_an_earlier_run_is_not_this_ones() -> None:
+    run = queued(timeout_ms=1_000)
+    run.tick()
+    run.retry(admitted=False)
+    assert run.admit(run=1) == f.Ignored("stale_lease")
+    assert run.open() == []
+    assert run.admit(run=2) == f.APPLIED
+    assert run.open() == ["a/1"]
+
+
 def test_an_admission_while_paused_starts_nothing_until_resume() -> None:
     run = queued()
     run.pause()

@@ -87,7 +87,7 @@ FACTS: list[f.Fact] = [
     f.Resume(at=1),
     f.Cancel(at=1, mode="drain"),
     f.Retry(at=1, reason="r"),
-    f.Admitted(at=1, key="k"),
+    f.Admitted(at=1, key="k", run=2),
     f.HoldGranted(at=1, amount=5),
     f.HoldRefused(at=1),
 ]

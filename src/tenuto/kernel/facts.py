@@ -192,6 +192,7 @@ class Retry(Happened, frozen=True, kw_only=True, tag=True):
 
 class Admitted(Happened, frozen=True, kw_only=True, tag=True):
     key: str
+    run: int = 0  # whose turn it is; 0 for the one that is open
 
 
 class HoldGranted(Happened, frozen=True, kw_only=True, tag=True):

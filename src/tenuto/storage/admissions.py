@@ -60,4 +60,4 @@ def refusals(starts: Sequence[NewExecution], known: Known) -> dict[str, Refusal]
 
 def admission(execution: str, run: int, key: str, now: int) -> tuple[str, str, bytes, int]:
     """The mail that tells an execution that it is its turn: a row of the mailbox."""
-    return f"admit:{execution}:{run}", execution, encode_fact(Admitted(at=now, key=key)), now
+    return f"admit:{execution}:{run}", execution, encode_fact(Admitted(at=now, key=key, run=run)), now
