@@ -220,6 +220,35 @@ async def test_what_is_being_taken_into_hand_is_in_somebodys(url: str, monkeypat
     assert not any(found)
 
 
+async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
+    url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The net under claims looks twice while the answer to one is on its way."""
+    looked: list[set[str]] = []
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        handle = await _waiting(engine)
+        runtime = _runtime(engine)
+        real = runtime._store
+
+        async def claim_one(session: str, execution: str) -> Claim | None:
+            claim = await real.claim_one(session, execution)
+            for _ in range(2):
+                await runtime._look_over()
+                looked.append(set(runtime._suspected))
+            return claim
+
+        async def nothing_due(*given: Any) -> list[Claim]:
+            return []
+
+        monkeypatch.setattr(runtime, "_store", Altered(real, claim=nothing_due, claim_one=claim_one))
+        await handle.signal("go", 1)
+        assert (await handle.result()).output == 1
+    assert looked
+    assert not any(looked)
+    assert "were in nobody's hand" not in caplog.text
+
+
 async def test_what_was_set_aside_is_left_aside_though_it_has_mail(url: str) -> None:
     async with Engine(url, worker=False) as engine:
         engine.register(_listens())

@@ -11,6 +11,7 @@ from .mutants import MUTANTS
 from .planted import MAX_SEEDS, hunt_all
 from .run import CORPUS, Report, corpus, run_seed, run_seeds
 from .situations import SITUATIONS, never_met
+from .world import WIDE
 
 DEFAULT_SEEDS = 300
 MAX_SHOWN = 3
@@ -21,7 +22,7 @@ def main() -> int:
     logging.disable()
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
     parser.add_argument("--seeds", type=int, default=DEFAULT_SEEDS, help="how many (default %(default)s)")
-    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--start", type=int, default=WIDE, help="the first seed (default %(default)s)")
     parser.add_argument("--seed", type=int, help="one seed, with all of its trace")
     parser.add_argument("--planted", action="store_true", help="whether every planted bug is found")
     parser.add_argument("--only", default="", metavar="TEXT", help="planted bugs whose names have this part")

@@ -1,15 +1,18 @@
 """Those who start executions and send them commands, and remember what they were told."""
 
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tenuto import Engine, Handle
-from tenuto.errors import EngineClosed, InvalidTransition, NotFound, ResultTimeout, StorageError
+from tenuto.errors import EngineClosed, InvalidTransition, NotFound, ResultTimeout, StorageError, TenantLimit
 
 from .loop import Process, pause
 from .sagas import Ask, Bounded, Mailed, Spread
 
 if TYPE_CHECKING:
     from .world import World
+
+BATCHES, BATCH = 0.2, 3  # how often some are started together, and how many
 
 
 class Client:
@@ -35,6 +38,9 @@ class Client:
             saga = world.rng.choice(world.sagas)
             if world.is_bounded and saga is Spread:
                 saga = Bounded
+            if world.is_wide and world.rng.random() < BATCHES:
+                await self._start_many(engine, saga, key)
+                continue
             handle = await self._start(engine, saga, key)
             self.sagas[handle.id] = saga
             world.loop.spawn(self.process, self._listen(handle))
@@ -65,12 +71,34 @@ class Client:
                 world.sometimes("start with an unknown outcome")
                 await pause(0.2)
                 continue
+            except TenantLimit:
+                world.sometimes("start refused: the tenant is full")
+                await pause(0.5)
+                continue
             if self.started.setdefault(key, handle.id) != handle.id:
                 world.fail("one execution for one key", f"{key}: {self.started[key]} and {handle.id}")
             if world.happens(0.2):
                 world.sometimes("start repeated with its key")
                 continue
             return handle
+
+    async def _start_many(self, engine: Engine, saga: Any, key: str) -> None:
+        """With a key for each, until all are acknowledged: whoever was told nothing starts the same batch again."""
+        world = self.world
+        for times in count():
+            world.sometimes("batch started again", times)
+            try:
+                batch = await engine.start_many(saga, range(BATCH), key=lambda item: f"{key}-{item}", tenant="t")
+            except (StorageError, EngineClosed):
+                await pause(0.2)
+                continue
+            world.sometimes("batch started")
+            for item, id in enumerate(batch.execution_ids):
+                if self.started.setdefault(f"{key}-{item}", id) != id:
+                    world.fail("one execution for one key", f"{key}-{item}: {self.started[f'{key}-{item}']} and {id}")
+                self.sagas[id] = saga
+                world.loop.spawn(self.process, self._listen(engine.get(id)))
+            return
 
     async def _command(self, handle: Handle[Any]) -> None:
         world = self.world
@@ -131,7 +159,7 @@ class Client:
                 await handle.retry(reason="once more")
             except InvalidTransition:
                 return
-            except (StorageError, ResultTimeout, EngineClosed):
+            except (StorageError, ResultTimeout, EngineClosed, TenantLimit):
                 await pause(0.5)
             else:
                 world.sometimes("failed, and tried again")

@@ -22,7 +22,7 @@ TOLD = (e.ExecutionStarted, e.ExecutionFinished, e.RunOpened, e.Paused, e.Resume
 async def check_end(world: "World", operator: "Operator") -> None:
     from .world import Violation
 
-    broken = (_callers, _letters, _effects, _messages, _progress, out_of_order)
+    broken = (_callers, _letters, _effects, _answers, _messages, _progress, out_of_order)
     for law, detail in (each for find in broken for each in find(world)):
         raise Violation(law, detail)
     findings = await check_database(f"sqlite:///{world.path}")
@@ -100,6 +100,14 @@ def _effects(world: "World") -> Iterator[Broken]:
                 continue
             if (id, event.path, event.phase, event.number) not in applied:
                 yield "what succeeded was made", f"{id} {event.path} {event.phase} {event.number}"
+
+
+def _answers(world: "World") -> Iterator[Broken]:
+    """Whoever was told that his answer counts finds it in the history."""
+    for execution, path, number in sorted(world.receiver.answered):
+        ends = [entry.event for entry in world.entries_of(execution) if isinstance(entry.event, e.AttemptSucceeded)]
+        if not any((event.path, event.phase, event.number) == (path, "forward", number) for event in ends):
+            yield "an answer that was applied is recorded", f"{execution} {path} {number}"
 
 
 def _messages(world: "World") -> Iterator[Broken]:

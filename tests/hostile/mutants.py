@@ -10,6 +10,9 @@ import msgspec
 
 from tenuto import projection
 from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref
+from tenuto.kernel.decide.attempts import reports
+from tenuto.kernel.effects import DispatchAttempt, Effect
 from tenuto.runtimes.durable import claiming, committer, letters, session, snapshots
 from tenuto.runtimes.durable.committer import Committer, Fate, Write
 from tenuto.runtimes.durable.keeping import Kept
@@ -26,7 +29,7 @@ from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
 from tenuto.storage.tasks import Answered
 
 from .patching import everywhere
-from .world import CROWDED, LATEST, NEWER
+from .world import CROWDED, LATEST, NEWER, WIDE
 
 Change = tuple[Any, Any, Any]  # where, the name of an attribute, what is there instead
 Changes = Callable[[], list[Change]]
@@ -397,6 +400,56 @@ def _() -> list[Change]:
         return await self._in_transaction(work)
 
     return [(SqliteStore, "post", unheard)]
+
+
+# -- Directives, and tenants that are full -----------------------------------------------------------------------------
+
+
+@mutant("an answer counts whoever gives it", since=WIDE)
+def _() -> list[Change]:
+    why_stale = reports._why_stale
+
+    def trusting(state: Any, holder: Any, fact: f.Reported) -> f.Ignored | None:
+        return why_stale(state, holder, msgspec.structs.replace(fact, lease=None))
+
+    return [(reports, "_why_stale", trusting)]
+
+
+@mutant("a directive that its first owner did not send is not sent by the next", since=WIDE)
+def _() -> list[Change]:
+    take_up = Worker._take_up
+
+    def trusting(self: Worker, record: Record, ref: Ref, effect: Effect, rank: int | None) -> None:
+        is_first = isinstance(effect, DispatchAttempt) and (ref.path, ref.number) == ("ask", 1)
+        if not (is_first and record.epoch > 2):  # whoever starts it and does not work is the first of these
+            take_up(self, record, ref, effect, rank)
+
+    return [(Worker, "_take_up", trusting)]
+
+
+@mutant("what waits for its directive to be sent is due for nobody", since=WIDE)
+def _() -> list[Change]:
+    return [(projection, "_is_unsent", lambda state, ref: False)]
+
+
+@mutant("a start counts twice in its tenant's limit", since=WIDE)
+def _() -> list[Change]:
+    count = sqlite_admissions.count_in_flight
+
+    def twice(db: apsw.Connection, starts: Sequence[Any], *given: Any) -> None:
+        count(db, [*starts, *starts], *given)
+
+    return [(sqlite, "count_in_flight", twice)]
+
+
+@mutant("a start with a key is let in however many there are", since=WIDE)
+def _() -> list[Change]:
+    room_left = sqlite_admissions.room_left
+
+    def roomy(db: apsw.Connection, starts: Sequence[Any]) -> dict[str, int]:
+        return room_left(db, [start for start in starts if start.key is None])
+
+    return [(sqlite_admissions, "room_left", roomy)]
 
 
 # -- Keys, queues, messages, snapshots ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from random import Random
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from tenuto import Done, NotDone, Outcome, Pending, SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, RetryableError, TransientError
@@ -12,6 +12,12 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, clone_path
 
 from .loop import PROCESS, Process, pause
+
+if TYPE_CHECKING:
+    from .receivers import Directive
+
+
+Attempt = tuple[str, str, Phase, int]
 
 
 class Stage(Protocol):
@@ -47,7 +53,7 @@ class Stage(Protocol):
 @dataclass(frozen=True)
 class Effect:
     at: float
-    what: str  # begun, applied
+    what: str  # begun, asked, applied
     execution: str
     path: str
     phase: Phase
@@ -62,7 +68,7 @@ class Outside:
         self.effects: list[Effect] = []
         self.applied: Counter[str] = Counter()
         self.begun: Counter[str] = Counter()
-        self.attempts: set[tuple[str, str, Phase, int]] = set()  # that began
+        self.attempts: set[Attempt] = set()  # that began
         self.not_done: Counter[str] = Counter()
         self.under_way: Counter[Process | None] = Counter()
         self.may_repeat: Counter[str] = Counter()  # executions, and how often a person said so
@@ -111,18 +117,37 @@ class Outside:
         self.not_done[ctx.forward_key] += 1
         return NotDone()
 
+    def asks(self, ctx: SagaContext) -> None:
+        """A directive is on its way: again, under the same lease, if whoever sent it was gone before that was kept."""
+        self._note("asked", ctx, "forward")
+        self._check_granted(ctx, "forward", self.world.entries_of(ctx.execution_id))
+        attempt: Attempt = (ctx.execution_id, ctx.path, "forward", ctx.attempt)
+        self.world.sometimes("directive sent again", attempt in self.attempts)
+        self.attempts.add(attempt)
+
+    def made(self, asked: "Directive") -> None:
+        """What was asked for, by whoever was asked."""
+        execution, path, number, _, key = asked
+        self.applied[key] += 1
+        self.effects.append(
+            Effect(self.world.time(), "applied", execution, path, "forward", number, key, PROCESS.get())
+        )
+
     def _begin(self, ctx: SagaContext, phase: Phase, *, unsafe: bool) -> None:
         world = self.world
         self._note("begun", ctx, phase)
         entries = world.entries_of(ctx.execution_id)
-        if not any(_grants(entry, ctx.path, phase, ctx.attempt) for entry in entries):
-            world.fail("granted before started", f"{ctx.execution_id} {ctx.path} {phase} {ctx.attempt}")
+        self._check_granted(ctx, phase, entries)
         attempt = (ctx.execution_id, ctx.path, phase, ctx.attempt)
         if attempt in self.attempts:
             world.fail("an attempt begins once: what is handed back had not begun", f"{attempt}")
         self.attempts.add(attempt)
         if unsafe:
             self._begin_unsafe(ctx, entries)
+
+    def _check_granted(self, ctx: SagaContext, phase: Phase, entries: list[e.Entry]) -> None:
+        if not any(_grants(entry, ctx.path, phase, ctx.attempt) for entry in entries):
+            self.world.fail("granted before started", f"{ctx.execution_id} {ctx.path} {phase} {ctx.attempt}")
 
     def _begin_unsafe(self, ctx: SagaContext, entries: list[e.Entry]) -> None:
         world = self.world

@@ -59,6 +59,16 @@ SITUATIONS = (
     "failed, and tried again",
     "paused",
     "review opened",
+    "directive received",
+    "directive lost",
+    "directive sent again",
+    "directive answered",
+    "answer that changed nothing",
+    "answer under a forged lease",
+    "batch started",
+    "batch started again",
+    "start refused: the tenant is full",
+    "limit of a tenant changed",
     "all succeeded",
 )
 

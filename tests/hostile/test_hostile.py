@@ -8,10 +8,10 @@ from .mutants import MUTANTS
 from .planted import MAX_SEEDS, hunt
 from .run import corpus, run_seed
 from .situations import FAULTS, SITUATIONS
-from .world import CROWDED, LATEST, NEWER
+from .world import CROWDED, LATEST, NEWER, WIDE
 
 SEEDS_PER_SHARD = 6
-SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD, LATEST, CROWDED)
+SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD, LATEST, CROWDED, WIDE)
 QUICK_TO_FIND = (
     "effects are let out before the commit",
     "a commit with an unknown outcome is taken for applied",
@@ -54,7 +54,7 @@ def test_situations_are_named_once() -> None:
 
 
 def test_mutants_are_named_once() -> None:
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 44
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 49
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from .overdue import Overdue
 from .passers import LATEST as LATEST_PASSER
 from .passers import Passer
 from .patching import in_world
+from .receivers import SENT, Receiver
 from .sagas import FEW, MAILED, MOST, SAGAS, Alone, Ask, Bounded, Mailed, Queued
 from .simulated import SimulatedStore
 from .situations import Situations
@@ -45,6 +46,7 @@ SETTLE_SECONDS = 900
 NEWER = 200  # seeds from here on have what was added to the world later; those before stay the runs that they were
 LATEST = 10_000  # and those from here on what was added last: words about tasks that are heard late
 CROWDED = 20_000  # here many want one key, and a worker who lets go is the only one who can take again
+WIDE = 30_000  # and here there are callbacks, batches and tenants that are full; every other of these is crowded
 SHM = Path("/dev/shm")  # noqa: S108  (a file that lives as long as a seed)
 
 
@@ -105,16 +107,21 @@ class World:
         newer = random.Random(f"newer {seed}")
         self.passers = newer.choice((0, 3, 10)) if seed >= NEWER else 0
         self.grace = newer.choice(("0s", "300ms", "2s")) if seed >= NEWER else "2s"
-        self.sagas = (*SAGAS, *MAILED) if self.passers else SAGAS
+        self.sagas: tuple[Any, ...] = (*SAGAS, *MAILED) if self.passers else SAGAS
         self.knows_the_worst = seed >= NEWER
         self.knows_words = seed >= LATEST
         self.sagas += (*(Queued,) * 4, Bounded, Bounded) if self.knows_words else ()
         self.keys, self.most_workers = 2, 3
-        if seed >= CROWDED:
+        self.is_wide = seed >= WIDE
+        if seed >= CROWDED and not (self.is_wide and seed % 2):
             self._crowd()
+        if self.is_wide:
+            self.sagas += (SENT["name"],) * 4
+        self.most_in_flight = random.Random(f"tenant {seed}").choice((2, 4, None)) if self.is_wide else None
         self.letters_left: dict[Process, int] = {}  # of those who die when they have posted so many
         self.listeners: list[Callable[[], None]] = []
         self.outside = Outside(self)
+        self.receiver = Receiver(self)
         self.workers: dict[Process, Engine] = {}
         self.frozen: Counter[Process | None] = Counter()
         self.clients: list[Client] = []
@@ -260,6 +267,8 @@ class World:
         runtime._smallest_tail = self.smallest_tail
         for saga in (*SAGAS, Bounded, *((Mailed,) if self.passers else ())):
             engine.register(saga(self.outside))
+        if self.is_wide:
+            self.receiver.register(engine)
         return engine
 
     def start_worker(self) -> None:
@@ -339,6 +348,8 @@ class World:
         if self.knows_words:
             first.inner._write.execute(WATCH)
         await first.close()
+        if self.is_wide:
+            await self._widen()
         for _ in range(min(self.rng.choice((1, 2, 3)), self.most_workers)):
             self.start_worker()
         self.clients = [Client(self, number) for number in range(self.rng.choice((1, 2)))]
@@ -347,6 +358,38 @@ class World:
         self.late.update(self.loop.spawn(passer.process, passer.run()) for passer in passing)
         await self._rage()
         await self._calm(driving)
+
+    async def _widen(self) -> None:
+        """Before anything goes wrong. The limit of the tenant is changed when much does."""
+        self.hostile = False
+        async with self.engine(worker=False) as engine:
+            await engine.apply(SENT)
+            if self.most_in_flight is not None:
+                await engine.tenant_limit("t", max_in_flight=self.most_in_flight)
+        self.hostile = True
+        self.loop.spawn(self.receiver.process, self.receiver.run())
+        if self.most_in_flight is not None:
+            self.late.add(self.loop.spawn(None, self._change_limit(self.most_in_flight)))
+
+    async def _change_limit(self, least: int) -> None:
+        await pause(self.hostile_seconds * 0.6)
+        while True:
+            try:
+                async with self.engine(worker=False) as engine:
+                    await engine.tenant_limit("t", max_in_flight=least + 1)
+            except TenutoError:
+                await pause(0.3)
+            else:
+                self.sometimes("limit of a tenant changed")
+                return
+
+    def _check_in_flight(self) -> None:
+        """What was tried again counts, too, and is let in whoever else is."""
+        if self.most_in_flight is not None:
+            most = self.most_in_flight + 1 + sum(len(client.again) for client in self.clients)
+            found = self.reader().execute("SELECT count(*) FROM executions WHERE tenant = 't' AND ended_at IS NULL").get
+            if found > most:
+                self.fail("no more are in flight than a tenant may have", f"{found} of {most}")
 
     async def _rage(self) -> None:
         until = self.loop.time() + self.hostile_seconds
@@ -425,6 +468,7 @@ class World:
         return not self.passers or self.loop.time() > self.began + LATEST_PASSER * self.hostile_seconds + 5
 
     def _check_now(self) -> None:
+        self._check_in_flight()
         if self.violation is not None:
             raise self.violation
         for context in self.loop.errors:

@@ -6,7 +6,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.events import Grant
 from tenuto.storage.records import ExecutionRecord, MessageRow, ReviewRecord, TaskRecord
 from tests.checking.streams import NOW, altered, change, driven, edit_entries, followed, placed, without
-from tests.kernel.build import approval, guarded, step
+from tests.kernel.build import approval, callback, guarded, step
 from tests.kernel.driver import given
 
 from .planting import (
@@ -94,6 +94,14 @@ def _() -> list[Struct]:
 @violates("V2")
 def _() -> list[Struct]:
     return row_with(two_steps(), owner=None, wake_at=None)
+
+
+@violates("V2")
+def _() -> list[Struct]:
+    """A directive that was not sent yet, and nobody is to send it."""
+    run = given(callback("a"))
+    run.start()
+    return row_with(run, owner=None, wake_at=None)
 
 
 @violates("V3")

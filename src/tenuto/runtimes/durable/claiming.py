@@ -48,6 +48,7 @@ class Claimer(Starter):
 
     def _prepare_claiming(self) -> None:
         self._claimed: dict[str, Claim] = {}  # and not loaded yet
+        self._asked_for: Counter[str] = Counter()  # by name, and the answer is on its way
         self._adopting: Counter[str] = Counter()  # loaded, and not in hand yet
         self._astray_at: list[float] = []  # a claim failed, and may have been made, or be made yet
         self._suspected: dict[str, Claim] = {}  # what the last look over found
@@ -109,19 +110,22 @@ class Claimer(Starter):
     async def _take(self, execution_id: str) -> None:
         session = self._session
         if self._held(execution_id) is None and session.may_start:
-            with self._claiming():
+            with self._claiming(execution_id):
                 claim = await self._store.claim_one(session.id, execution_id)
             if claim is not None and session is self._session:
                 self._claimed[claim.id] = claim
                 await self._adopt_claimed()
 
     @contextmanager
-    def _claiming(self) -> Iterator[None]:
+    def _claiming(self, *ids: str) -> Iterator[None]:
+        self._asked_for.update(ids)
         try:
             yield
         except BaseException:
             self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
             raise
+        finally:
+            self._asked_for -= Counter(ids)
 
     async def _look_for_astray(self) -> None:
         """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand.
@@ -144,7 +148,7 @@ class Claimer(Starter):
         There should be nothing in it, ever.
         """
         session, before = self._session, self._suspected
-        self._suspected = {claim.id: claim for claim in await self._astray()}
+        self._suspected = {claim.id: claim for claim in await self._astray() if claim.id not in self._asked_for}
         caught = [claim for id, claim in self._suspected.items() if before.get(id) == claim]
         if session is self._session:
             self._claimed.update((claim.id, claim) for claim in caught)
