@@ -44,12 +44,12 @@ class Client:
     async def finish(self, *handles: Handle[Any]) -> None:
         """Until all of them are over. Whatever waits for a person gets one, who looks at what really happened."""
         for handle in handles:
-            while not await self._is_over(handle):
+            while not await self.is_over(handle):
                 async for review in self.engine.reviews():
                     if review["execution_id"] == handle.id:
                         await self.decide(review)
 
-    async def _is_over(self, handle: Handle[Any]) -> bool:
+    async def is_over(self, handle: Handle[Any]) -> bool:
         """Over, or waiting for a person. What the letter of a caller who was killed pauses, late, is resumed."""
         while True:
             with suppress(ResultTimeout):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from tenuto.kernel.decide import ending
 from tenuto.kernel.decide.attempts import losses
 from tenuto.runtimes.durable import committer
 from tenuto.runtimes.perform import attempt
@@ -30,6 +31,11 @@ def _() -> None:
 @plant("after a takeover what was under way simply runs again", "three in a row")
 def _() -> None:
     vars(losses)["needs_begin"] = lambda node, ref: True
+
+
+@plant("earlier undos do not wait for those that are tried again", "two undos of a group tried again")
+def _() -> None:
+    vars(ending)["_tried_again"] = lambda undo: False
 
 
 @plant("what was decided acts before it is committed", "refused at once")

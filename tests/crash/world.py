@@ -70,13 +70,17 @@ class World:
         word: str = words[min(nth, len(words) - 1)]
         return word
 
+    async def _dwell(self) -> None:
+        """Long enough for another to begin, if nothing keeps it."""
+        for _ in range(TURNS):
+            await asyncio.to_thread(lambda: None)
+
     async def act(self, given: Any, ctx: SagaContext) -> Any:
         script = given.get("script") if isinstance(given, dict) else None
         word = self._call(ctx, "began", script)
         before, _, error = word.partition(" ")
-        if before == "dwells":  # long enough for another to begin, if nothing keeps it
-            for _ in range(TURNS):
-                await asyncio.to_thread(lambda: None)
+        if before == "dwells":
+            await self._dwell()
             before = "ok"
         if before in ("ok", "made"):
             self.note("made", x=ctx.execution_id, path=ctx.path, key=ctx.idempotency_key)
@@ -89,7 +93,9 @@ class World:
     async def undo(self, given: Any, ctx: SagaContext) -> None:
         script = given.get("script") if isinstance(given, dict) else None
         word = self._call(ctx, "undoing", script)
-        if word != "ok":
+        if word == "dwells":
+            await self._dwell()
+        elif word != "ok":
             raise ERRORS[word](word)
         self.note("undone", x=ctx.execution_id, path=ctx.path, key=ctx.idempotency_key, undoes=ctx.forward_key)
 

@@ -35,3 +35,23 @@ def test_what_an_earlier_round_completed_is_undone_whatever_a_later_one_left() -
     run.not_done("s/n")
     run.undo("s/n")
     assert run.undone() == {"s/n": "done"}
+
+
+def test_undos_that_a_person_had_tried_again_are_over_before_earlier_ones_begin() -> None:
+    made = step("a", undo=True), step("b", undo=True, after=("a",)), step("c", undo=True, after=("a",))
+    run = given(*made, step("d", after=("b", "c")), mode="dag", compensation="GROUPED_PARALLEL")
+    run.start()
+    run.succeed("a", "b", "c")
+    run.fail("d")
+    run.undo_fails("b")
+    run.undo_fails("c")
+    run.resolve("b", "retry")
+    run.resolve("c", "retry")
+    run.undo("b")
+    assert run.open() == ["c:undo/2"]
+    run.undo_fails("c")
+    assert run.open() == []
+    run.resolve("c", "retry")
+    run.undo("c", "a")
+    assert run.status == "failed"
+    assert run.undone() == {"a": "done", "b": "done", "c": "done"}

@@ -1,6 +1,7 @@
 """`python -m tests.simulation`: many seeds, one seed with its trace, the planted bugs, or the check of hash orders."""
 
 import argparse
+import math
 import sys
 import time
 from collections import Counter
@@ -8,7 +9,7 @@ from collections import Counter
 from .hashseed import check_hash_seeds
 from .mutants import MUTANTS
 from .planted import hunt_all
-from .run import CORPUS, Report, corpus, run_seed, run_seeds
+from .run import CORPUS, PROCESSES, Report, corpus, run_seed, run_seeds
 from .situations import SITUATIONS, never_reached
 
 DEFAULT_SEEDS = 8_000
@@ -20,16 +21,18 @@ def main() -> int:
     if options.seed is not None:
         return _one(options.seed)
     if options.planted:
-        return _planted()
+        return _planted(options.processes)
     if options.hashseed_check:
         return _hash_seeds()
-    return _many(options.start, options.seeds)
+    return _many(options)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=DEFAULT_SEEDS, help="how many (default %(default)s)")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no longer than this")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="at a time (default %(default)s)")
     parser.add_argument("--seed", type=int, help="one seed, with all of its trace")
     parser.add_argument("--planted", action="store_true", help="whether every planted bug is found")
     parser.add_argument("--hashseed-check", action="store_true", help="whether a seed is the same run everywhere")
@@ -50,12 +53,13 @@ def _one(seed: int) -> int:
     return 1
 
 
-def _many(start: int, count: int) -> int:
+def _many(options: argparse.Namespace) -> int:
     began = time.monotonic()
+    seeds = [*corpus(), *range(options.start, options.start + options.seeds)]
     counts: Counter[str] = Counter()
     failures: list[Report] = []
     actions = done = 0
-    for report in run_seeds([*corpus(), *range(start, start + count)]):
+    for report in run_seeds(seeds, options.processes):
         done += 1
         actions += report.actions
         counts.update(report.situations)
@@ -63,7 +67,9 @@ def _many(start: int, count: int) -> int:
             failures.append(report)
             if len(failures) <= MAX_SHOWN:
                 say(report.explain())
-    missing = never_reached(counts) if count >= DEFAULT_SEEDS else []
+        if time.monotonic() - began > 60 * options.minutes:
+            break
+    missing = never_reached(counts) if done >= DEFAULT_SEEDS else []
     seconds = time.monotonic() - began
     say(
         f"{done} seeds, {actions} actions in {seconds:.0f} s ({done / seconds:.0f} seeds/s); "
@@ -76,8 +82,8 @@ def _many(start: int, count: int) -> int:
     return 1 if failures or missing else 0
 
 
-def _planted() -> int:
-    found = hunt_all()
+def _planted(processes: int) -> int:
+    found = hunt_all(processes)
     for name, seeds in found.items():
         say(f"{'found after ' + str(seeds) + ' seeds' if seeds else 'NOT FOUND':>22}  {name}")
     counts = sorted(seeds for seeds in found.values() if seeds)

@@ -4,7 +4,7 @@ Nothing here knows what the kernel recorded. A handler begins, perhaps makes its
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import msgspec
@@ -43,6 +43,7 @@ class Habits:
     late: float
     slow: float
     classes: tuple[ErrorClass, ...]
+    lasting: bool = False  # undos go on failing when all is calm
 
 
 def draw_habits(rng: Random) -> Habits:
@@ -55,6 +56,11 @@ def draw_habits(rng: Random) -> Habits:
         slow=rng.choice((0.1, 0.5)),
         classes=classes,
     )
+
+
+def undone_in_vain(habits: Habits, rng: Random) -> Habits:
+    """What goes forward mostly succeeds; what goes back often fails, and goes on so until people lose patience."""
+    return replace(habits, fails=rng.choice((0.0, 0.05)), undo_fails=rng.choice((0.4, 0.6)), lasting=True)
 
 
 @dataclass(eq=False)
@@ -112,7 +118,7 @@ class Handlers:
                 return self._probe(state, ref, key)
             case "plan":
                 return self._plan(ref, key)
-        outcome = self._outcome(self.habits.undo_fails if ref.phase == "compensate" else self.habits.fails)
+        outcome = self._outcome(self._undo_share() if ref.phase == "compensate" else self._share(self.habits.fails))
         succeeded = isinstance(outcome, f.Succeeded)
         vague = isinstance(outcome, f.Failed) and outcome.error_class in ("INDETERMINATE", "COMPENSATION_REQUIRED")
         applies = succeeded or (vague and self.rng.random() < 0.5)
@@ -124,6 +130,9 @@ class Handlers:
     def _share(self, share: float) -> float:
         return share / 3 if self.calm else share
 
+    def _undo_share(self) -> float:
+        return self.habits.undo_fails if self.habits.lasting else self._share(self.habits.undo_fails)
+
     def _duration(self) -> int:
         if self.rng.random() < self.habits.slow:
             return self.rng.randint(100, 2_500)
@@ -131,7 +140,7 @@ class Handlers:
 
     def _outcome(self, fails: float) -> f.Outcome:
         usage = self.rng.choice((0, 1, 4, 15))
-        if self.rng.random() >= self._share(fails):
+        if self.rng.random() >= fails:
             return f.Succeeded(result=self._result(), usage=usage)
         error_class = self.rng.choice(self.habits.classes)
         return f.Failed(

@@ -346,6 +346,11 @@ def _() -> list[Change]:
     return [(ending, "undo_groups", lambda state: tuple(reversed(undo_groups(state))))]
 
 
+@mutant("earlier undos do not wait for those that a person had tried again")
+def _() -> list[Change]:
+    return [(ending, "_tried_again", lambda undo: False)]
+
+
 @mutant("half-done steps are not undone")
 def _() -> list[Change]:
     completed = compensation._completed

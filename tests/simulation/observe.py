@@ -88,6 +88,8 @@ class Watcher:
         match event:
             case e.AttemptFailed():
                 self._failure(event, entry.at)
+            case e.AttemptSucceeded() if event.phase == "compensate":
+                self._undone(event.path)
             case e.AttemptTimedOut():
                 kinds = {
                     "attempt": "attempt timed out",
@@ -123,6 +125,11 @@ class Watcher:
         if event.phase == "compensate":
             saw("undo retried", event.verdict == "retry")
             saw("undo failed", event.verdict == "review")
+
+    def _undone(self, path: str) -> None:
+        undo = self.shadow.undo
+        if undo is not None and undo.cursor == 0 and undo.group < len(undo.groups):
+            self.saw("earlier undos waited for one tried again", path in undo.open and len(undo.open) > 1)
 
     def _loss(self, loss: e.Loss) -> None:
         saw = self.saw
@@ -245,9 +252,19 @@ class Watcher:
             saw("review dismissed", event.resolution == "dismiss")
             saw("review asked for undo", event.verdict == "undo")
             saw("review again with a new key", event.verdict == "retry" and event.again)
+        if review.kind == "compensation_failed" and event.verdict == "retry":
+            saw("two undos of one group tried again at once", self._others_tried_again(review.path))
         if review.kind == "compensation" and self.model.undo is not None:
             saw("manual undo approved", event.verdict == "retry")
             saw("manual undo refused", event.verdict == "skip")
+
+    def _others_tried_again(self, path: str) -> bool:
+        """Whether a person asked for another of its group, too, and it is not over."""
+        undo = self.model.undo
+        assert undo is not None
+        group = undo.groups[undo.group_of[path]]
+        tracks = [self.model.tracks[other] for other in group if other != path]
+        return any(track.undo_human and track.undo in ("again", "running", "retrying") for track in tracks)
 
     def _end(self, event: e.Event) -> None:
         saw, model = self.saw, self.model

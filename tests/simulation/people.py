@@ -36,6 +36,8 @@ class People:
         actions = ("pause", "resume", "cancel", "signal", "review", "retry", "repeat", "intrude")
         weights = {name: rng.choice((0, 1, 3)) for name in actions}
         weights["cancel"] = rng.choice((0, 0, 1, 2))
+        if "rollback" in world.program.features:
+            weights["cancel"], weights["review"] = 0, max(weights["review"], 2)
         if "approvals" in world.program.features:
             weights["review"] = max(weights["review"], 2)
         if world.program.signals:
@@ -44,6 +46,8 @@ class People:
         self.actions = [name for name, weight in weights.items() for _ in range(weight)] or ["review"]
         self.pace = rng.choice((50, 300, 1_500))
         self.hasty = rng.choice((0.2, 1.0))
+        manners = Random(f"people {world.seed}")
+        self.thorough = manners.random() < (0.8 if "rollback" in world.program.features else 0.2)
 
     # -- Hostile -------------------------------------------------------------------------------------------------------
 
@@ -127,6 +131,9 @@ class People:
         reviews = list(state.reviews.values())
         if not reviews:
             return
+        if self.thorough and len(reviews) > 1:
+            self._decide_everything(reviews)
+            return
         review = self.rng.choice(reviews)
         resolution = self.rng.choice(ANY_RESOLUTION)
         if self.rng.random() < self.hasty:
@@ -138,6 +145,14 @@ class People:
             self.world.after(delay, lambda: self.decide(review, resolution, again=again))
         else:
             self.decide(review, resolution, again=again)
+
+    def _decide_everything(self, reviews: list[Review], patience: int = 1) -> None:
+        """Goes through the whole list, in any order; often with one word for all that it fits."""
+        word = self.rng.choice((None, "retry", "retry", "retry", "completed"))
+        for review in self.rng.sample(reviews, len(reviews)):
+            sensible = self._sensible(review, patience)
+            fits = word in RESOLUTIONS[review.kind] and (patience > 0 or word != "retry")
+            self.decide(review, word if fits else sensible)  # type: ignore[arg-type]  # the kind has the word
 
     def decide(self, review: Review, resolution: Resolution, *, again: bool = False) -> None:
         by_path = review.kind == "approval" and self.rng.random() < 0.5
@@ -181,11 +196,12 @@ class People:
         for name in list(state.waits):
             self.signal(name)
             return True
-        for review in state.reviews.values():
-            if review.kind not in ("dead_letter", "escalation"):
-                self.decide(review, self._sensible(review, patience))
-                return True
-        return False
+        reviews = [review for review in state.reviews.values() if review.kind not in ("dead_letter", "escalation")]
+        if self.thorough:
+            self._decide_everything(reviews, patience)
+        elif reviews:
+            self.decide(reviews[0], self._sensible(reviews[0], patience))
+        return bool(reviews)
 
     def _sensible(self, review: Review, patience: int) -> Resolution:
         options = [name for name in RESOLUTIONS[review.kind] if patience > 0 or name not in ("retry", "compensate")]

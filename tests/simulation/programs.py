@@ -31,6 +31,10 @@ T = TypeVar("T")
 
 MAX_DEPTH = 2
 MAX_STEPS = 14
+ROLLBACKS = 0.2  # of all programs: they have much to undo, and end in undoing it
+SPARE_OF_EFFECTS = frozenset(  # such a program does without
+    {"flow", "planners", "conditions", "waits", "approvals", "execution_deadline", "scope_deadlines", "each", "credits"}
+)
 
 FEATURES = (
     "flow",
@@ -117,6 +121,8 @@ def draw_program(seed: int) -> Program:
     rng = Random(f"program {seed}")
     share = rng.choice((0.15, 0.3, 0.5, 0.7))
     features = frozenset(name for name in FEATURES if rng.random() < share)
+    if Random(f"rollback {seed}").random() < ROLLBACKS:
+        features = (features - SPARE_OF_EFFECTS) | {"compensations", "rollback"}
     ids = Ids()
     builder = Builder(rng, features, ids)
     definition = builder.definition()
@@ -171,6 +177,8 @@ class Builder:
     def mode(self) -> tuple[str, str]:
         if self.has("flow", 0.6):
             return "flow", "eager"
+        if self.has("rollback", 0.8):  # undos stand beside one another, and behind others
+            return "dag", "eager"
         mode = self.pick(("dag", "dag", "sequence", "parallel"))
         return mode, "layered" if mode == "dag" and self.has("layered", 0.7) else "eager"
 
@@ -197,11 +205,15 @@ class Builder:
     def output(self, steps: tuple[Node, ...]) -> JSON:
         """What is left in the end; a step that was skipped or fanned out has no `n`, and makes it fail."""
         readable = [step.id for step in steps if isinstance(step, Step) and step.type == "task"]
+        if readable and "rollback" in self.features:
+            return {"n": f"${{steps.{self.pick(readable)}.result.never}}"}
         if not readable or not self.has("output", 0.5):
             return None
         return {"n": f"${{steps.{self.pick(readable)}.result.n}}"}
 
     def compensation(self) -> CompensationOrder:
+        if self.has("rollback", 0.8):
+            return "GROUPED_PARALLEL"
         if self.has("critical", 0.5):
             return "CIRCUIT_BREAKER"
         return self.pick(get_args(CompensationOrder))
@@ -223,6 +235,8 @@ class Builder:
 
     def children(self, mode: str, depth: int) -> tuple[Node, ...]:
         count = self.pick((1, 2, 3, 4, 5) if depth == 0 else (1, 2, 3))
+        if depth == 0 and "rollback" in self.features:
+            count += 2
         nodes: list[Node] = []
         for _ in range(count):
             if self.steps >= MAX_STEPS and nodes:
@@ -234,6 +248,8 @@ class Builder:
     def depends(self, nodes: list[Node], mode: str) -> tuple[str, ...]:
         if mode != "dag" or not nodes:
             return ()
+        if self.has("rollback", 0.7):
+            return (nodes[0].id,)
         return tuple(node.id for node in nodes if self.rng.random() < 0.45)
 
     def readable(self, nodes: list[Node], mode: str, depends: tuple[str, ...]) -> tuple[str, ...]:
@@ -291,7 +307,7 @@ class Builder:
         id = self.ids.next("s")
         safety = self.safety()
         callback = self.has("callbacks", 0.4)
-        compensated = self.has("compensations", 0.7)
+        compensated = self.has("compensations", 1.0 if "rollback" in self.features else 0.7)
         unprotected = safety == "NOT_SAFE_TO_RETRY" and not compensated
         reconciled = safety == "NOT_SAFE_TO_RETRY" and self.rng.random() < 0.6
         manual = self.has("manual", 0.4) or (unprotected and not reconciled)

@@ -119,6 +119,8 @@ SITUATIONS = (
     "undone together",
     "undo retried",
     "undo failed",
+    "two undos of one group tried again at once",
+    "earlier undos waited for one tried again",
     "undo stopped",
     "breaker open",
     "manual undo approved",

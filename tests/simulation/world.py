@@ -21,7 +21,7 @@ from tenuto.kernel.decide import Decision, decide
 from tenuto.kernel.effects import DispatchAttempt, RequestAdmission, RequestHold, RunAttempt
 from tenuto.kernel.state import Execution
 
-from .effects import LEASE_MS, Call, Handlers, Oracle, draw_habits, node_of
+from .effects import LEASE_MS, Call, Habits, Handlers, Oracle, draw_habits, node_of, undone_in_vain
 from .faults import Faults, draw_rates
 from .invariants import Monitor, portrait
 from .outside import Outside, draw_manners
@@ -56,7 +56,7 @@ class World:
         self.store = Store(self.program.plan)
         self.monitor = Monitor(self.program.plan, self.situations)
         self.oracle = Oracle()
-        self.handlers = Handlers(self.rng, draw_habits(self.rng), self.oracle, self.program.planned)
+        self.handlers = Handlers(self.rng, self._habits(), self.oracle, self.program.planned)
         self.faults = Faults(self, draw_rates(self.rng))
         self.outside = Outside(self, draw_manners(self.rng))
         self.people = People(self, self.rng)
@@ -64,6 +64,11 @@ class World:
         self.workers = 0
         self.claim_at: int | None = None
         self.asked: dict[str, None] = {}
+
+    def _habits(self) -> Habits:
+        habits = draw_habits(self.rng)
+        in_vain = "rollback" in self.program.features
+        return undone_in_vain(habits, Random(f"habits {self.seed}")) if in_vain else habits
 
     # -- Time ----------------------------------------------------------------------------------------------------------
 

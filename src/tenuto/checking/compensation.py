@@ -75,8 +75,9 @@ def _tried(books: Books, track: Track, ref: Ref) -> None:
     limit = books.plan.root.limit
     undo = books.undo
     assert undo is not None
-    if limit and not track.undo_human:  # who asks for one more gets it
-        others = [path for path in undo.open if path != ref.path and books.tracks[path].open is not None]
+    if limit and not track.undo_human:  # who asks for one more gets it, and it takes no other's place
+        tracks = [books.tracks[path] for path in undo.open if path != ref.path]
+        others = [other for other in tracks if other.open is not None and not other.undo_human]
         require(len(others) < limit, P2, f"{ref} was granted beside {len(others)} others, and the limit is {limit}")
 
 

@@ -1,5 +1,6 @@
 """Rollbacks, under each policy, and undos that fail."""
 
+from tests.crash.client import Client
 from tests.crash.scenario import scenario, task, unsafe
 
 POLICIES = ("STRICT_SEQUENTIAL", "GROUPED_PARALLEL", "RETRY_WITH_BACKOFF", "CIRCUIT_BREAKER", "BEST_EFFORT_PARALLEL")
@@ -55,4 +56,28 @@ scenario(
     task("a", undo="ok"),
     task("b", "made refused", undo="ok", partial_effect=True),
     ends="failed",
+)
+
+
+async def _try_both_again(client: Client) -> None:
+    """In a pause, so that both begin together when it is over, and the quicker one is done while the other runs."""
+    handle = await client.start()
+    if not await client.is_over(handle):
+        await client.command(handle.pause(reason="mending"))
+        async for review in client.engine.reviews():
+            await client.decide(review)
+        await client.command(handle.resume())
+    await client.finish(handle)
+
+
+scenario(
+    "two undos of a group tried again",
+    task("a", undo="ok"),
+    task("b", undo=["refused", "ok"], depends_on=["a"]),
+    task("c", undo=["refused", "dwells"], depends_on=["a"]),
+    task("d", "refused", depends_on=["b", "c"]),
+    mode="dag",
+    compensation="GROUPED_PARALLEL",
+    ends="failed",
+    script=_try_both_again,
 )

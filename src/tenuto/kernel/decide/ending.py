@@ -21,7 +21,7 @@ from tenuto.kernel.events import (
 )
 from tenuto.kernel.evolve import fan_at, find_step, step_at
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
+from tenuto.kernel.state import Execution, FanState, ScopeState, StepState, UndoState
 
 from .turn import Turn, encode, evaluation_scope, last_result, refusal
 
@@ -138,13 +138,18 @@ def advance_undo(turn: Turn) -> None:
                 turn.emit(CompensationStopped(reason, _pending(state)))
             return
         group = undo.groups[undo.group]
-        if undo.cursor == 0 and undo.open:  # of an earlier group: a person had them tried again
+        if _tried_again(undo):
             return
         if undo.cursor == len(group) or (limit and len(undo.open) >= limit):
             return
         _start_undo(turn, group[undo.cursor])
     if not undo.open and not undo.failed:
         finish(turn, undo.cause, undo.failure)
+
+
+def _tried_again(undo: UndoState) -> bool:
+    """Whether what is open is of an earlier group: a person had it tried again, and it is over first."""
+    return undo.cursor == 0 and bool(undo.open)
 
 
 def _node_of(state: Execution, path: str) -> Node:
