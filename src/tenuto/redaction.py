@@ -9,6 +9,7 @@ exception.
 import logging
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 MAX_BYTES: Final = 2048
@@ -66,6 +67,7 @@ def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: "[secret]" if is_secret(name) else value for name, value in headers.items()}
 
 
+@lru_cache(maxsize=1_024)
 def is_secret(name: str) -> bool:
     """Whether what goes by this name is a credential, whatever it looks like."""
     return _CREDENTIAL.search(name) is not None or _NAMED.search(f"{name}=…") is not None

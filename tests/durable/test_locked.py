@@ -9,6 +9,7 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import InvalidInput, TenantLimit
+from tenuto.storage.admissions import lock_name
 from tests.checking.soundness import assert_sound
 
 PATIENCE_SECONDS = 60  # for what goes on at once; with one commit behind the other it never would
@@ -129,6 +130,34 @@ async def test_a_limit_is_not_exceeded_by_many_who_start_while_others_end(postgr
         assert set(ended) == {"succeeded"}
         assert [row["in_flight"] for row in await client.tenant_limits()] == [0]
     await assert_sound(postgres_url)
+
+
+async def test_a_limit_counts_who_looked_for_it_before_it_was_there(
+    engine: Engine, caller: asyncpg.Connection, postgres_url: str
+) -> None:
+    """He found none, and waits for his key before he writes: whoever sets the limit waits for him."""
+    stranger, watching = await asyncpg.connect(postgres_url), await asyncpg.connect(postgres_url)
+    holding = stranger.transaction()
+    await holding.start()
+    await stranger.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", lock_name("late", "k"))
+    transaction = caller.transaction()
+    await transaction.start()
+    starting = asyncio.create_task(engine.start("quick", None, connection=caller, tenant="late", idempotency_key="k"))
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not await watching.fetchval(waits, "%pg_advisory_xact_lock%"):
+            await asyncio.to_thread(lambda: None)
+        setting = asyncio.create_task(engine.tenant_limit("late", max_in_flight=1))
+        while not setting.done() and not await watching.fetchval(waits, "LOCK TABLE%"):
+            await asyncio.to_thread(lambda: None)
+        await holding.rollback()
+        await starting
+        await transaction.commit()
+        await setting
+        await (await starting).result()
+    assert {row["tenant"]: row["in_flight"] for row in await engine.tenant_limits()}["late"] == 0
+    await stranger.close()
+    await watching.close()
 
 
 async def test_whoever_is_killed_while_he_sets_a_tenants_limit_leaves_none(postgres_url: str) -> None:

@@ -409,6 +409,9 @@ class PostgresStore(SqlReading):
             committed = await self._write(batch, refused, limited=True)
             if not committed.fenced:
                 await self._rest(batch, committed.refused)
+            for start in batch.starts:  # known keys take no room
+                if start.tenant in room and start.id in committed.refused and start.id not in refused:
+                    room[start.tenant] += 1
             return msgspec.structs.replace(committed, room=room) if room else committed
 
     async def _write(self, batch: Batch, refused: dict[str, Refusal], *, limited: bool) -> Committed:

@@ -106,11 +106,14 @@ class PostgresLimits:
                 await db.execute(_SET_TENANT, tenant, max_in_flight)
 
     async def _are_written(self, db: Any) -> bool:
-        """Whether nobody writes executions at this moment. It is waited for in short pieces: others wait behind it."""
+        """Whether nobody writes executions, or has looked for a limit and is about to.
+
+        It is waited for in short pieces: others wait behind it.
+        """
         try:
             async with db.transaction():
                 await db.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
-                await db.execute("LOCK TABLE executions IN SHARE MODE")
+                await db.execute("LOCK TABLE executions, tenant_limits IN SHARE MODE")
         except asyncpg.LockNotAvailableError:
             return False
         return True
