@@ -95,7 +95,7 @@ async def test_a_runtime_that_differs_is_found(
 ) -> None:
     """A bug is planted in one of two runtimes, and the first program that meets it there tells.
 
-    What a worker of a queue reports comes another way: such a program is passed over.
+    What is not made again is answered for another way: a program in which nothing was changed is passed over.
     """
     answer = DurableRuntime._answer
     planted: list[f.Fact] = []
