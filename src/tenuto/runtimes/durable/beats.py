@@ -53,17 +53,23 @@ class Beats:
     async def write(self, records: Mapping[str, Record]) -> None:
         """What has changed since the last time. What is of no more use goes."""
         self._left.clear()
-        now = {(row.execution, row.path): row.body for row in _rows(records)}
-        changed = [ProgressRow(*key, body) for key, body in now.items() if self._written.get(key) != body]
+        now: dict[tuple[str, str], bytes] = {}
+        changed: list[ProgressRow] = []
+        for row, is_own in _rows(records):
+            key = row.execution, row.path
+            now[key] = row.body
+            if is_own and self._written.get(key) != row.body:
+                changed.append(row)
         gone = [key for key in self._written if key not in now]
         if changed or gone:
             await self._store.keep_progress(changed, gone)
             self._written = {key: body for key, body in now.items() if key[0] not in self._left}
 
 
-def _rows(records: Mapping[str, Record]) -> Iterator[ProgressRow]:
+def _rows(records: Mapping[str, Record]) -> Iterator[tuple[ProgressRow, bool]]:
+    """Each with whether it is for the owner to tell: how far the attempt of a queue is, tells whoever has its task."""
     for record in records.values():
         for path, progress in record.shown.items():
             step = find_step(record.state, path)
             if step is not None and step.status in ("running", "retrying"):
-                yield ProgressRow(record.state.id, path, bytes(progress))
+                yield ProgressRow(record.state.id, path, bytes(progress)), step.node.queue is None
