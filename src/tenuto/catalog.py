@@ -17,6 +17,7 @@ from .handlers.declared import with_problems
 from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
 from .kernel.plan import Plan
 from .names import DEFAULT_TENANT
+from .paging import Paging
 from .program import Handler, Program
 from .projection import AuditRow
 from .runtime import DefinitionStatus, Page
@@ -69,10 +70,11 @@ class Definitions:
         wanted = DefinitionsWanted(
             owner=self._link.scope.tenant, names=() if name is None else self._names(name), status=status
         )
-        after = None if cursor is None else _after(cursor)
+        paging = Paging("definitions", wanted, cursor)
+        after = None if paging.after is None else _after(paging.after)
         rows = await self._catalog.page(wanted, after, limit + 1)
         last = rows[limit - 1] if len(rows) > limit else None
-        return Page([_summary(row) for row in rows[:limit]], None if last is None else f"{last.version} {last.name}")
+        return paging.page([_summary(row) for row in rows[:limit]], None if last is None else _position(last))
 
     async def get(self, name: str, version: int) -> dict[str, Any]:
         """The document, with its status and when it came to be so."""
@@ -292,8 +294,10 @@ def _not_a_draft(row: DefinitionRow) -> DefinitionConflict:
     )
 
 
-def _after(cursor: str) -> tuple[str, int]:
-    version, _, name = cursor.partition(" ")
-    if not version.isdecimal() or not name:
-        raise DefinitionError.at("/query/cursor", "bad_cursor", "it is not a cursor of this list")
+def _position(row: DefinitionRow) -> str:
+    return f"{row.version} {row.name}"
+
+
+def _after(position: str) -> tuple[str, int]:
+    version, _, name = position.partition(" ")
     return name, int(version)

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypeVar, get_args
+from typing import get_args
 
 from .errors import InvalidInput, NotFound
 from .handle import Link, check_one_of
 from .kernel.definition import ErrorClass
 from .kernel.events import ReviewKind
 from .kernel.state import ExecutionStatus
+from .paging import Paging, part_of
 from .runtime import Filter, Page, dead_letter_document, review_document
 from .storage.reviews import ReviewsWanted
 from .view import (
@@ -23,8 +24,6 @@ from .view import (
     clone_documents,
     event_document,
 )
-
-T = TypeVar("T")
 
 
 def check_filter(
@@ -87,7 +86,9 @@ class Listing:
             blocked=blocked,
             newest_first=newest_first,
         )
-        return await link.runtime.summaries(wanted, cursor, limit)
+        paging = Paging("executions", wanted, cursor)
+        found = await link.runtime.summaries(wanted, paging.after, limit)
+        return paging.page(found.items, found.next_cursor)
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         """Of those that there are."""
@@ -112,8 +113,9 @@ class Listing:
         wanted = ReviewsWanted(
             tenant=link.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
         )
-        found = await link.runtime.review_page(wanted, cursor, limit)
-        return Page([review_document(row) for row in found.items], found.next_cursor)
+        paging = Paging("reviews", wanted, cursor)
+        found = await link.runtime.review_page(wanted, paging.after, limit)
+        return paging.page([review_document(row) for row in found.items], found.next_cursor)
 
     async def dlq(
         self,
@@ -137,8 +139,9 @@ class Listing:
             before=None if before is None else round(before.timestamp() * 1_000),
             resolved=resolved,
         )
-        found = await link.runtime.review_page(wanted, cursor, limit)
-        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
+        paging = Paging("dlq", wanted, cursor)
+        found = await link.runtime.review_page(wanted, paging.after, limit)
+        return paging.page([dead_letter_document(row) for row in found.items], found.next_cursor)
 
     async def review(self, id: str) -> ReviewRow:
         """One review, open or resolved."""
@@ -163,30 +166,32 @@ class Listing:
                 return review.id
         raise NotFound(f"Execution {execution_id} has no dead letter that is open.")
 
-    # Of one execution, in their own order; a cursor is how many came before.
+    # Of one execution, in their own order
 
-    async def attempts(self, id: str, *, cursor: int = 0, limit: int = 100) -> Page[AttemptRow]:
+    async def attempts(self, id: str, *, cursor: str | None = None, limit: int = 100) -> Page[AttemptRow]:
         """In the order in which they ended, open ones last."""
         self._link.scope.require("executions:read")
+        paging = Paging("attempts", {"execution": id}, cursor)
         reading = await self._link.read(id)
-        return _slice(attempt_rows(reading.state, reading.history), cursor, limit)
+        return part_of(paging, attempt_rows(reading.state, reading.history), limit)
 
-    async def events(self, id: str, *, cursor: int = 0, limit: int = 100) -> Page[EventDocument]:
-        """What was recorded, as it was."""
+    async def events(
+        self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100
+    ) -> Page[EventDocument]:
+        """What was recorded, as it was; `after` is the number of the last event that is known."""
         self._link.scope.require("executions:read")
+        paging = Paging("events", {"execution": id, "after": after}, cursor)
+        first = max(after, paging.first)
         reading = await self._link.read(id)
-        found = [event_document(entry) for entry in reading.history[cursor : cursor + limit]]
-        return Page(found, str(cursor + limit) if cursor + limit < reading.length else None)
+        found = [event_document(entry) for entry in reading.history[first : first + limit]]
+        return paging.page(found, first + limit if first + limit < reading.length else None)
 
-    async def clones(self, id: str, step: str, *, cursor: int = 0, limit: int = 100) -> Page[CloneDocument]:
+    async def clones(self, id: str, step: str, *, cursor: str | None = None, limit: int = 100) -> Page[CloneDocument]:
         """Of a fan-out, in the order of its items."""
         self._link.scope.require("executions:read")
+        paging = Paging("clones", {"execution": id, "step": step}, cursor)
         reading = await self._link.read(id)
-        found = clone_documents(reading.state, step, cursor, limit + 1)
+        found = clone_documents(reading.state, step, paging.first, limit + 1)
         if found is None:
             raise NotFound(f"Execution {id} has no fan-out {step!r}.")
-        return Page(found[:limit], str(cursor + limit) if len(found) > limit else None)
-
-
-def _slice(rows: list[T], cursor: int, limit: int) -> Page[T]:
-    return Page(rows[cursor : cursor + limit], str(cursor + limit) if cursor + limit < len(rows) else None)
+        return paging.page(found[:limit], paging.first + limit if len(found) > limit else None)

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from .errors import EngineClosed, InvalidInput, NotAuthenticated, ServiceError, StorageError, TenutoError
 from .handle import Handle, Link, check_one_of, check_reason
 from .kernel.definition import CancelMode
+from .paging import Paging
 from .runtime import Acted, Filter, NotActed
 
 MOST = 1_000  # in one call
@@ -23,6 +24,7 @@ CALL_SECONDS = 20.0
 COUNT_SECONDS = 5.0  # on top of it
 
 ActiveStatus = Literal["running", "waiting_approval", "paused"]
+Tell = Callable[[Handle[Any]], Awaitable[None]]
 
 
 class Chosen(TypedDict, total=False):
@@ -56,15 +58,13 @@ class Many:
         self._check(reason)
         self._wanted = replace(self._wanted, active=True)
         body = {"mode": mode, "reason": reason}
-        return await self._elsewhere("cancel", body) or await self._each(lambda one: one.cancel(mode, reason=reason))
+        return await self._act("cancel", body, lambda one: one.cancel(mode, reason=reason))
 
     async def retry(self, reason: str) -> Acted:
         """Those that failed."""
         self._check(reason)
         self._wanted = replace(self._wanted, status="failed")
-        return await self._elsewhere("retry", {"reason": reason}) or await self._each(
-            lambda one: one.retry(reason=reason)
-        )
+        return await self._act("retry", {"reason": reason}, lambda one: one.retry(reason=reason))
 
     def _check(self, reason: str) -> None:
         self._link.scope.require("executions:write")
@@ -74,13 +74,18 @@ class Many:
             text = "say which: by status, definition, correlation_id, target_id, since or before"
             raise InvalidInput.at("", "no_filter", text)
 
-    async def _elsewhere(self, verb: Literal["cancel", "retry"], body: dict[str, Any]) -> Acted | None:
-        given = {**body, "limit": self._limit, "cursor": self._cursor, "dry_run": self._dry_run}
-        return await self._link.runtime.act(verb, self._wanted, given)
+    async def _act(self, verb: Literal["cancel", "retry"], body: dict[str, Any], tell: Tell) -> Acted:
+        """Elsewhere, if there is somebody who can."""
+        paging = Paging(verb, self._wanted, self._cursor)
+        given = {**body, "limit": self._limit, "cursor": paging.after, "dry_run": self._dry_run}
+        elsewhere = await self._link.runtime.act(verb, self._wanted, given)
+        acted = await self._each(tell, paging.after) if elsewhere is None else elsewhere
+        acted.next_cursor = paging.sealed(acted.next_cursor)
+        return acted
 
-    async def _each(self, tell: Callable[[Handle[Any]], Awaitable[None]]) -> Acted:
+    async def _each(self, tell: Tell, cursor: str | None) -> Acted:
         """A few at a time. Where that takes long, or verdicts are long in coming, the rest is for another call."""
-        acted, left, cursor = Acted(), self._limit, self._cursor
+        acted, left = Acted(), self._limit
         until = monotonic() + CALL_SECONDS
         while left > 0:
             page = await self._link.runtime.executions(self._wanted, cursor, min(AT_ONCE, left))
@@ -97,7 +102,7 @@ class Many:
         acted.remaining = 0 if cursor is None else await self._count(cursor, until + COUNT_SECONDS)
         return acted
 
-    async def _tell(self, ids: Sequence[str], tell: Callable[[Handle[Any]], Awaitable[None]], acted: Acted) -> None:
+    async def _tell(self, ids: Sequence[str], tell: Tell, acted: Acted) -> None:
         """What is not answered in time is carried out all the same, when somebody takes the execution up."""
         tasks = {id: asyncio.ensure_future(tell(Handle(self._link, id))) for id in ids}
         for task in tasks.values():

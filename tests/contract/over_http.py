@@ -14,6 +14,7 @@ from tests.servers.http import serving
 MODULES = {
     "test_blocked",
     "test_clone_names",
+    "test_cursors",
     "test_definitions",
     "test_fan_out",
     "test_lists",

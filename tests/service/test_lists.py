@@ -96,6 +96,43 @@ async def test_what_makes_no_sense_is_refused(site: Site, params: dict[str, Any]
     assert not error["message"].startswith("Value error")
 
 
+async def test_a_cursor_of_another_list_is_refused(site: Site) -> None:
+    client, everywhere = await site.client(), await site.client("default")
+    ids = [await start(client) for _ in range(2)]
+    long = "\N{MUSICAL SYMBOL G CLEF}" * 255  # the longest cursor that there is
+    for name in ("a", "b"):
+        await site.engine.limit(f"{long}{name}", concurrency=1)
+        await site.engine.tenant_limit(name, max_in_flight=1)
+    for id in ids:
+        await site.engine.get(id).result()
+    asked: list[tuple[httpx2.AsyncClient, str, dict[str, Any]]] = [
+        (client, "/v1/executions", {}),
+        (client, "/v1/executions", {"order": "oldest"}),
+        (client, "/v1/reviews", {}),
+        (client, f"/v1/executions/{ids[0]}/history", {"view": "events"}),
+        (client, f"/v1/executions/{ids[1]}/history", {"view": "events"}),
+        (client, "/v1/definitions", {}),
+        (client, "/v1/audit", {}),
+        (client, "/v1/audit:export", {}),
+        (everywhere, "/v1/limits", {}),
+        (everywhere, "/v1/tenant-limits", {}),
+    ]
+    pages = [(await client.get(path, params={**params, "limit": 1})).json() for client, path, params in asked]
+    cursors = [page["next_cursor"] for page in pages]
+    assert None not in cursors
+    for (client, path, params), own in zip(asked, cursors, strict=True):
+        for cursor in cursors:
+            answer = await client.get(path, params={**params, "limit": 1, "cursor": cursor})
+            assert answer.status_code == (200 if cursor == own else 422), (path, params, answer.text)
+            if cursor != own:
+                (error,) = answer.json()["errors"]
+                assert (error["pointer"], error["code"]) == ("/query/cursor", "bad_cursor")
+    refused = await client.post(
+        "/v1/executions:cancel", json={"definition": "asks", "reason": "r", "limit": 1, "cursor": cursors[0]}
+    )
+    assert [each["pointer"] for each in refused.json()["errors"]] == ["/cursor"]
+
+
 WANTED = {
     "status": (None, "failed"),
     "definition": (None, "d1"),

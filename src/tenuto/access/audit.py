@@ -2,7 +2,10 @@
 
 from collections.abc import AsyncIterator
 
+from msgspec.structs import asdict
+
 from tenuto.names import DEFAULT_TENANT
+from tenuto.paging import Paging
 from tenuto.runtime import Page, Runtime
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.registry import AuditWanted
@@ -33,7 +36,9 @@ class Audit:
         """Newest first."""
         self._scope.require("audit:read")
         wanted = AuditWanted(action=action, actor=actor, object_id=object_id)
-        return await self._runtime.audit(self._tenant, wanted, cursor, limit)
+        paging = Paging("audit", {"tenant": self._tenant, **asdict(wanted)}, cursor)
+        found = await self._runtime.audit(self._tenant, wanted, paging.after, limit)
+        return paging.page(found.items, found.next_cursor)
 
     async def rows(
         self, *, action: str | None = None, actor: str | None = None, object_id: str | None = None

@@ -6,7 +6,8 @@ from fastapi import Query
 from starlette.responses import Response
 
 from tenuto.errors import InvalidInput
-from tenuto.service.http.answers import Cursor, Limit, answer, numbered, page
+from tenuto.paging import Paging
+from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
 from tenuto.storage.audit import Kept
@@ -31,15 +32,8 @@ async def list_audit(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    before = numbered(cursor)
-    found = await caller.engine.audit.page(
-        action=action,
-        actor=actor,
-        object_id=object_id,
-        cursor=None if before is None else str(before),
-        limit=limit,
-    )
-    return page(found.items, found.next_cursor)
+    found = await caller.engine.audit.page(action=action, actor=actor, object_id=object_id, cursor=cursor, limit=limit)
+    return page(found)
 
 
 @face.operation(
@@ -62,7 +56,7 @@ async def verify_audit(
 def _kept(n: int | None, hash: str | None) -> Kept | None:
     if (n is None) != (hash is None):
         missing = "n" if n is None else "hash"
-        raise InvalidInput.at(f"/query/{missing}", "missing", "a head that was kept is its `n` and its `hash`")
+        raise InvalidInput.at(f"/{missing}", "missing", "a head that was kept is its `n` and its `hash`")
     return None if n is None or hash is None else Kept(n, hash)
 
 
@@ -80,5 +74,6 @@ async def export_audit(
     limit: Limit = 100,
 ) -> Response:
     """Page by page with `next_cursor`; or with `after`, to fetch what came since the last row that was kept."""
-    rows = await caller.engine.audit.chain(max(after, numbered(cursor) or 0), limit)
-    return page(list(rows), str(rows[-1]["n"]) if len(rows) == limit else None)
+    paging = Paging("audit:export", {"tenant": caller.principal.tenant, "after": after}, cursor)
+    rows = await caller.engine.audit.chain(max(after, paging.first), limit)
+    return page(paging.page(rows, rows[-1]["n"] if len(rows) == limit else None))

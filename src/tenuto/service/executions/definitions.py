@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.authoring.schema import definition_schema
-from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import NoFields
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
@@ -65,8 +65,8 @@ async def list_definitions(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    found = await caller.engine.catalog.list(name=name, status=status, cursor=opened(cursor), limit=limit)
-    return page(found.items, found.next_cursor)
+    found = await caller.engine.catalog.list(name=name, status=status, cursor=cursor, limit=limit)
+    return page(found)
 
 
 @face.operation(

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tenuto.errors import TenutoError
 from tenuto.kernel.definition import ErrorClass
 from tenuto.many import CALL_SECONDS
-from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import DiscardBody, ReprocessBody, ReprocessManyBody
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.moment import Moment
@@ -43,10 +43,10 @@ async def list_dead_letters(
         error_class=error_class,
         before=before,
         resolved=state == "resolved",
-        cursor=opened(cursor),
+        cursor=cursor,
         limit=limit,
     )
-    return page(found.items, found.next_cursor)
+    return page(found)
 
 
 @face.operation(

@@ -13,7 +13,7 @@ from tenuto.engine import StartOptions
 from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime import Until
-from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.headers import header
@@ -138,10 +138,10 @@ async def list_executions(
         before=before,
         blocked=blocked,
         newest_first=order == "newest",
-        cursor=opened(cursor),
+        cursor=cursor,
         limit=limit,
     )
-    return page(found.items, found.next_cursor)
+    return page(found)
 
 
 @face.operation(

@@ -9,7 +9,8 @@ from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
 from tenuto.errors import EngineClosed, RateExceeded, StorageError
-from tenuto.service.http.answers import Cursor, Limit, numbered, page
+from tenuto.paging import Paging, part_of
+from tenuto.service.http.answers import Cursor, Limit, page
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.openapi import documented, streamed
 from tenuto.view import EventDocument
@@ -34,12 +35,9 @@ async def get_history(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
-    first = numbered(cursor) or 0
     if view == "events":
-        events = await caller.engine.listing.events(id, cursor=first, limit=limit)
-        return page(events.items, events.next_cursor)
-    attempts = await caller.engine.listing.attempts(id, cursor=first, limit=limit)
-    return page(attempts.items, attempts.next_cursor)
+        return page(await caller.engine.listing.events(id, cursor=cursor, limit=limit))
+    return page(await caller.engine.listing.attempts(id, cursor=cursor, limit=limit))
 
 
 @face.operation(
@@ -56,12 +54,10 @@ async def list_steps(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
-    first = numbered(cursor) or 0
     if of is not None:
-        clones = await caller.engine.listing.clones(id, of, cursor=first, limit=limit)
-        return page(clones.items, clones.next_cursor)
-    steps = (await caller.engine.get(id).status())["steps"]
-    return page(steps[first : first + limit], str(first + limit) if first + limit < len(steps) else None)
+        return page(await caller.engine.listing.clones(id, of, cursor=cursor, limit=limit))
+    paging = Paging("steps", {"execution": id}, cursor)
+    return page(part_of(paging, (await caller.engine.get(id).status())["steps"], limit))
 
 
 @face.operation(
@@ -81,7 +77,7 @@ async def stream_events(
     after = last_event_id or 0
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if not follow:
-        found = await caller.engine.listing.events(id, cursor=after, limit=LAST)
+        found = await caller.engine.listing.events(id, after=after, limit=LAST)
         return StreamingResponse(_recorded(caller, id, found.items), 200, headers, "text/event-stream")
     await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
     with caller.attended():  # or it is refused now, with a status

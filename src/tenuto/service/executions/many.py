@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.runtime import Acted
-from tenuto.service.http.answers import answer, opened, sealed
+from tenuto.service.http.answers import answer
 from tenuto.service.http.bodies import CancelManyBody, ManyBody, RetryManyBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
@@ -55,7 +55,7 @@ def _told(act: Callable[..., Awaitable[Acted]], body: ManyBody, word: str) -> Ca
             **body.filter(),
             reason=body.reason,
             limit=body.limit,
-            cursor=opened(body.cursor),
+            cursor=body.cursor,
             dry_run=body.dry_run,
         )
         return answer(_document(word, acted))
@@ -70,5 +70,5 @@ def _document(word: str, acted: Acted) -> dict[str, Any]:
         "refused": [each._asdict() for each in acted.refused],
         "chosen": acted.chosen,
         "remaining": acted.remaining,
-        "next_cursor": None if acted.next_cursor is None else sealed(acted.next_cursor),
+        "next_cursor": acted.next_cursor,
     }

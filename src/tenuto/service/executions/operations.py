@@ -25,7 +25,7 @@ Tenant = Annotated[str, Path(pattern=f"^{TENANT.pattern}$")]
     responses=documented({200: "[WorkerRow]"}, 422),
 )
 async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    return part(await caller.engine.workers(), "id", cursor, limit)
+    return part("workers", await caller.engine.workers(), "id", cursor, limit)
 
 
 @face.operation(
@@ -36,7 +36,7 @@ async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50)
     responses=documented({200: "[LimitRow]"}, 422),
 )
 async def list_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    return part(await caller.engine.limits(), "name", cursor, limit)
+    return part("limits", await caller.engine.limits(), "name", cursor, limit)
 
 
 @face.operation(
@@ -75,7 +75,7 @@ async def lift_limit(name: Name, caller: Called) -> Response:
 )
 async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """For an admin of the tenant `default` those of all tenants, for others their own."""
-    return part(await caller.engine.tenant_limits(), "tenant", cursor, limit)
+    return part("tenant-limits", await caller.engine.tenant_limits(), "tenant", cursor, limit)
 
 
 @face.operation(

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tenuto.kernel.events import ReviewKind
 from tenuto.names import MAX_NAME
-from tenuto.service.http.answers import Cursor, Limit, answer, opened, page
+from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryStepBody, SignalBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
@@ -121,10 +121,10 @@ async def list_reviews(
         definition=definition,
         execution_id=execution_id,
         resolved=state == "resolved",
-        cursor=opened(cursor),
+        cursor=cursor,
         limit=limit,
     )
-    return page(found.items, found.next_cursor)
+    return page(found)
 
 
 @face.operation(

@@ -146,7 +146,7 @@ class ManyBody(Body):
     since: Moment | None = Field(default=None, description="started at this moment or later (RFC 3339)")
     before: Moment | None = Field(default=None, description="started before it")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
-    cursor: Annotated[str, Field(max_length=1_000)] | None = Field(
+    cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
         default=None, description="`next_cursor` of the answer before"
     )
     dry_run: bool = Field(default=False, description="only say which they are: `chosen`")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -117,15 +118,18 @@ def refused(refusal: Refusal) -> Response:
     return problem(refusal.status, code, refusal.detail or default, problems=refusal.problems, headers=headers)
 
 
-def told(error: TenutoError) -> Response:
+def told(error: TenutoError, *, in_query: bool = False) -> Response:
     """An error of ours. Its own words are meant for callers: payloads and secrets are never in them.
+    `in_query`: what it points to was given there, and not in a body.
 
     One that no status is known for is a fault of ours. It is raised, to be logged, and told as any other fault.
     """
     status = status_of(type(error))
     if status == 500:
         raise error
-    problems = getattr(error, "problems", ())
+    problems: tuple[Problem, ...] = getattr(error, "problems", ())
+    if in_query:
+        problems = tuple(replace(p, path=f"/query{p.path}") for p in problems)
     detail = error.message.split("\n", 1)[0]
     return problem(status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error))
 
@@ -148,7 +152,7 @@ def add_problems(app: FastAPI) -> None:
     @app.exception_handler(TenutoError)
     async def _(request: Request, error: Exception) -> Response:
         assert isinstance(error, TenutoError)
-        return told(error)
+        return told(error, in_query=request.method == "GET")
 
     @app.exception_handler(Refusal)
     async def _(request: Request, error: Exception) -> Response:
