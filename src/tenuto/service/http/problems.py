@@ -129,7 +129,7 @@ def told(error: TenutoError, *, in_query: bool = False) -> Response:
         raise error
     problems: tuple[Problem, ...] = getattr(error, "problems", ())
     if in_query:
-        problems = tuple(replace(p, path=f"/query{p.path}") for p in problems)
+        problems = tuple(p if p.path.startswith("/query/") else replace(p, path=f"/query{p.path}") for p in problems)
     detail = error.message.split("\n", 1)[0]
     return problem(status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error))
 
