@@ -12,6 +12,7 @@ import msgspec
 from .authoring.document import Source, read_document
 from .authoring.programs import compile_document
 from .errors import DefinitionConflict, DefinitionError, NotFound, Problem
+from .filters import check_filter
 from .handle import Link
 from .handlers.declared import with_problems
 from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
@@ -66,6 +67,7 @@ class Definitions:
         limit: int = 50,
     ) -> Page[DefinitionSummary]:
         self._link.scope.require("definitions:read")
+        check_filter(state=status, limit=limit, name=name)
         await self._link.runtime.keep_definitions()
         wanted = DefinitionsWanted(
             owner=self._link.scope.tenant, names=() if name is None else self._names(name), status=status

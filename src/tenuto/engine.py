@@ -28,7 +28,8 @@ from .catalog import Definitions
 from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
 from .errors import DefinitionConflict, InvalidInput, NotFound
-from .handle import Handle, Link, check_again, check_one_of, check_reason, check_word
+from .filters import check_filter, milliseconds_at
+from .handle import Handle, Link, check_again, check_reason, check_word
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
@@ -37,10 +38,10 @@ from .kernel.definition import CancelMode, ErrorClass, Priority, owned_name, pla
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
 from .limiting import Limiting
-from .listing import Listing, check_filter
+from .listing import Listing
 from .many import ActiveStatus, Chosen, Many, filter_of
 from .messages import Announced, Publish
-from .names import DEFAULT_TENANT, MAX_ACTOR, check_name
+from .names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
 from .observation import Announcer, SagaEvents
 from .program import Handler, Program
 from .requests import concurrency_key_of, digest_of, headers_of
@@ -513,14 +514,14 @@ class Engine:
     ) -> AsyncIterator[Handle[Any]]:
         """The executions that fit, oldest first."""
         self._scope.require("executions:read")
-        check_filter(status=status)
+        check_filter(status=status, definition=definition, correlation_id=correlation_id, target_id=target_id)
         wanted = Filter(
             tenant=self._scope.tenant,
             status=status,
             definition=definition,
             correlation_id=correlation_id,
             target_id=target_id,
-            since_ms=None if since is None else round(since.timestamp() * 1_000),
+            since_ms=milliseconds_at(since, "since"),
         )
         async for summary in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
             yield self.get(summary.execution_id)
@@ -572,6 +573,7 @@ class Engine:
         """How many executions there are, by status or by definition."""
         self._scope.require("executions:read")
         check_one_of(group_by, Literal["status", "definition"], "/group_by")
+        check_filter(definition=definition, correlation_id=correlation_id)
         wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
         counts = await self._runtime.count(wanted, group_by)
         return _by_plain_name(counts) if group_by == "definition" and self._scope.tenant is not None else counts
@@ -581,7 +583,7 @@ class Engine:
     ) -> AsyncIterator[ReviewRow]:
         """What waits for a person, dead letters apart."""
         self._scope.require("reviews:read")
-        check_filter(kind=kind)
+        check_filter(kind=kind, definition=definition, execution_id=execution_id)
         wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)
         async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
             yield row
@@ -591,7 +593,7 @@ class Engine:
     ) -> AsyncIterator[DeadLetterRow]:
         """What failed for good and has not been looked at: one dead letter per failed execution."""
         self._scope.require("dlq:read")
-        check_filter(error_class=error_class)
+        check_filter(error_class=error_class, definition=definition)
         wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
         async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
             yield row

@@ -1,8 +1,7 @@
 """A hold on one execution: `Handle`."""
 
 from collections.abc import AsyncIterator, Callable
-from functools import cache
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -22,7 +21,7 @@ from .kernel.definition import CancelMode, ErrorClass, Step
 from .kernel.events import NULL, Resolution
 from .kernel.evolve import find_step
 from .kernel.state import Execution, Review
-from .names import check_name, check_text
+from .names import check_name, check_one_of, check_text
 from .program import Program
 from .redaction import summary
 from .results import SagaResult
@@ -107,15 +106,6 @@ def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
     if answer.code == "not_found":
         return NotFound(message, hint=hint)
     return InvalidTransition(message, code=answer.code, hint=hint)
-
-
-def check_one_of(word: str, words: object, where: str) -> None:
-    """Of a word that type checkers see to: whoever has it from elsewhere is told which there are."""
-    if word not in _words_of(words):
-        raise InvalidInput.at(where, "unknown_word", f"{word!r} is none of {', '.join(_words_of(words))}")
-
-
-_words_of = cache(get_args)  # there are few of them, and starts ask each time
 
 
 def check_again(*, again: bool, start: str | None) -> None:

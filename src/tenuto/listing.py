@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import get_args
 
-from .errors import InvalidInput, NotFound
-from .handle import Link, check_one_of
+from .errors import NotFound
+from .filters import check_filter, milliseconds_at
+from .handle import Link
 from .kernel.definition import ErrorClass
 from .kernel.events import ReviewKind
 from .kernel.state import ExecutionStatus
@@ -24,21 +25,6 @@ from .view import (
     clone_documents,
     event_document,
 )
-
-
-def check_filter(
-    *, status: str | None = None, kind: str | None = None, error_class: str | None = None, limit: int = 1
-) -> None:
-    """Whoever misspells a filter would be told that there is nothing."""
-    for word, words, where in (
-        (status, ExecutionStatus, "/status"),
-        (kind, ReviewKind, "/kind"),
-        (error_class, ErrorClass, "/error_class"),
-    ):
-        if word is not None:
-            check_one_of(word, words, where)
-    if limit < 1:
-        raise InvalidInput.at("/limit", "out_of_range", "1 or more")
 
 
 @contextmanager
@@ -74,15 +60,17 @@ class Listing:
         and otherwise started before it. Such a page may hold fewer than `limit` although there are more."""
         link = self._link
         link.scope.require("executions:read")
-        check_filter(status=status, limit=limit)
+        check_filter(
+            status=status, limit=limit, definition=definition, correlation_id=correlation_id, target_id=target_id
+        )
         wanted = Filter(
             tenant=link.scope.tenant,
             status=status,
             definition=definition,
             correlation_id=correlation_id,
             target_id=target_id,
-            since_ms=None if since is None else round(since.timestamp() * 1_000),
-            before_ms=None if before is None else round(before.timestamp() * 1_000),
+            since_ms=milliseconds_at(since, "since"),
+            before_ms=milliseconds_at(before, "before"),
             blocked=blocked,
             newest_first=newest_first,
         )
@@ -108,7 +96,7 @@ class Listing:
         """All that waits for a person in one list, dead letters too; oldest first."""
         link = self._link
         link.scope.require("reviews:read")
-        check_filter(kind=kind, limit=limit)
+        check_filter(kind=kind, limit=limit, definition=definition, execution_id=execution_id)
         kinds = get_args(ReviewKind) if kind is None else (kind,)
         wanted = ReviewsWanted(
             tenant=link.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
@@ -130,13 +118,13 @@ class Listing:
         """Oldest first."""
         link = self._link
         link.scope.require("dlq:read")
-        check_filter(error_class=error_class, limit=limit)
+        check_filter(error_class=error_class, limit=limit, definition=definition)
         wanted = ReviewsWanted(
             tenant=link.scope.tenant,
             kinds=("dead_letter",),
             definition=definition,
             error_class=error_class,
-            before=None if before is None else round(before.timestamp() * 1_000),
+            before=milliseconds_at(before, "before"),
             resolved=resolved,
         )
         paging = Paging("dlq", wanted, cursor)
@@ -171,6 +159,7 @@ class Listing:
     async def attempts(self, id: str, *, cursor: str | None = None, limit: int = 100) -> Page[AttemptRow]:
         """In the order in which they ended, open ones last."""
         self._link.scope.require("executions:read")
+        check_filter(limit=limit)
         paging = Paging("attempts", {"execution": id}, cursor)
         reading = await self._link.read(id)
         return part_of(paging, attempt_rows(reading.state, reading.history), limit)
@@ -180,6 +169,7 @@ class Listing:
     ) -> Page[EventDocument]:
         """What was recorded, as it was; `after` is the number of the last event that is known."""
         self._link.scope.require("executions:read")
+        check_filter(limit=limit, after=after)
         paging = Paging("events", {"execution": id, "after": after}, cursor)
         first = max(after, paging.first)
         reading = await self._link.read(id)
@@ -189,6 +179,7 @@ class Listing:
     async def clones(self, id: str, step: str, *, cursor: str | None = None, limit: int = 100) -> Page[CloneDocument]:
         """Of a fan-out, in the order of its items."""
         self._link.scope.require("executions:read")
+        check_filter(limit=limit)
         paging = Paging("clones", {"execution": id, "step": step}, cursor)
         reading = await self._link.read(id)
         found = clone_documents(reading.state, step, paging.first, limit + 1)

@@ -8,8 +8,10 @@ from time import monotonic
 from typing import Any, Literal, TypedDict
 
 from .errors import EngineClosed, InvalidInput, NotAuthenticated, ServiceError, StorageError, TenutoError
-from .handle import Handle, Link, check_one_of, check_reason
+from .filters import check_filter, milliseconds_at
+from .handle import Handle, Link, check_reason
 from .kernel.definition import CancelMode
+from .names import check_one_of
 from .paging import Paging
 from .runtime import Acted, Filter, NotActed
 
@@ -144,13 +146,15 @@ def _end(task: "asyncio.Future[None]") -> None:
 
 
 def filter_of(tenant: str | None, status: ActiveStatus | None, chosen: Chosen) -> Filter:
-    since, before = chosen.get("since"), chosen.get("before")
+    definition, correlation_id = chosen.get("definition"), chosen.get("correlation_id")
+    target_id = chosen.get("target_id")
+    check_filter(definition=definition, correlation_id=correlation_id, target_id=target_id)
     return Filter(
         tenant=tenant,
         status=status,
-        definition=chosen.get("definition"),
-        correlation_id=chosen.get("correlation_id"),
-        target_id=chosen.get("target_id"),
-        since_ms=None if since is None else round(since.timestamp() * 1_000),
-        before_ms=None if before is None else round(before.timestamp() * 1_000),
+        definition=definition,
+        correlation_id=correlation_id,
+        target_id=target_id,
+        since_ms=milliseconds_at(chosen.get("since"), "since"),
+        before_ms=milliseconds_at(chosen.get("before"), "before"),
     )

@@ -1,5 +1,8 @@
 """Text that something is found by, and text that is kept with it."""
 
+from functools import cache
+from typing import get_args
+
 from .errors import InvalidInput
 
 DEFAULT_TENANT = "default"  # of whoever names none; its definitions are there for all
@@ -27,6 +30,15 @@ def check_text(given: str, field: str) -> None:
     """Of any length. What no database takes is refused where it comes in: later, it would be in the way of the rest."""
     if "\0" in given or not (given.isascii() or _is_unicode(given)):
         raise InvalidInput.at(f"/{field}", "text", "it holds what is no character: a NUL, or half of a surrogate pair")
+
+
+def check_one_of(word: str, words: object, where: str) -> None:
+    """Of a word that type checkers see to: whoever has it from elsewhere is told which there are."""
+    if word not in _words_of(words):
+        raise InvalidInput.at(where, "unknown_word", f"{word!r} is none of {', '.join(_words_of(words))}")
+
+
+_words_of = cache(get_args)  # there are few of them, and starts ask each time
 
 
 def _is_unicode(text: str) -> bool:

@@ -121,6 +121,18 @@ async def test_a_filter_that_makes_no_sense_is_told_with_what_does(make_engine: 
         ("/kind: 'odd' is none of approval,", engine.listing.reviews(kind=odd)),
         ("/error_class: 'odd' is none of TRANSIENT,", engine.listing.dlq(error_class=odd)),
         ("/limit: 1 or more", engine.listing.executions(limit=0)),
+        ("/limit: 1 or more", engine.listing.reviews(limit=odd)),
+        ("/limit: at most", engine.listing.dlq(limit=10**20)),
+        ("/limit: 1 or more", engine.listing.attempts("1a", limit=0)),
+        ("/limit: 1 or more", engine.listing.events("1a", limit=0)),
+        ("/after: 0 or more", engine.listing.events("1a", after=-1)),
+        ("/limit: 1 or more", engine.listing.clones("1a", "each", limit=0)),
+        ("/limit: 1 or more", engine.audit.page(limit=0)),
+        ("/limit: at most", engine.audit.page(limit=10**20)),
+        ("/limit: 1 or more", engine.audit.chain(0, 0)),
+        ("/after: 0 or more", engine.audit.chain(-1, 1)),
+        ("/limit: 1 or more", engine.catalog.list(limit=-1)),
+        ("/status: 'odd' is none of draft,", engine.catalog.list(status=odd)),
         ("/version: a whole number from 1", engine.start(Echo, "yes", version=0)),
         ("/version: a whole number from 1", engine.start(Echo, "yes", version=10**20)),
         ("/concurrency: at most", engine.limit("bank", concurrency=10**20)),
@@ -128,3 +140,46 @@ async def test_a_filter_that_makes_no_sense_is_told_with_what_does(make_engine: 
     for told, question in asked:
         with pytest.raises(InvalidInput, match=told):
             await question
+
+
+@pytest.mark.parametrize("wrong", ["\0", "\ud800", 5, b"text"])
+async def test_a_filter_that_no_text_can_be_compared_with_is_refused(make_engine: MakeEngine, wrong: Any) -> None:
+    """A database would refuse it as data, which sounds as if the database were at fault."""
+    engine = await make_engine(Echo())
+    asked = {
+        "definition": (
+            engine.listing.executions(definition=wrong),
+            engine.listing.reviews(definition=wrong),
+            engine.listing.dlq(definition=wrong),
+            engine.count(definition=wrong),
+            engine.executions(definition=wrong).__anext__(),
+            engine.reviews(definition=wrong).__anext__(),
+            engine.dlq(definition=wrong).__anext__(),
+            engine.cancel_many(definition=wrong, reason="r"),
+        ),
+        "correlation_id": (engine.listing.executions(correlation_id=wrong), engine.count(correlation_id=wrong)),
+        "target_id": (engine.listing.executions(target_id=wrong), engine.retry_many(target_id=wrong, reason="r")),
+        "execution_id": (engine.listing.reviews(execution_id=wrong),),
+        "action": (engine.audit.page(action=wrong), engine.audit.rows(action=wrong).__anext__()),
+        "actor": (engine.audit.page(actor=wrong),),
+        "object_id": (engine.audit.page(object_id=wrong),),
+        "name": (engine.catalog.list(name=wrong),),
+    }
+    for field, questions in asked.items():
+        for question in questions:
+            with pytest.raises(InvalidInput, match=f"/{field}: "):
+                await question
+
+
+async def test_a_moment_is_a_moment(make_engine: MakeEngine) -> None:
+    engine = await make_engine(Echo())
+    wrong: Any = "2026-01-01T00:00:00Z"
+    for question in (
+        engine.listing.executions(since=wrong),
+        engine.executions(since=wrong).__anext__(),
+        engine.retry_many(since=wrong, reason="r"),
+    ):
+        with pytest.raises(InvalidInput, match="/since: it is a moment"):
+            await question
+    with pytest.raises(InvalidInput, match="/before: it is a moment"):
+        await engine.listing.dlq(before=wrong)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import asdict
 
+from tenuto.filters import check_filter
 from tenuto.names import DEFAULT_TENANT
 from tenuto.paging import Paging
 from tenuto.runtime import Page, Runtime
@@ -35,6 +36,7 @@ class Audit:
     ) -> Page[AuditDocument]:
         """Newest first."""
         self._scope.require("audit:read")
+        check_filter(limit=limit, action=action, actor=actor, object_id=object_id)
         wanted = AuditWanted(action=action, actor=actor, object_id=object_id)
         paging = Paging("audit", {"tenant": self._tenant, **asdict(wanted)}, cursor)
         found = await self._runtime.audit(self._tenant, wanted, paging.after, limit)
@@ -72,4 +74,5 @@ class Audit:
     async def chain(self, after: int, limit: int) -> list[AuditRecord]:
         """A part of it, after this number."""
         self._scope.require("audit:read")
+        check_filter(after=after, limit=limit)
         return await self._runtime.audit_chain(self._tenant, after, limit)
