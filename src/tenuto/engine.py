@@ -396,7 +396,7 @@ class Engine:
         """Whether so many starts of a tenant were refused here that the next one is sure to be.
 
         It asks nobody, and costs next to nothing: whoever takes requests can refuse them before he reads them. If he
-        says how many of them he has `under_way`, no more are let through than there may be room for.
+        says how many of them he has `under_way`, no more than a few are let through at a time.
         """
         return self._runtime.is_crowded(tenant, under_way)
 

@@ -102,6 +102,31 @@ async def test_what_ended_makes_room_in_a_callers_transaction_too(engine: Engine
             await engine.start("quick", None, connection=caller, tenant="acme")
 
 
+async def test_whoever_waits_for_a_tenants_row_counts_what_was_committed_meanwhile(
+    engine: Engine, caller: asyncpg.Connection, postgres_url: str
+) -> None:
+    """What ended was noted before he came, and is counted while he waits: not twice."""
+    gate = asyncio.Event()
+    engine.register(SagaBuilder("gated").step("a", gate.wait))
+    await engine.tenant_limit("acme", max_in_flight=1)
+    assert (await engine.execute("quick", tenant="acme")).status == "succeeded"
+    watching = await asyncpg.connect(postgres_url)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%INTO executions%'"
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        async with caller.transaction():
+            held = await engine.start("gated", None, connection=caller, tenant="acme")
+            behind = asyncio.create_task(engine.start("quick", None, tenant="acme"))
+            while not await watching.fetchval(waits):
+                await asyncio.to_thread(lambda: None)
+        with pytest.raises(TenantLimit):
+            await behind
+        assert [row["in_flight"] for row in await engine.tenant_limits()] == [1]
+        gate.set()
+        assert (await held.result()).status == "succeeded"
+        assert (await engine.execute("quick", tenant="acme")).status == "succeeded"
+    await watching.close()
+
+
 async def test_a_limit_is_not_exceeded_by_many_who_start_while_others_end(postgres_url: str) -> None:
     """Three engines on one tenant: what is in flight is never more than it may be, and none is lost."""
     most, under_way = 5, 0

@@ -1,7 +1,8 @@
 """PostgreSQL 15 and newer: many workers on one database.
 
 One connection commits, so that batches follow one another; a pool serves everything else. A batch without rare parts
-is a single statement, and therefore a single round trip: it locks the session's row, inserts, and says what it wrote.
+is a single statement, and therefore a single round trip: it locks the session's row and those of tenants with a limit,
+inserts as many as they have room for, and says what it wrote.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from . import queries
 from .migrations import MIGRATIONS_TABLE, Migration, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
-from .postgres_admissions import admit, refused_starts
+from .postgres_admissions import admit, known_keys, refused_starts
 from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
@@ -46,6 +47,7 @@ from .store import (
     ExecutionRow,
     Hints,
     Loaded,
+    NewExecution,
     Notice,
     ProgressRow,
     Refusal,
@@ -64,6 +66,8 @@ MIGRATE_SECONDS = 1.0
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
 _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off"}
+# A bitmap would look at every note of `tenant_changes` that was counted and is not vacuumed yet; an index forgets them.
+_COMMITTING = {**_BY_INDEX, "enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}
 # Where a page may be read from several indexes, the one that fits best, and not the one whose rows lie side by side.
 _BY_ROW = {**_BY_INDEX, "random_page_cost": "1.1"}
 _BOUNDED = {"statement_timeout": f"{ANSWER_SECONDS:.0f}s"}  # nobody waits longer for an answer
@@ -117,7 +121,7 @@ JOIN executions e ON e.tenant = s.tenant AND e.key = s.key"""
 # fmt: off
 _STARTS = [
     "text", "text", "text", "int", "text", "int", "bigint", "bigint", "text", "bigint", "int", "text", "text", "text",
-    "text", "text", "text", "bool", "text", "text", "bigint", "bigint",
+    "text", "text", "text", "bool", "text", "text", "bigint", "bigint", "int",
 ]
 # fmt: on
 _MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint", "bigint"]
@@ -130,14 +134,29 @@ def _unnest(first: int, types: list[str]) -> str:
 
 _MOVES_AT = 2 + len(_STARTS)
 _APPENDS_AT = _MOVES_AT + len(_MOVES)
-_LIMITED_AT = _APPENDS_AT + len(_APPENDS)
+_TENANTS_AT = _APPENDS_AT + len(_APPENDS)
 _COMMIT = f"""
-WITH lease AS ({LIVE}),
+WITH live AS ({LIVE}),
+limited AS MATERIALIZED ( -- until this is committed nobody else starts anything of these tenants
+    SELECT l.tenant, l.max_in_flight - l.in_flight AS room FROM live, tenant_limits l
+    WHERE l.tenant = ANY(${_TENANTS_AT}) ORDER BY l.tenant FOR UPDATE OF l
+),
+noted AS (
+    DELETE FROM tenant_changes c USING limited l WHERE c.tenant = l.tenant RETURNING c.tenant, c.change
+),
+lease AS MATERIALIZED ( -- whatever is written comes after it, and so after the locks
+    SELECT (SELECT jsonb_object_agg(tenant, room) FROM (
+        SELECT tenant, sum(room) AS room FROM (
+            SELECT tenant, room FROM limited UNION ALL SELECT tenant, -change FROM noted
+        ) parts GROUP BY tenant
+    ) sums) AS room FROM live
+),
 new AS (
     INSERT INTO executions ({COLUMNS})
-    SELECT s.* FROM lease, {_unnest(2, _STARTS)}
-        AS s ({COLUMNS})
-    WHERE ${_LIMITED_AT} OR NOT EXISTS (SELECT 1 FROM tenant_limits l WHERE l.tenant = s.tenant)
+    SELECT {", ".join(f"s.{name}" for name in ExecutionRow.__struct_fields__)}
+    FROM lease, {_unnest(2, _STARTS)}
+        AS s ({COLUMNS}, place)
+    WHERE s.place <= coalesce((lease.room ->> s.tenant)::bigint, s.place)
     ON CONFLICT DO NOTHING
     RETURNING id, tenant, ended_at
 ),
@@ -162,13 +181,17 @@ changed AS ( -- executions as they were: an execution counts from its start, or 
         WHERE EXISTS (SELECT 1 FROM tenant_limits) AND (m.ended_at IS NULL) <> (e.ended_at IS NULL)
     ) changes GROUP BY tenant
 ),
-counted AS ( -- in rows that are locked for what is started
+counted AS ( -- in rows that are locked
     UPDATE tenant_limits l SET in_flight = greatest(l.in_flight + c.change, 0)
-    FROM changed c WHERE l.tenant = c.tenant AND c.tenant IN (SELECT tenant FROM new)
+    FROM lease, (
+        SELECT tenant, sum(change)::int AS change
+        FROM (SELECT tenant, change FROM changed UNION ALL SELECT tenant, change FROM noted) both_kinds GROUP BY tenant
+    ) c WHERE l.tenant = c.tenant AND lease.room ? c.tenant AND c.change <> 0
 ),
 uncounted AS (
     INSERT INTO tenant_changes (tenant, change) SELECT c.tenant, c.change
-    FROM changed c JOIN tenant_limits l ON l.tenant = c.tenant WHERE c.tenant NOT IN (SELECT tenant FROM new)
+    FROM lease, changed c JOIN tenant_limits l ON l.tenant = c.tenant
+    WHERE (lease.room ? c.tenant) IS NOT TRUE AND c.change <> 0
 ),
 written AS (
     INSERT INTO events (execution, seq, count, body)
@@ -179,17 +202,20 @@ written AS (
         WHEN 'move' THEN a.execution IN (SELECT id FROM moved) ELSE true END
 )
 SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
-    ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved"""
+    ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved,
+    (SELECT room FROM lease) AS room, (
+        SELECT jsonb_object_agg(c.tenant, c.change) FROM lease, changed c WHERE lease.room ? c.tenant
+    ) AS changed"""
 
 # The same, when somebody did something that is written into the audit.
 _NOTED = ", ".join(AuditRow.__struct_fields__)
 _AUDIT = ["text", "bigint", "text", "text", "text", "text", "text", "text", "text"]
 _COMMIT_AUDITED = _COMMIT.replace(
     f"SELECT {NOW} AS now",
-    f""", noted AS (
+    f""", audited AS (
     INSERT INTO audit ({_NOTED})
     SELECT {", ".join(f"n.{name}" for name in AuditRow.__struct_fields__)}
-    FROM lease, {_unnest(_LIMITED_AT + 1, _AUDIT)} WITH ORDINALITY AS n ({_NOTED}, execution, needs, position)
+    FROM lease, {_unnest(_TENANTS_AT + 1, _AUDIT)} WITH ORDINALITY AS n ({_NOTED}, execution, needs, position)
     WHERE CASE n.needs WHEN 'start' THEN n.execution IN (SELECT id FROM new)
         WHEN 'move' THEN n.execution IN (SELECT id FROM moved) ELSE true END
     ORDER BY n.position
@@ -237,7 +263,6 @@ class PostgresStore(SqlReading):
         self._notifier: Notifier | None = None
         self._settings: dict[str, str] = {}
         self._has_wall = False
-        self._limited: set[str] = set()  # tenants whose starts were looked at with care: they have a limit
 
     @property
     def has_wall(self) -> bool:
@@ -306,8 +331,7 @@ class PostgresStore(SqlReading):
 
     async def _connect_committer(self) -> asyncpg.Connection:
         connection = await self._connect()
-        settings = {**_BY_INDEX, "plan_cache_mode": "force_generic_plan", "lock_timeout": LOCK_MS}
-        for setting, value in settings.items():
+        for setting, value in {**_COMMITTING, "lock_timeout": LOCK_MS}.items():
             await connection.execute(f"SET {setting} = {value}")
         return connection
 
@@ -379,72 +403,77 @@ class PostgresStore(SqlReading):
         raise AssertionError("translated() does not swallow")
 
     async def _commit(self, batch: Batch) -> Committed:
-        if not _is_plain(batch) or (self._limited and any(start.tenant in self._limited for start in batch.starts)):
-            return await self._commit_with_care(batch)
-        committed = await self._write(batch, {}, limited=False)
-        left_out = [start for start in batch.starts if start.id in committed.refused]
-        if not left_out:
-            return committed
-        # Known keys, and tenants with a limit: looked at one by one.
-        again = Batch(
-            session=batch.session,
-            starts=left_out,
-            standings={start.id: batch.standings[start.id] for start in left_out},
-            appends=[append for append in batch.appends if append.execution in committed.refused],
-            audit=[row for row in batch.audit if execution_of(row) in committed.refused],
-        )
-        rest = await self._commit_with_care(again)
-        moved = {id: why for id, why in committed.refused.items() if why == "not_owner"}
-        if rest.fenced:  # the session ended in between: the first part is written all the same
-            return Committed(
-                rest.now, refused={**moved, **dict.fromkeys([start.id for start in left_out], "not_owner")}
-            )
-        return Committed(rest.now, refused={**moved, **rest.refused}, room=rest.room)
-
-    async def _commit_with_care(self, batch: Batch) -> Committed:
+        if _is_plain(batch):
+            return await self._write_all(batch, {})
         async with self._committer.transaction():
-            refused, room = await refused_starts(self._committer, batch)
-            self._limited.difference_update(start.tenant for start in batch.starts)
-            self._limited.update(room)
-            committed = await self._write(batch, refused, limited=True)
+            committed = await self._write_all(batch, await refused_starts(self._committer, batch))
             if not committed.fenced:
                 await self._rest(batch, committed.refused)
-            for start in batch.starts:  # known keys take no room
-                if start.tenant in room and start.id in committed.refused and start.id not in refused:
-                    room[start.tenant] += 1
-            return msgspec.structs.replace(committed, room=room) if room else committed
+            return committed
 
-    async def _write(self, batch: Batch, refused: dict[str, Refusal], *, limited: bool) -> Committed:
+    async def _write_all(self, batch: Batch, refused: dict[str, Refusal]) -> Committed:
+        """Those for whom there was no room are looked at again: their keys may be known, or known keys took up room."""
+        committed = await self._write(batch, refused)
+        full = [start for start in batch.starts if committed.refused.get(start.id) == "tenant_limit"]
+        known = await known_keys(self._committer, full) if full else ()
+        for start in full:
+            if (start.tenant, start.key) in known:
+                committed.refused[start.id] = "duplicate_key"
+        again = [s for s in full if committed.room[s.tenant] > 0 and committed.refused[s.id] == "tenant_limit"]
+        if not again:
+            return committed
+        ids = {start.id for start in again}
+        rest = await self._write(
+            Batch(
+                session=batch.session,
+                starts=again,
+                standings={id: batch.standings[id] for id in ids},
+                appends=[append for append in batch.appends if append.execution in ids],
+                audit=[row for row in batch.audit if execution_of(row) in ids],
+            ),
+            {},
+        )
+        others = {id: why for id, why in committed.refused.items() if id not in ids}
+        if rest.fenced:  # the session ended in between: the first part is written all the same
+            return Committed(rest.now, refused={**others, **dict.fromkeys(ids, "not_owner")}, room=committed.room)
+        return Committed(rest.now, refused={**others, **rest.refused}, room={**committed.room, **rest.room})
+
+    async def _write(self, batch: Batch, refused: dict[str, Refusal]) -> Committed:
         session = batch.session
         starts = [start for start in batch.starts if start.id not in refused]
-        started = {start.id for start in starts}
-        moves = [p for p in batch.standings.values() if p.id not in started and p.id not in refused]
+        places = _places(starts)
+        moves = [p for p in batch.standings.values() if p.id not in places and p.id not in refused]
         appends = [a for a in batch.appends if a.execution not in refused]
-        needs = {**dict.fromkeys(started, "start"), **{move.id: "move" for move in moves}}
+        needs = {**dict.fromkeys(places, "start"), **{move.id: "move" for move in moves}}
         audit = [row for row in batch.audit if execution_of(row) not in refused]
         noted = [(*values_of(row), execution := execution_of(row), needs.get(execution, "")) for row in audit]
         row = await self._committer.fetchrow(
             _COMMIT_AUDITED if audit else _COMMIT,
             session,
-            *columns([execution_values(start, batch.standings[start.id]) for start in starts], len(_STARTS)),
+            *columns([(*execution_values(s, batch.standings[s.id]), places[s.id]) for s in starts], len(_STARTS)),
             *columns([move_values(standing) for standing in moves], len(_MOVES)),
             *columns(
                 [(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], len(_APPENDS)
             ),
-            limited,
+            list({start.tenant for start in starts}),
             *(columns(noted, len(_AUDIT)) if audit else ()),
         )
         assert row is not None
         if not row["live"]:
             return Committed(row["now"], fenced=True)
+        room = _counts(row["room"])
         result = dict(refused)
         if len(row["started"]) < len(starts):
             written = set(row["started"])
-            result.update((start.id, "duplicate_key") for start in starts if start.id not in written)
+            for start in starts:
+                if start.id not in written:
+                    place = places[start.id]
+                    result[start.id] = "tenant_limit" if place > room.get(start.tenant, place) else "duplicate_key"
         if len(row["moved"]) < len(moves):
             written = set(row["moved"])
             result.update((move.id, "not_owner") for move in moves if move.id not in written)
-        return Committed(row["now"], refused=result)
+        changed = _counts(row["changed"]) if room else {}
+        return Committed(row["now"], refused=result, room={t: left - changed.get(t, 0) for t, left in room.items()})
 
     async def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
         connection = self._committer
@@ -716,6 +745,19 @@ def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
     rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.tasks or batch.tasks_ended
     return not (rare or batch.outbox or any(standing.admission for standing in batch.standings.values()))
+
+
+def _places(starts: Sequence[NewExecution]) -> dict[str, int]:
+    """Of each, among those of its tenant: so many may start as there is room for."""
+    numbers: dict[str, int] = {}
+    places = {}
+    for start in starts:
+        places[start.id] = numbers[start.tenant] = numbers.get(start.tenant, 0) + 1
+    return places
+
+
+def _counts(by_tenant: str | None) -> dict[str, int]:
+    return {} if by_tenant is None else msgspec.json.decode(by_tenant, type=dict[str, int])
 
 
 async def _end_sessions(connection: Any, where: str, *values: object) -> int:

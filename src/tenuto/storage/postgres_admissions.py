@@ -3,7 +3,7 @@
 Locks are taken in one order: the lines of concurrency keys, then the rows of tenants with a limit, then executions.
 """
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from tenuto.projection import Line, Standing
@@ -35,24 +35,15 @@ _MAIL = """
 INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING id"""
 
 
-async def refused_starts(db: Any, batch: Batch) -> tuple[dict[str, Refusal], dict[str, int]]:
-    """Those, and how many more their tenants may have in flight when the others are started."""
+async def refused_starts(db: Any, batch: Batch) -> dict[str, Refusal]:
+    """Because of their concurrency keys. What is written says which keys are known, and for how many there is room."""
     await _lock_lines(db, [standing.line for standing in batch.standings.values() if standing.line is not None])
     starts = batch.starts
-    if not starts:
-        return {}, {}
-    keys = [(start.tenant, start.key) for start in starts if start.key is not None]
     lines = [line for start in starts if start.reject_conflict and (line := line_of(start)) is not None]
-    known = Known(room=await _room(db, starts))
-    if keys and (lines or _are_too_many(starts, known.room)):  # else the insert passes over those that are known
-        known.keys = [tuple(row) for row in await db.fetch(_KEYS, *columns(keys, 2))]
-    if lines:
-        known.lines = [tuple(row) for row in await db.fetch(_LINES, *columns(lines, 3))]
-    refused = refusals(starts, known)
-    for start in starts:
-        if start.tenant in known.room and start.id not in refused:
-            known.room[start.tenant] -= 1
-    return refused, known.room
+    if not lines:
+        return {}
+    taken = [tuple(row) for row in await db.fetch(_LINES, *columns(lines, 3))]
+    return refusals(starts, Known(keys=await known_keys(db, starts), lines=taken))
 
 
 async def _lock_lines(db: Any, lines: list[Line]) -> None:
@@ -60,14 +51,10 @@ async def _lock_lines(db: Any, lines: list[Line]) -> None:
         await db.execute(_LOCK, [lock_name(*line) for line in lines])
 
 
-async def _room(db: Any, starts: list[NewExecution]) -> dict[str, int]:
-    limited = [row[0] for row in await db.fetch(LOCK_LIMITS, sorted({start.tenant for start in starts}))]
-    return {row[0]: row[1] for row in await db.fetch(COUNT_CHANGES, limited)} if limited else {}
-
-
-def _are_too_many(starts: list[NewExecution], room: dict[str, int]) -> bool:
-    coming = Counter(start.tenant for start in starts)
-    return any(coming[tenant] > left for tenant, left in room.items())
+async def known_keys(db: Any, starts: Sequence[NewExecution]) -> set[tuple[str, str]]:
+    """Which of them were used before."""
+    keys = [(start.tenant, start.key) for start in starts if start.key is not None]
+    return {tuple(row) for row in await db.fetch(_KEYS, *columns(keys, 2))} if keys else set()
 
 
 async def admit(db: Any, standing: Standing) -> None:

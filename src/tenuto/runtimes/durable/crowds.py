@@ -77,10 +77,9 @@ class Crowds:
         crowd.refused_at = now
         return True
 
-    def has_enough(self, tenant: str, coming: int) -> bool:
-        """Whether so many come already that there is room for no more of them, as far as one can know."""
-        crowd = self._crowds.get(tenant)
-        return crowd is not None and crowd.refusals >= MANY and coming >= max(crowd.room, MANY)
+    def has_enough(self, tenant: str, under_way: int) -> bool:
+        """Whether so many starts are under way that one more would only make them wait for each other."""
+        return under_way >= MANY and self.is_known(tenant)
 
     def must_look(self, tenant: str) -> bool:
         """Whether it is time to look for room. Whoever is told so looks, and the others wait for him."""

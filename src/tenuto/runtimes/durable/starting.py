@@ -77,9 +77,7 @@ class Starter(Straggling):
         """How an execution stood that was started here for whoever claims it."""
 
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
-        if self._crowds.is_full(tenant):
-            return True
-        return self._crowds.has_enough(tenant, under_way - self._door.inside(tenant))
+        return self._crowds.is_full(tenant) or self._crowds.has_enough(tenant, under_way)
 
     async def submit(self, submission: Submission) -> Submitted:
         self._check_open()

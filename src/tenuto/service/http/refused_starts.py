@@ -5,8 +5,8 @@ service remembers the credentials whose starts were refused, by a number made fr
 tenants first. Whoever repeats a request hears 429 as well then, and its answer when he comes again.
 
 Those that are let through are counted until they are answered: when there may be room again, a whole crowd would come
-in at once, and all but a few would be refused the dear way, which keeps those few waiting. They count from when they
-have arrived whole, because one that is sent slowly, or never, asks for nothing yet.
+in at once, and would wait for each other, or be refused the dear way. A few at a time fill the room as fast. They count
+from when they have arrived whole, because one that is sent slowly, or never, asks for nothing yet.
 """
 
 import time
