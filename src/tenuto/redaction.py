@@ -8,6 +8,7 @@ exception.
 
 import logging
 import re
+import string
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
@@ -23,15 +24,36 @@ _NAMES = (
 _AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\",;]+")
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+/_.-])[^\s'\",;]{6,}")
 _NAMED = re.compile(
-    rf"(?i)((?:\b(?:ssl)?|_)(?:{_NAMES})\w{{0,64}}['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)"
+    rf"(?i)((?:\b(?:ssl)?|_|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_NAMES})\w{{0,64}}['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)"
 )
+_IN_NAMES = f"{string.ascii_letters}{string.digits}_-"
+_MOST_BEFORE = 64
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
 _IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
 _USER_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:?#]+@")  # with its host, no e-mail address
-_CREDENTIAL = re.compile(  # names of headers and fields. A key is one, unless it says which request this is
+_CREDENTIAL = re.compile(  # names of headers and fields
     r"(?i)auth(?!or(?!i[sz]))|cookie|pass(?:word|wd|phrase|code)|pwd|secret|token|session|credential|signature"
-    r"|(?:api|access|private)[_-]?key|(?<!idempotency)[_-]key$"
+    r"|(?:api|access|private)[_-]?key|[_-]key$"
 )
+# What is none all the same, by its words. All of them must be known: a name with one more may be anything.
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_SEVERAL = frozenset({"tokens", "sessions"})
+_COUNTED = _SEVERAL | {"token", "session"}
+_COUNTS = frozenset({
+    "budget", "cost", "count", "length", "limit", "max", "maximum", "min", "minimum", "num", "number", "timeout", "ttl",
+    "usage",
+})  # fmt: skip
+_COUNTS_OF_SEVERAL = frozenset({
+    "average", "avg", "cached", "completion", "estimated", "input", "left", "output", "per", "prompt", "reasoning",
+    "remaining", "spent", "total", "used",
+})  # fmt: skip
+_BESIDE_COUNTS = frozenset({
+    "details", "hour", "minute", "ms", "n", "of", "rate", "ratelimit", "second", "seconds", "x",
+})  # fmt: skip
+_KEYS = frozenset({  # to find something by
+    "cache", "concurrency", "foreign", "idempotency", "key", "partition", "primary", "public", "routing", "sort", "x",
+})  # fmt: skip
+_IDS = frozenset({("session", "id"), ("session", "ids"), ("token", "id"), ("token", "ids")})
 _JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 _PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -52,7 +74,7 @@ def redact(text: str) -> str:
     text = _AUTHORIZATION.sub(r"\1[secret]", text)
     text = _COOKIE.sub(r"\1[secret]", text)
     text = _USER_IN_URL.sub(r"\1[secret]@", _IN_URL.sub(r"\1[secret]@", text))
-    text = _NAMED.sub(r"\1[secret]", text)
+    text = _NAMED.sub(_mask_named, text)
     text = _SCHEME.sub(r"\1\2[secret]", text)
     text = _JWT.sub("[token]", text)
     text = _PREFIXED.sub("[token]", text)
@@ -64,13 +86,32 @@ def redact(text: str) -> str:
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers as people are shown them: the values of those that carry credentials by their name are masked."""
-    return {name: "[secret]" if is_secret(name) else value for name, value in headers.items()}
+    return {name: "[secret]" if _is_credential(name) else value for name, value in headers.items()}
 
 
 @lru_cache(maxsize=1_024)
 def is_secret(name: str) -> bool:
     """Whether what goes by this name is a credential, whatever it looks like."""
-    return _CREDENTIAL.search(name) is not None or _NAMED.search(f"{name}=…") is not None
+    return _is_credential(name) and _words(name) not in _IDS
+
+
+def _is_credential(name: str) -> bool:
+    """Of headers and texts, too: there, the id of a session is what opens it."""
+    if _CREDENTIAL.search(name) is None and _NAMED.search(f"{name}=…") is None:
+        return False
+    words = _words(name)
+    return not (_is_count(words) or (len({*words} - {"key", "x"}) == 1 and _KEYS.issuperset(words)))
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in _WORD.findall(name))
+
+
+def _is_count(words: tuple[str, ...]) -> bool:
+    """`max_tokens`, `tokensUsed`, but neither `access_tokens` nor `reset_token`."""
+    rest = {word for word in words if word not in _COUNTED}
+    counts = _COUNTS | _COUNTS_OF_SEVERAL if _SEVERAL.intersection(words) else _COUNTS
+    return len(rest) < len(words) and bool(rest & counts) and rest <= counts | _BESIDE_COUNTS
 
 
 def redact_value(value: object, name: str = "") -> object:
@@ -88,7 +129,14 @@ def redact_value(value: object, name: str = "") -> object:
 
 def redact_url(url: str) -> str:
     """The address of a database or a server as people are told it: whole, but without passwords."""
-    return _NAMED.sub(r"\1[secret]", _IN_URL.sub(r"\1[secret]@", url))
+    return _NAMED.sub(_mask_named, _IN_URL.sub(r"\1[secret]@", url))
+
+
+def _mask_named(match: re.Match[str]) -> str:
+    """The match begins at a word of the name: what stands before belongs to it, too."""
+    before = match.string[max(0, match.start() - _MOST_BEFORE) : match.start()]
+    name = before[len(before.rstrip(_IN_NAMES)) :] + match[1].rstrip(" \t\r\n:='\"")
+    return match[0] if _is_count(_words(name)) else f"{match[1]}[secret]"
 
 
 def _mask_card(match: re.Match[str]) -> str:
