@@ -9,11 +9,14 @@ exception.
 import logging
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 MAX_BYTES: Final = 2048
+MAX_DEPTH: Final = 32  # of values
+MAX_VALUES: Final = 10_000
 _CUT: Final = " […]"
 
 # Each begins where a run of its characters does, or is bounded: so the time is in proportion to the text.
@@ -114,17 +117,46 @@ def _is_count(words: tuple[str, ...]) -> bool:
     return len(rest) < len(words) and bool(rest & counts) and rest <= counts | _BESIDE_COUNTS
 
 
-def redact_value(value: object, name: str = "") -> object:
-    """A value as JSON has it, with what is secret by its name or by its looks masked. Numbers stay numbers."""
-    if is_secret(name):
-        return "[secret]"
-    if isinstance(value, dict):
-        return {summary(f"{key}"): redact_value(part, f"{key}") for key, part in value.items()}
-    if isinstance(value, list):
-        return [redact_value(part) for part in value]
-    text = f"{value}"
+def redact_value(value: object, name: str = "", masked: Callable[[object], object] | None = None) -> object:
+    """A value as JSON has it, with what is secret by its name or by its looks masked. Numbers stay numbers.
+
+    `masked` says what becomes of all that holds nothing else. Of a value that is very deep or very large the rest is
+    left out, so that no value, not even one that holds itself, is too much for the line that tells it.
+    """
+    return _Values(masked or _masked).told(value, name, MAX_DEPTH)
+
+
+class _Values:
+    def __init__(self, masked: Callable[[object], object]) -> None:
+        self._masked = masked
+        self._left = MAX_VALUES
+
+    def told(self, value: object, name: str, deeper: int) -> object:
+        if is_secret(name):
+            return "[secret]"
+        self._left -= 1
+        if not isinstance(value, dict | list | tuple):
+            return self._masked(value)
+        if deeper == 0 or self._left <= 0:
+            return _CUT.strip()
+        if isinstance(value, dict):
+            parts = islice(value.items(), self._left)
+            return {summary(text_of(key)): self.told(part, text_of(key), deeper - 1) for key, part in parts}
+        return [self.told(part, "", deeper - 1) for part in islice(value, self._left)]
+
+
+def _masked(value: object) -> object:
+    text = text_of(value)
     kept = summary(text)
     return value if kept == text and isinstance(value, int | float | None) else kept
+
+
+def text_of(value: object) -> str:
+    """What somebody's object says of itself, if it can."""
+    try:
+        return f"{value}"
+    except Exception:  # whatever it raises: telling of it must not be what fails
+        return f"[{type(value).__name__}]"
 
 
 def redact_url(url: str) -> str:

@@ -1,8 +1,10 @@
 """What must not be stored is masked, and what people need to read is left."""
 
+from typing import Any
+
 import pytest
 
-from tenuto.redaction import MAX_BYTES, bounded, is_secret, redact, redact_headers, redact_url, redact_value
+from tenuto.redaction import MAX_BYTES, MAX_DEPTH, bounded, is_secret, redact, redact_headers, redact_url, redact_value
 
 
 @pytest.mark.parametrize(
@@ -164,3 +166,38 @@ def test_an_id_that_looks_secret_is_masked_by_its_looks() -> None:
 @pytest.mark.parametrize("text", ["{'accessToken': 'hunter2'}", "apiKey=hunter2", "dbPassword: hunter2"])
 def test_words_of_a_name_begin_with_a_capital_too(text: str) -> None:
     assert "hunter2" not in redact(text)
+
+
+def nested(kind: type, depth: int = 100_000) -> Any:
+    value: Any = "password=hunter2"
+    for _ in range(depth):
+        value = {"in": value} if kind is dict else kind([value])
+    return value
+
+
+@pytest.mark.parametrize("kind", [dict, list, tuple])
+def test_of_a_very_deep_value_the_rest_is_left_out(kind: type) -> None:
+    told = redact_value(nested(kind))
+    for _ in range(MAX_DEPTH):
+        told = told["in"] if isinstance(told, dict) else told[0]  # type: ignore[index]  # a list
+    assert told == "[…]"
+
+
+def test_a_value_that_holds_itself_twice_comes_to_an_end() -> None:
+    value: list[Any] = [1]
+    value += [value, value, {"again": value}]
+    assert len(repr(redact_value(value))) < 1_000_000
+
+
+def test_of_a_very_large_value_the_rest_is_left_out() -> None:
+    told = redact_value({"many": [0] * 1_000_000, "secret": 1})
+    assert isinstance(told, dict)
+    assert len(told["many"]) < 20_000
+
+
+def test_what_cannot_say_what_it_is_is_told_by_its_kind() -> None:
+    class Mute:
+        def __str__(self) -> str:
+            raise RecursionError
+
+    assert redact_value([Mute(), 1]) == ["[Mute]", 1]

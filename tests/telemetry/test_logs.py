@@ -133,3 +133,14 @@ def test_text_is_for_people() -> None:
         root.setLevel(level)
     assert "hello" in written.getvalue()
     assert "greeting" in written.getvalue()
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_value_is_too_deep_for_a_line(stream: StringIO, form: str) -> None:
+    """Of all that is raised in a handler, `logging` lets this through to whoever wrote the line."""
+    configure_logs("INFO", form, stream)
+    deep: Any = 1
+    for _ in range(100_000):
+        deep = [deep]
+    logging.getLogger("mine").info("deep", extra={"given": deep, "pair": (deep, {1: deep})})
+    assert "deep" in stream.getvalue()

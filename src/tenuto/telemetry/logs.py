@@ -13,7 +13,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, idempotency_key, step_id
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
-from tenuto.redaction import bounded, is_secret, redact
+from tenuto.redaction import bounded, redact, redact_value, text_of
 from tenuto.runtime import Reading
 
 MOST_LOGGED: Final = 16 * 1024  # bytes of one text
@@ -204,16 +204,8 @@ _NAMES: Final = frozenset(
 
 
 def _mask(_: object, __: str, line: Any) -> Any:
-    return {name: value if name in _NAMES else _masked(value, name) for name, value in line.items()}
+    return {name: value if name in _NAMES else redact_value(value, name, _masked) for name, value in line.items()}
 
 
-def _masked(value: Any, name: str = "") -> Any:
-    if is_secret(name):
-        return "[secret]"
-    if isinstance(value, str):
-        return redact(bounded(value, MOST_LOGGED))
-    if isinstance(value, dict):
-        return {key: _masked(part, str(key)) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_masked(part) for part in value]
-    return value if isinstance(value, int | float | bool | None) else redact(bounded(str(value), MOST_LOGGED))
+def _masked(value: object) -> object:
+    return value if isinstance(value, int | float | bool | None) else redact(bounded(text_of(value), MOST_LOGGED))
