@@ -1,10 +1,11 @@
 """What is shown of an execution: status, steps, why it is blocked, and every attempt."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tenuto import ExpandEach, Retry, SagaBuilder, SagaContext, StepInputs
+from tenuto import Engine, ExpandEach, Retry, SagaBuilder, SagaContext, StepInputs
 from tenuto.errors import CompensationRequiredError, NonRetryableError, TransientError
 from tenuto.testing import Harness
 from tenuto.view import AttemptRow, Blocked
@@ -160,9 +161,33 @@ async def test_a_lost_worker_is_named_until_its_step_is_looked_for() -> None:
         handle = await t.start("s")
         await t.advance("1s")
         assert (await blocked(t, handle.id))["reason"] == "worker_lost"
+        (lost,) = await handle.history()
+        assert lost["error_code"] == "worker_lost"
+        assert lost["worker"], "who had it was recorded before it began"
 
 
 # -- Attempts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_who_runs_what_is_not_safe_to_retry_is_told_while_it_runs() -> None:
+    begun, told = asyncio.Event(), asyncio.Event()
+
+    async def charge() -> str:
+        begun.set()
+        await told.wait()
+        return "charged"
+
+    saga = SagaBuilder("s").step("a", charge, safety="not_safe_to_retry", compensation_policy="manual")
+    async with Engine("memory://") as engine:
+        engine.register(saga)
+        handle = await engine.start("s")
+        await begun.wait()
+        (running,) = await handle.history()
+        told.set()
+        await handle.result()
+        (ended,) = await handle.history()
+    assert (running["status"], running["worker"]) == ("running", ended["worker"])
+    assert ended["worker"]
 
 
 async def test_every_attempt_has_its_row() -> None:

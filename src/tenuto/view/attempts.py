@@ -27,6 +27,7 @@ class _Open(NamedTuple):
     run: int
     generation: int
     awaits_person: bool = False
+    worker: str = ""  # where it is recorded before the end: a step that is not safe to retry says who begins it
 
 
 class _Rows:
@@ -75,7 +76,9 @@ class _Rows:
                 )
             case e.DispatchFailed():
                 self.end(_ref(event), _failed(event.verdict), 0, "", event.failure, event.retry_at)
-            case e.AttemptBegun() | e.AttemptDispatched():
+            case e.AttemptBegun():
+                self.open[_ref(event)] = self.open[_ref(event)]._replace(started_at=self.at, worker=event.worker)
+            case e.AttemptDispatched():
                 self.open[_ref(event)] = self.open[_ref(event)]._replace(started_at=self.at)
             case e.AttemptLost():
                 for loss in event.losses:
@@ -182,7 +185,7 @@ class _Rows:
             "run": open.run if open is not None else self.run,
             "started_at": time_text(started or None),
             "finished_at": time_text(finished_at),
-            "worker": worker,
+            "worker": worker or (open.worker if open is not None else ""),
             "error_class": failure.error_class if failure is not None else None,
             "error_code": failure.code if failure is not None else None,
             "error_summary": failure.summary if failure is not None else None,
