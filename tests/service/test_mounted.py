@@ -1,10 +1,13 @@
 """The service within another application."""
 
 import httpx2
+import pytest
+from starlette._utils import get_route_path
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from tenuto import SagaBuilder
+from tenuto.service.http.paths import path_of
 from tests.service.conftest import MakeSite
 
 
@@ -24,3 +27,28 @@ async def test_a_service_that_is_mounted_answers_below_its_prefix(make_site: Mak
             assert (await client.get(path)).status_code == status
         refused = await client.delete("/flows/v1/executions")
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "within"),
+    [
+        ("", "/v1/executions", "/v1/executions"),
+        ("/api", "/api/v1/executions", "/v1/executions"),
+        ("/api", "/api", ""),
+        ("/api", "/api/", "/"),
+        ("/api", "/apix/v1", "/apix/v1"),
+        ("/api", "/v1/executions", "/v1/executions"),
+        ("/v", "/v1/executions", "/v1/executions"),
+    ],
+)
+def test_a_prefix_is_whole_parts_of_a_path(root: str, path: str, within: str) -> None:
+    scope = {"path": path, "root_path": root}
+    assert path_of(scope) == get_route_path(scope) == within
+
+
+async def test_what_begins_like_the_prefix_is_not_below_it(make_site: MakeSite) -> None:
+    site = await make_site()
+    transport = httpx2.ASGITransport(app=site.app, root_path="/v")
+    async with httpx2.AsyncClient(transport=transport, base_url="http://outer") as client:
+        refused = await client.delete("/v1/executions")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")

@@ -8,9 +8,10 @@ from starlette.types import Scope
 
 
 def path_of(scope: Scope) -> str:
-    """Without what an outer application has it mounted at."""
-    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path
+    """Without what an outer application has it mounted at: whole parts of the path, as the router takes them off."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    return path[len(root) :] if f"{path}/".startswith(f"{root}/") else path
 
 
 class Exact(APIRoute):
