@@ -56,7 +56,6 @@ _BESIDE_COUNTS = frozenset({
 _KEYS = frozenset({  # to find something by
     "cache", "concurrency", "foreign", "idempotency", "key", "partition", "primary", "public", "routing", "sort", "x",
 })  # fmt: skip
-_IDS = frozenset({("session", "id"), ("session", "ids"), ("token", "id"), ("token", "ids")})
 _JWT = re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*")
 _PREFIXED = re.compile(r"\b(?:sk|pk|rk|tnt|ghp|gho|ghs|xox[abprs]|AKIA|ASIA|AIza)[_-]?[\w-]{12,}")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -89,17 +88,12 @@ def redact(text: str) -> str:
 
 def redact_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Headers as people are shown them: the values of those that carry credentials by their name are masked."""
-    return {name: "[secret]" if _is_credential(name) else value for name, value in headers.items()}
+    return {name: "[secret]" if is_secret(name) else value for name, value in headers.items()}
 
 
 @lru_cache(maxsize=1_024)
 def is_secret(name: str) -> bool:
-    """Whether what goes by this name is a credential, whatever it looks like."""
-    return _is_credential(name) and _words(name) not in _IDS
-
-
-def _is_credential(name: str) -> bool:
-    """Of headers and texts, too: there, the id of a session is what opens it."""
+    """Whether what goes by this name is a credential, whatever it looks like: the id of a session, too, may open it."""
     if _CREDENTIAL.search(name) is None and _NAMED.search(f"{name}=…") is None:
         return False
     words = _words(name)

@@ -122,7 +122,8 @@ SECRET_NAMES = (
     "csrf_token", "reset_token", "new_token", "used_token", "input_token", "session_token", "bot_tokens_list",
     "max_access_tokens", "api_key", "apiKey", "customer_key", "private_key", "signing-key", "authorization", "cookie",
     "set-cookie", "password", "password_limit", "max_password", "secret", "client_secret", "secret_id", "session",
-    "sessions", "sessionid", "session_key", "user_session_id", "credential", "signature", "cache_secret_key",
+    "sessions", "session_id", "sessionId", "token_id", "sessionid", "session_key", "user_session_id", "credential",
+    "signature", "cache_secret_key",
 )  # fmt: skip
 COUNTS = (
     "max_tokens", "maxTokens", "MAX_TOKENS", "max-tokens", "tokens_used", "tokensUsed", "total_tokens", "prompt_tokens",
@@ -130,7 +131,6 @@ COUNTS = (
     "token_budget", "tokens_per_second", "num_tokens", "x-ratelimit-remaining-tokens", "session_count", "max_sessions",
     "session_timeout_seconds",
 )  # fmt: skip
-IDS = ("session_id", "sessionId", "token_id")
 KEYS = ("idempotency_key", "concurrency_key", "partition-key", "primary_key", "public_key", "X-Idempotency-Key")
 
 
@@ -141,7 +141,7 @@ def test_what_is_called_a_secret_is_masked_whatever_it_is(name: str) -> None:
     assert redact_headers({name: "512"}) == {name: "[secret]"}
 
 
-@pytest.mark.parametrize("name", [*COUNTS, *IDS, *KEYS])
+@pytest.mark.parametrize("name", [*COUNTS, *KEYS])
 def test_what_counts_or_finds_secrets_is_none(name: str) -> None:
     assert not is_secret(name)
     assert redact_value({name: 512}) == {name: 512}
@@ -151,16 +151,6 @@ def test_what_counts_or_finds_secrets_is_none(name: str) -> None:
 def test_counts_are_read_in_texts_and_headers_too(name: str) -> None:
     assert redact(f"{name}: 5000 > 4096, '{name}': 7, token=x") == f"{name}: 5000 > 4096, '{name}': 7, token=[secret]"
     assert redact_headers({name: "5000"}) == {name: "5000"}
-
-
-@pytest.mark.parametrize("name", ["X-Session-Id", *IDS])
-def test_in_a_header_the_id_of_a_session_opens_it(name: str) -> None:
-    assert redact_headers({name: "value"}) == {name: "[secret]"}
-
-
-def test_an_id_that_looks_secret_is_masked_by_its_looks() -> None:
-    digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b"
-    assert redact_value({"session_id": digest}) == {"session_id": "[token]"}
 
 
 @pytest.mark.parametrize("text", ["{'accessToken': 'hunter2'}", "apiKey=hunter2", "dbPassword: hunter2"])
