@@ -33,6 +33,7 @@ _IN_NAMES = f"{string.ascii_letters}{string.digits}_-"
 _MOST_BEFORE = 64
 _COOKIE = re.compile(r"(?i)\b((?:set-)?cookie['\"]?\s*[:=]\s*)[^\r\n]+")
 _IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:]*:[^\s/]*@")
+_PASSWORD_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://[^\s/@:]*:)[^\s/]*@")
 _USER_IN_URL = re.compile(r"(?i)((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^\s/@:?#]+@")  # with its host, no e-mail address
 _CREDENTIAL = re.compile(  # names of headers and fields
     r"(?i)auth(?!or(?!i[sz]))|cookie|pass(?:word|wd|phrase|code)|pwd|secret|token|session|credential|signature"
@@ -163,6 +164,11 @@ def _mask_named(match: re.Match[str]) -> str:
     before = match.string[max(0, match.start() - _MOST_BEFORE) : match.start()]
     name = before[len(before.rstrip(_IN_NAMES)) :] + match[1].rstrip(" \t\r\n:='\"")
     return match[0] if _is_count(_words(name)) else f"{match[1]}[secret]"
+
+
+def without_password(url: str) -> str:
+    """An address as it stands in a command that is offered: what has to be filled in is in capitals."""
+    return _NAMED.sub(r"\1PASSWORD", _PASSWORD_IN_URL.sub(r"\1PASSWORD@", url))
 
 
 def _mask_card(match: re.Match[str]) -> str:

@@ -91,8 +91,9 @@ def test_on_a_terminal_there_are_columns_and_colour_and_nothing_is_broken(url: s
     assert lines[2].startswith(f"{failed}  book-trip   ")
     assert "\x1b[31mfailed: NON_RETRYABLE" in shown
     _, shown = on_terminal("--url", url, "show", failed, columns=columns)
-    assert max(map(len, plain(shown).splitlines())) <= columns
-    assert f"    tenuto retry {failed} --reason TEXT" in plain(shown).splitlines()
+    lines = plain(shown).splitlines()
+    lines.remove(f"    tenuto --url {url} retry {failed} --reason TEXT")  # to be copied, so it is not broken
+    assert max(map(len, lines)) <= columns
 
 
 @pytest.mark.slow

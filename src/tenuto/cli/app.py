@@ -26,6 +26,7 @@ from . import (
     processes,
     reviews,
 )
+from .command import place
 from .exits import Exit, exit_code
 from .place import Place
 from .screen import tell_error
@@ -79,7 +80,8 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    context.obj = Place(url=url, server=server, tenant=tenant)
+    given = place(context)
+    given.url, given.server, given.tenant = url, server, tenant
 
 
 for module in (
@@ -103,14 +105,15 @@ def run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign gets another, not a traceback
+    given = Place()
     try:
-        code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False)
+        code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False, obj=given)
         return int(code) if isinstance(code, int) else Exit.OK
     except typer.TyperException as error:
         tell_usage(error, as_json="--json" in arguments)
         return error.exit_code
     except TenutoError as error:
-        tell_error(error, as_json="--json" in arguments)
+        tell_error(error, given, as_json="--json" in arguments)
         return exit_code(error)
     except BrokenPipeError:  # whoever read it has enough: `tenuto ls | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -118,7 +121,7 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if error.filename is None:
             raise  # not about a file: whatever it is, its traceback tells more
-        tell_error(_unusable(error), as_json="--json" in arguments)
+        tell_error(_unusable(error), given, as_json="--json" in arguments)
         return Exit.FAILED
     except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED

@@ -1,8 +1,10 @@
 """Why an execution does not go on, in a sentence, and the commands that help."""
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any
 
+from .place import Place
 from .words import ago, error_text, since
 
 _SENTENCES = {
@@ -30,15 +32,15 @@ _UNKNOWN = "Nobody knows whether the effect of {it} was made, and a person has t
 _NEXT = {"retry": "next attempt", "worker_lost": "next attempt", "timer": "over", "paused": "canceled"}
 
 _HELP = {
-    "approve": "tenuto approve {id} {step}",
-    "reject": "tenuto reject {id} {step}",
-    "resume": "tenuto resume {id}",
-    "pause": "tenuto pause {id}",
-    "cancel": "tenuto cancel {id}",
-    "signal": "tenuto signal {id} {step} --payload JSON",
-    "retry": "tenuto retry {id} --reason TEXT",
+    "approve": "approve {id} {step}",
+    "reject": "reject {id} {step}",
+    "resume": "resume {id}",
+    "pause": "pause {id}",
+    "cancel": "cancel {id}",
+    "signal": "signal {id} {step} --payload JSON",
+    "retry": "retry {id} --reason TEXT",
 }
-_FIRST = {"no_worker": "tenuto worker --app MODULE", "limit": "tenuto limits", "tenant_limit": "tenuto limits"}
+_FIRST = {"no_worker": "worker --app MODULE", "limit": "limits", "tenant_limit": "limits"}
 
 
 def sentence(blocked: Mapping[str, Any]) -> str:
@@ -66,26 +68,26 @@ def _sentence_of(reason: str, commands: Sequence[str]) -> str:
     return _SENTENCES.get(reason, f"It waits ({reason}).")
 
 
-def commands(execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
+def commands(place: Place, execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
     """Lines to type, the most helpful first."""
     first = _FIRST.get(blocked["reason"])
     lines = [] if first is None else [first]
     for name in blocked["commands"]:
         if name.startswith("resolve:"):
             word = name.removeprefix("resolve:")
-            lines.append(f"tenuto reviews resolve {blocked['review_id']} {word} --reason TEXT")
+            lines.append(f"reviews resolve {blocked['review_id']} {word} --reason TEXT")
         elif name in _HELP:
             # Of one that is paused it is not the step that is told; there it is needed only where several wait.
-            step = "" if blocked["reason"] == "paused" else blocked["waiting_for"] or "STEP"
+            step = "" if blocked["reason"] == "paused" else quote(blocked["waiting_for"] or "STEP")
             lines.append(_HELP[name].format(id=execution_id, step=step).rstrip())
-    return lines
+    return list(map(place.line, lines))
 
 
-def why_over(document: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+def why_over(place: Place, document: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     """Of one that failed: why, and what can be done about it."""
     if document["status"] != "failed":
         return None
     error = document["error"]
     where = f" in {error['step_id']!r}" if error and error["step_id"] else ""
     what = f": {error_text(error)}" if error else "."
-    return f"It failed{where}{what}", [f"tenuto retry {document['execution_id']} --reason TEXT"]
+    return f"It failed{where}{what}", [place.line(f"retry {document['execution_id']} --reason TEXT")]

@@ -198,7 +198,9 @@ async def _waiting_step(handle: "Handle[Any]") -> str:
     if waiting:
         names = ", ".join(waiting)
         raise typer.BadParameter(f"several steps wait for a person: {names}. Name one", param_hint="STEP")
-    raise InvalidTransition("No step of it waits for an approval.", hint=f"tenuto show {handle.id}")
+    raise InvalidTransition(
+        "No step of it waits for an approval.", hint=f"`tenuto show {handle.id}` says where it stands"
+    )
 
 
 async def _tell(handle: "Handle[Any]", word: str, as_json: bool) -> None:

@@ -42,8 +42,9 @@ async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
     """Say what is in force, where it came from, and if it works."""
     from .doctor import checks as look
 
-    settings = place(context).settings()
-    checks = [check async for check in look(settings)]
+    where = place(context)
+    settings = where.settings()
+    checks = [check._replace(found=where.told(check.found)) async for check in look(settings)]
     screen = Screen()
     if as_json:
         told = [{"name": s.name, "variable": s.variable, "value": s.value, "source": s.source} for s in settings.told()]

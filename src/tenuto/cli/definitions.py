@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .place import Place
 
 SECTION = "Definitions"
+NONE = "There are none. `tenuto apply FILE.json` stores one, `tenuto worker --app MODULE` brings some."
 
 
 async def apply(
@@ -117,7 +118,7 @@ async def definitions(
             _steps(each["definition"]),
             each["hash"][:12],
         ],
-        "There are none. `tenuto apply FILE.json` stores one, `tenuto worker --app MODULE` brings some.",
+        place(context).told(NONE),
         as_json=as_json,
     )
 

@@ -57,7 +57,8 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
     """Show one, with the execution that failed."""
     from .execution import read, show_document
 
-    async with place(context).engine() as engine:
+    where = place(context)
+    async with where.engine() as engine:
         row = await _letter(engine, letter)
         document, history, events = await read(engine, row["execution_id"])
     screen = Screen()
@@ -65,10 +66,11 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
         screen.json({**row, "execution": document})
         return
     screen.cells(("dead letter ", "bold"), row["id"], f", {ago(row['created_at'])}, {many(row['attempts'], 'attempt')}")
-    screen.say(f"    tenuto dlq reprocess {row['id']} --reason TEXT")
-    screen.say(f"    tenuto dlq discard {row['id']} --reason TEXT")
+    for word in ("reprocess", "discard"):
+        command_line = where.line(f"dlq {word} {row['id']} --reason TEXT")
+        screen.say(f"    {command_line}")
     screen.say()
-    show_document(screen, document, history, events)
+    show_document(screen, where, document, history, events)
 
 
 async def reprocess(

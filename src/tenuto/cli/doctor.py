@@ -116,7 +116,7 @@ async def _rights(url: str) -> Check:
         return Check("rights", False, _told(error))
     if found:
         told = f"this user could rewrite what happened: {found}. In production, give services a role of their own"
-        return Check("rights", True, f"{told}: tenuto migrate --role NAME", warns=True)
+        return Check("rights", True, f"{told}: `tenuto migrate --role NAME`", warns=True)
     return Check("rights", True, "this user can do what a service does, and nothing else")
 
 
@@ -132,7 +132,7 @@ async def _workers(url: str) -> Check:
     except TenutoError as error:
         return Check("workers", False, _told(error))
     if not sessions:
-        return Check("workers", False, "none is running, so nothing is run. What to do: tenuto worker --app MODULE")
+        return Check("workers", False, "none is running, so nothing is run. What to do: `tenuto worker --app MODULE`")
     return Check("workers", True, f"{many(len(sessions), 'worker')} running")
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .blocked import commands, sentence, why_over
 from .decisions import Decision, decisions
+from .place import Place
 from .screen import Cell, Screen
 from .words import SIGNS, STYLES, ago, between, clock, error_text, failure, full_time, many, status_cell
 
@@ -25,12 +26,13 @@ async def read(engine: "Engine", id: str) -> "tuple[ExecutionDocument, list[Atte
 
 def show_document(
     screen: Screen,
+    place: Place,
     document: Mapping[str, Any],
     history: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
 ) -> None:
     screen.cells((document["definition_id"], "bold"), f" {document['execution_id']}: ", status_cell(standing(document)))
-    show_why(screen, document)
+    show_why(screen, place, document)
     screen.say()
     screen.grid([[(name, "dim"), value] for name, value in facts(document)])
     screen.say()
@@ -51,13 +53,13 @@ def standing(document: Mapping[str, Any]) -> str:
     return f"{status}, {document['outcome']}" if document["outcome"] in ("partial", "skipped") else status
 
 
-def show_why(screen: Screen, document: Mapping[str, Any]) -> None:
+def show_why(screen: Screen, place: Place, document: Mapping[str, Any]) -> None:
     """Why it does not go on, and what helps: before anything else."""
     blocked = document["blocked"]
     if blocked is not None:
-        text, lines = sentence(blocked), commands(document["execution_id"], blocked)
+        text, lines = sentence(blocked), commands(place, document["execution_id"], blocked)
     else:
-        text, lines = why_over(document) or ("", [])
+        text, lines = why_over(place, document) or ("", [])
     if text:
         screen.paragraph(text, "bold yellow" if blocked else "bold red")
         for line in lines:

@@ -62,7 +62,7 @@ async def run(
     async with place(context).engine(creates=True) as engine:
         handle = await engine.start(name, given, idempotency_key=key, **options)
         if wait:
-            return await follow(handle, until="settled", patience_ms=patience, as_json=as_json)
+            return await follow(place(context), handle, until="settled", patience_ms=patience, as_json=as_json)
         if as_json:
             Screen().json(await handle.status())
         else:
@@ -191,7 +191,7 @@ async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
         if as_json:
             Screen().json(await engine.get(id).status())
         else:
-            show_document(Screen(), *await read(engine, id))
+            show_document(Screen(), place(context), *await read(engine, id))
 
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
@@ -235,9 +235,9 @@ async def watch(
     """Follow one live until it is over."""
     from .following import follow, milliseconds_of
 
-    async with place(context).engine() as engine:
-        patience = milliseconds_of(within, "--timeout")
-        return await follow(engine.get(id), until=until, patience_ms=patience, as_json=as_json, each_change=True)
+    where, patience = place(context), milliseconds_of(within, "--timeout")
+    async with where.engine() as engine:
+        return await follow(where, engine.get(id), until=until, patience_ms=patience, as_json=as_json, each_change=True)
 
 
 def add_to(app: typer.Typer) -> None:

@@ -16,6 +16,7 @@ from tenuto.runtime import Until
 from .blocked import commands, sentence
 from .execution import attempt_end, attempt_name, show_why, standing, step_rows, waits_of
 from .exits import Exit, exit_of_status
+from .place import Place
 from .screen import Screen, make_grid
 from .words import clock, moment, status_cell
 
@@ -42,14 +43,24 @@ def milliseconds_of(text: str | None, option: str) -> int | None:
 
 
 async def follow(
-    handle: "Handle[Any]", *, until: Until, patience_ms: int | None, as_json: bool, each_change: bool = False
+    place: Place,
+    handle: "Handle[Any]",
+    *,
+    until: Until,
+    patience_ms: int | None,
+    as_json: bool,
+    each_change: bool = False,
 ) -> Exit:
     """Shows it until it has come so far. The exit code says what came of it.
 
     `as_json` prints the last state, or with `each_change` a line for every one.
     """
     screen = Screen()
-    reporter = _JsonLines(each_change=each_change) if as_json else _Drawn(screen) if screen.is_terminal else _Lines()
+    reporter: _JsonLines | _Drawn | _Lines
+    if as_json:
+        reporter = _JsonLines(each_change=each_change)
+    else:
+        reporter = _Drawn(screen, place) if screen.is_terminal else _Lines(place)
     document: Mapping[str, Any] = {}
     with reporter:
         async for document in _states(handle, until, patience_ms):
@@ -59,7 +70,7 @@ async def follow(
         if not each_change:
             screen.json(document)
     else:
-        _conclude(screen, document)
+        _conclude(screen, place, document)
     return exit_of_status(document["status"], waits=document["status"] not in OVER)
 
 
@@ -81,10 +92,10 @@ async def _states(handle: "Handle[Any]", until: Until, patience_ms: int | None) 
             return
 
 
-def _conclude(screen: Screen, document: Mapping[str, Any]) -> None:
+def _conclude(screen: Screen, place: Place, document: Mapping[str, Any]) -> None:
     name, id = document["definition_id"], document["execution_id"]
     screen.cells((name, "bold"), f" {id}: ", status_cell(standing(document)))
-    show_why(screen, document)
+    show_why(screen, place, document)
     if document["output"] is not None:
         screen.say(f"  output {json.dumps(document['output'], ensure_ascii=False)}")
 
@@ -92,8 +103,9 @@ def _conclude(screen: Screen, document: Mapping[str, Any]) -> None:
 class _Lines(nullcontext[None]):
     """A line for each attempt that begins or ends, and for each new reason to wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Place) -> None:
         super().__init__()
+        self._place = place
         self._seen: dict[object, str] = {}
         self._reason: object = None
 
@@ -109,7 +121,8 @@ class _Lines(nullcontext[None]):
         blocked = worth_telling(document)
         reason = None if blocked is None else (blocked["reason"], blocked["waiting_for"])
         if blocked is not None and reason != self._reason:
-            helps = commands(document["execution_id"], blocked)[:1] if blocked["reason"] in ENDED_BY_PEOPLE else []
+            most = 1 if blocked["reason"] in ENDED_BY_PEOPLE else 0
+            helps = commands(self._place, document["execution_id"], blocked)[:most]
             _print(" ".join([f"{_now()}  {sentence(blocked)}", *helps]))
         self._reason = reason
 
@@ -139,9 +152,10 @@ class _JsonLines(nullcontext[None]):
 class _Drawn:
     """The steps, drawn anew in their place. What it waits for is below them while it waits."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, place: Place) -> None:
         from rich.live import Live
 
+        self._place = place
         self._live: Live = Live(console=screen.console, auto_refresh=False)
         self._last: Mapping[str, Any] | None = None
 
@@ -166,7 +180,10 @@ class _Drawn:
         blocked = worth_telling(document)
         if blocked is None:
             return steps
-        lines = [Text(sentence(blocked), "yellow"), *map(Text, commands(document["execution_id"], blocked)[:1])]
+        lines = [
+            Text(sentence(blocked), "yellow"),
+            *map(Text, commands(self._place, document["execution_id"], blocked)[:1]),
+        ]
         return Group(steps, Padding(Group(*lines), (0, 0, 0, 2)))
 
 

@@ -78,7 +78,7 @@ async def ls(
         found,
         ["KEY", "TENANT", "ROLES", "LAST USED", "EXPIRES", "NAME"],
         lambda key: _row(key, when),
-        "There are none. `tenuto keys create --tenant default --role admin` makes one.",
+        place(context).told("There are none. `tenuto keys create --tenant default --role admin` makes one."),
         as_json=as_json,
     )
 

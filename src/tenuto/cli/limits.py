@@ -30,7 +30,8 @@ async def ls(context: typer.Context, as_json: AsJson = False) -> None:
     if rows:
         screen.table(["OF", "NAME", "AT MOST", "UNDER WAY", "WAITING"], rows)
     elif screen.is_terminal:
-        screen.say("There are none. `tenuto limits set NAME --rate 14/s` sets one for steps that name it.", "dim")
+        told = "There are none. `tenuto limits set NAME --rate 14/s` sets one for steps that name it."
+        screen.say(place(context).told(told), "dim")
 
 
 def _bound(rate: str | None, concurrency: int | None) -> str:

@@ -27,7 +27,7 @@ async def workers(context: typer.Context, as_json: AsJson = False) -> None:
             row["build"],
             ", ".join(row["queues"]),
         ],
-        "None is running. `tenuto worker --app MODULE` starts one.",
+        place(context).told("None is running. `tenuto worker --app MODULE` starts one."),
         as_json=as_json,
     )
 

@@ -2,8 +2,10 @@
 
 import getpass
 import os
+import re
+import shlex
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +20,37 @@ if TYPE_CHECKING:
     from tenuto.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+# Of these a server is not asked, and none of them is about one tenant.
+ON_A_DATABASE = ("dev", "serve", "worker", "keys", "migrate", "export", "check")
+
+
+@dataclass(slots=True)
 class Place:
     """What the options before the command say; for the rest, the settings are asked when they are needed."""
 
     url: str | None = None
     server: str | None = None
     tenant: str = DEFAULT_TENANT
+
+    def line(self, command: str) -> str:
+        """A command to be copied: it works where this one did, because the options of this one are repeated."""
+        return " ".join(["tenuto", *self._options(command.partition(" ")[0]), command])
+
+    def told(self, text: str) -> str:
+        """A text with commands to be copied, each between backticks."""
+        return re.sub("`tenuto ([a-z][^`]*)`", lambda found: f"`{self.line(found[1])}`", text)
+
+    def _options(self, name: str) -> Iterator[str]:
+        from tenuto.redaction import without_password
+
+        given = {"--url": self.url}
+        if name not in ON_A_DATABASE:
+            given |= {"--server": self.server, "--tenant": None if self.tenant == DEFAULT_TENANT else self.tenant}
+        elif name == "worker" and self.server and not self.url:
+            given = {"--url": "URL"}  # which database a server has, only who runs it can tell
+        for option, value in given.items():
+            if value is not None:
+                yield f"{option} {shlex.quote(without_password(value))}"
 
     def settings(self, **given: Any) -> "Settings":
         """An option wins over a setting; a database that was asked for, over a server that was not."""

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from tenuto.errors import TenutoError
 
+    from .place import Place
+
 T = TypeVar("T")
 
 Cell = str | tuple[str, str]  # a text, or a text and its style
@@ -129,9 +131,10 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> "Table
     return table
 
 
-def tell_error(error: "TenutoError", *, as_json: bool = False) -> None:
+def tell_error(error: "TenutoError", place: "Place", *, as_json: bool = False) -> None:
     """On standard error: the code, what happened, what to do."""
-    what_to_do = error.hint or _WHAT_TO_DO.get(error.code)
+    hint = error.hint or _WHAT_TO_DO.get(error.code)
+    what_to_do = hint and place.told(hint)
     if as_json:
         told: dict[str, Any] = {"code": error.code, "message": error.message, "what_to_do": what_to_do}
         if problems := getattr(error, "problems", ()):
