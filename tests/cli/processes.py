@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
@@ -46,8 +47,10 @@ def running(*arguments: str, ready: str, folder: Path = ROOT, **environment: str
         process.communicate()
 
 
-def on_terminal(*arguments: str, columns: int = 80, folder: Path = ROOT, **environment: str) -> tuple[int, str]:
-    """The exit code, and all that was written to a terminal of that width."""
+def on_terminal(
+    *arguments: str, columns: int = 80, folder: Path = ROOT, interrupt_at: str | None = None, **environment: str
+) -> tuple[int, str]:
+    """The exit code, and all that was written to a terminal of that width; interrupted as soon as a text is seen."""
     terminal, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     given = {**os.environ, "TERM": "xterm-256color", **environment}
@@ -55,7 +58,12 @@ def on_terminal(*arguments: str, columns: int = 80, folder: Path = ROOT, **envir
         given.pop(name, None)
     process = subprocess.Popen([TENUTO, *arguments], cwd=folder, env=given, stdin=inner, stdout=inner, stderr=inner)
     os.close(inner)
-    written = b"".join(iter(lambda: _read(terminal), b""))
+    written = b""
+    while part := _read(terminal):
+        written += part
+        if interrupt_at is not None and interrupt_at in written.decode(errors="ignore"):
+            process.send_signal(signal.SIGINT)
+            interrupt_at = None
     os.close(terminal)
     return process.wait(), written.decode()
 

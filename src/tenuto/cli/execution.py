@@ -31,7 +31,7 @@ def show_document(
     history: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
 ) -> None:
-    screen.cells((document["definition_id"], "bold"), f" {document['execution_id']}: ", status_cell(standing(document)))
+    screen.cells(*heading(document))
     show_why(screen, place, document)
     screen.say()
     screen.grid([[(name, "dim"), value] for name, value in facts(document)])
@@ -41,6 +41,10 @@ def show_document(
     if lines := list(timeline(history, told, waits_of(document))):
         screen.say()
         screen.grid(lines)
+
+
+def heading(document: Mapping[str, Any]) -> tuple[Cell, ...]:
+    return (document["definition_id"], "bold"), f" {document['execution_id']}: ", status_cell(standing(document))
 
 
 def standing(document: Mapping[str, Any]) -> str:

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tenuto.durations import milliseconds
-from tenuto.errors import ResultTimeout
+from tenuto.errors import ResultTimeout, TenutoError
 from tenuto.runtime import Until
 
 from .blocked import commands, sentence
-from .execution import attempt_end, attempt_name, show_why, standing, step_rows, waits_of
+from .execution import attempt_end, attempt_name, heading, show_why, standing, step_rows, waits_of
 from .exits import Exit, exit_of_status
 from .place import Place
-from .screen import Screen, make_grid
-from .words import clock, moment, status_cell
+from .screen import Screen, make_grid, tell_error
+from .words import clock, moment
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -62,10 +62,15 @@ async def follow(
     else:
         reporter = _Drawn(screen, place) if screen.is_terminal else _Lines(place)
     document: Mapping[str, Any] = {}
-    with reporter:
-        async for document in _states(handle, until, patience_ms):
-            history = await handle.history() if isinstance(reporter, _Lines) else []
-            reporter.tell(document, history)
+    try:
+        with reporter:
+            async for document in _states(handle, until, patience_ms):
+                history = await handle.history() if isinstance(reporter, _Lines) else []
+                reporter.tell(document, history)
+    except asyncio.CancelledError:  # Ctrl-C
+        if document.get("status") not in OVER:
+            tell_error(_interrupted(handle.id), place, as_json=as_json)
+        raise
     if as_json:
         if not each_change:
             screen.json(document)
@@ -85,16 +90,21 @@ async def _states(handle: "Handle[Any]", until: Until, patience_ms: int | None) 
             return
         left = LOOK_MS if deadline is None else min(LOOK_MS, round((deadline - loop.time()) * 1_000))
         if left <= 0:
-            raise ResultTimeout(f"Execution {handle.id} is not over yet: {standing(document)}.")
+            hint = f"ask again: `tenuto show {handle.id}`. What was started goes on"
+            raise ResultTimeout(f"Execution {handle.id} is not over yet: {standing(document)}.", hint=hint)
         with suppress(ResultTimeout):
             await handle.result(timeout=left / 1_000, return_when=until)
             yield await handle.status()
             return
 
 
+def _interrupted(id: str) -> TenutoError:
+    hint = f"`tenuto watch {id}` follows it again, `tenuto cancel {id}` ends it"
+    return TenutoError(f"Execution {id} is no longer followed, and goes on.", code="interrupted", hint=hint)
+
+
 def _conclude(screen: Screen, place: Place, document: Mapping[str, Any]) -> None:
-    name, id = document["definition_id"], document["execution_id"]
-    screen.cells((name, "bold"), f" {id}: ", status_cell(standing(document)))
+    screen.cells(*heading(document))
     show_why(screen, place, document)
     if document["output"] is not None:
         screen.say(f"  output {json.dumps(document['output'], ensure_ascii=False)}")
@@ -150,7 +160,7 @@ class _JsonLines(nullcontext[None]):
 
 
 class _Drawn:
-    """The steps, drawn anew in their place. What it waits for is below them while it waits."""
+    """Which it is and its steps, drawn anew in their place. What it waits for is below them while it waits."""
 
     def __init__(self, screen: Screen, place: Place) -> None:
         from rich.live import Live
@@ -176,15 +186,15 @@ class _Drawn:
         from rich.padding import Padding
         from rich.text import Text
 
-        steps = make_grid(step_rows(document["steps"]))
+        head, steps = Text.assemble(*heading(document)), make_grid(step_rows(document["steps"]))
         blocked = worth_telling(document)
         if blocked is None:
-            return steps
+            return Group(head, steps)
         lines = [
             Text(sentence(blocked), "yellow"),
             *map(Text, commands(self._place, document["execution_id"], blocked)[:1]),
         ]
-        return Group(steps, Padding(Group(*lines), (0, 0, 0, 2)))
+        return Group(head, steps, Padding(Group(*lines), (0, 0, 0, 2)))
 
 
 def _now() -> str:
