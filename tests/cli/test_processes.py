@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import subprocess
+from http.client import HTTPConnection
+from typing import Any
 
 import httpx2
 import pytest
@@ -153,3 +155,33 @@ def test_serve_answers_and_runs_nothing(url: str) -> None:
         assert "[address_unusable]\nWhat to do: choose another" in taken.stderr
         service.process.send_signal(signal.SIGTERM)
         assert service.process.wait() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["dev", "serve"])
+def test_who_listens_or_waits_does_not_keep_a_service_from_ending(url: str, role: str) -> None:
+    key = tenuto(url, "keys", "create", "--tenant", "default", "--role", "operator").stdout.strip()
+    ready = {"dev": "In another terminal", "serve": "serving on"}[role]
+    arguments = (role, "--app", APP, "--port", "0")
+    given: Any = {"TENUTO_URL": url, "TENUTO_SHUTDOWN_GRACE": "1h", "TENUTO_LOG_LEVEL": "WARNING"}
+    with running(*arguments, ready=ready, **given) as service:
+        server = re.search(r"http://([\d.]+):(\d+)", service.seen)
+        assert server is not None
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx2.Client(base_url=server[0], timeout=60, headers=headers) as client:
+            id = client.post("/v1/executions", json={"definition": "invoice"}).json()["execution_id"]
+            listening, waiting = (HTTPConnection(server[1], int(server[2]), timeout=60) for _ in range(2))
+            listening.request("GET", f"/v1/executions/{id}/events", headers=headers)
+            events = listening.getresponse()
+            assert events.readline() == b"id: 1\n"
+            waiting.request("GET", f"/v1/executions/{id}?wait=terminal&seconds=60", headers=headers)
+            assert client.get("/healthz").status_code == 200
+        service.process.send_signal(signal.SIGTERM)
+        answer = waiting.getresponse()
+        assert (answer.status, json.loads(answer.read())["execution_id"]) == (200, id)
+        assert b"event: end" not in events.read()  # whole, or this raises
+        for connection in (listening, waiting):
+            connection.close()
+        assert service.process.wait() == 0
+        assert service.process.stderr is not None
+        assert service.process.stderr.read() == ""

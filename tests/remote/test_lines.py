@@ -10,6 +10,7 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import RateExceeded, ServiceError
 from tenuto.runtimes.remote import wire
+from tenuto.service.server import address_of, bind, serve
 from tenuto.settings import Settings
 from tests.servers.cutting import Cutter, cutting
 
@@ -124,6 +125,24 @@ async def _again(upstream: str, address: str) -> AsyncIterator[None]:
     finally:
         server.close()
         await cutter.close()
+
+
+async def test_a_service_that_ends_does_not_shorten_the_wait_for_a_result(make_place: MakePlace) -> None:
+    """It answers at once, as if the time were over."""
+    place = await make_place(ASKS)
+    listener, stop = bind("127.0.0.1", 0), asyncio.Event()
+    address = address_of(listener)
+    ending = asyncio.create_task(serve(place.app, listener, stop, grace_seconds=3_600))
+    client = await place.client(at=address)
+    handle = await client.start("asks")
+    waiting = asyncio.create_task(handle.result(timeout="20s", return_when="terminal"))
+    while not place.app.state.service.streams:
+        await client.count()
+    stop.set()
+    await ending
+    async with _again(place.address, address):
+        await handle.approve("ok")
+        assert (await waiting).succeeded
 
 
 # -- Come again --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -128,6 +129,32 @@ async def test_a_stream_ends_with_its_key(make_site: MakeSite, monkeypatch: pyte
                 if len(types) == 1:
                     await site.engine.keys.revoke(key.id)
         assert "end" not in types
+
+
+async def test_a_server_that_ends_lets_go_of_those_who_listen_and_wait(
+    make_site: MakeSite, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = await make_site(SAGA)
+    listener, stop = bind("127.0.0.1", 0), asyncio.Event()
+    serving = asyncio.create_task(serve(site.app, listener, stop, grace_seconds=3_600))
+    key = await site.engine.keys.create(tenant="acme", roles=["admin"])
+    headers = {"Authorization": f"Bearer {key.token}"}
+    async with httpx2.AsyncClient(
+        base_url=address_of(listener), headers=headers, timeout=60, trust_env=False
+    ) as client:
+        id = (await client.post("/v1/executions", json={"definition": "s"})).json()["execution_id"]
+        await client.get(f"/v1/executions/{id}?wait=settled")
+        waiting = asyncio.create_task(client.get(f"/v1/executions/{id}?wait=terminal&seconds=60"))
+        listening = asyncio.create_task(client.get(f"/v1/executions/{id}/events"))
+        while len(site.app.state.service.streams) < 2:
+            await client.get("/healthz")
+        stop.set()
+        assert (await waiting).json()["status"] == "waiting_approval"
+        heard = await listening  # whole, or this raises
+        assert (heard.status_code, b"event: end" in heard.content) == (200, False)
+        await serving
+    assert len(site.app.state.service.streams) == 0
+    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_streams_are_shared_between_tenants(make_site: MakeSite) -> None:

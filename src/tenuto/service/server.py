@@ -11,6 +11,7 @@ import uvicorn
 from tenuto.errors import SettingsError
 
 from .connection import Connection
+from .http.ending import telling
 
 BACKLOG = 2_048
 # Longer than clients and proxies keep a connection that nobody uses, so that they close it: a request that is sent as
@@ -46,9 +47,10 @@ def address_of(listener: socket.socket) -> str:
 
 
 async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace_seconds: float) -> None:
-    """Answers requests until `stop` is set; those under way may then finish, for so long."""
+    """Answers requests until `stop` is set; those under way may then finish, for so long, and who listens is let go."""
+    ending = asyncio.Event()
     config = uvicorn.Config(
-        app,
+        telling(app, ending),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -57,7 +59,7 @@ async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
     )
-    server = _Server(config)
+    server = _Server(config, ending)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="tenuto-serve")
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -68,6 +70,15 @@ async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace
 
 class _Server(uvicorn.Server):
     """Leaves signals to whoever runs it: a worker beside it has to hear of them too."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Heard only once nothing is accepted any more: whoever is let go and comes back finds another server, or none.
+        self._ending.set()
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Header, Query
@@ -104,27 +104,31 @@ async def _end(caller: Caller, id: str) -> bytes:
 async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
     events = caller.engine.get(id).events(after=after)
     coming: asyncio.Future[EventDocument | None] | None = None
+    ended = asyncio.ensure_future(caller.ending.wait())
     clock = asyncio.get_running_loop().time
     known_at = clock()
     try:
         with caller.attended():
-            while True:
+            while not caller.ending.is_set():
                 coming = coming or asyncio.ensure_future(anext(events, None))
-                await asyncio.wait([coming], timeout=KEEP_ALIVE_SECONDS)
+                awaited: list[asyncio.Future[Any]] = [coming, ended]
+                await asyncio.wait(awaited, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if clock() - known_at >= KEEP_ALIVE_SECONDS:
                     if not await caller.is_still_known():
                         return
                     known_at = clock()
                 if not coming.done():
-                    yield b": still here\n\n"
+                    if not ended.done():
+                        yield b": still here\n\n"
                     continue
                 event, coming = coming.result(), None
                 if event is None:
-                    break
+                    yield await _end(caller, id)
+                    return
                 yield _written(event)
-            yield await _end(caller, id)
     except (EngineClosed, StorageError, RateExceeded):
-        return  # it ends without `end`: a client comes back, to whoever is there then
+        return  # as at the end of the server, without `end`: a client comes back, to whoever is there then
     finally:
+        ended.cancel()
         if coming is not None:
             coming.cancel()

@@ -20,6 +20,7 @@ from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
 from .admission import Admission, take
+from .ending import ending_of
 from .gate import TAKEN, Room
 from .headers import header
 from .lean import Short
@@ -73,6 +74,7 @@ class Caller:
     engine: Engine
     service: Service
     authorization: str | None
+    ending: asyncio.Event  # of the server: nobody is kept on the line any longer
 
     def attended(self) -> AbstractContextManager[None]:
         """For as long as somebody stays on the line. There are so many at once, and no more."""
@@ -116,7 +118,8 @@ async def authenticated(request: Request) -> Caller:
     if taken is not None and not taken:
         take(scope, "share", service.room.shares.take, principal.tenant)
         taken.append(principal.tenant)
-    return Caller(principal, service.engine_for(principal), service, header(scope, b"authorization"))
+    authorization = header(scope, b"authorization")
+    return Caller(principal, service.engine_for(principal), service, authorization, ending_of(scope))
 
 
 Called = Annotated[Caller, Depends(authenticated)]
