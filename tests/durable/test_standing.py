@@ -61,11 +61,32 @@ async def test_what_waits_is_counted(store: Store) -> None:
 async def test_queues_that_only_tenants_name_are_counted_without_their_names(store: Store) -> None:
     """Unless a worker serves one: then it is the deployment's, whoever uses it."""
     await store.open_session("s1", "worker", "build", LEASE, ("default", "gpu"))
+    await store.open_session("s2", "service", "build", LEASE, None)
+    given = [
+        ("mail", "d/1"),
+        ("mail", "acme/own/1"),
+        ("gpu", "acme/own/1"),
+        ("secret", "acme/own/1"),
+        ("more", "b/own/1"),
+    ]
+    assert await tasks_in_queues(store, given) == {"mail": (1, 1), "gpu": (1, 3), "": (3, 2)}
+
+
+SERVED = ('the "slow" one', "Möbel", "a_b", "100%", "back\\slash", "it's", "null")
+LIKE_THEM = ("slow", "mobel", "axb", "100", "back", "its", 'the \\"slow\\" one', ", ", "%", "_", '"')
+
+
+async def test_a_queue_is_served_by_whoever_names_it_exactly(store: Store) -> None:
+    await store.open_session("s1", "worker", "build", LEASE, SERVED)
+    found = await tasks_in_queues(store, [(name, "acme/own/1") for name in (*SERVED, *LIKE_THEM)])
+    assert found.pop("") == (len(LIKE_THEM), len(SERVED) + 1)
+    assert found == {name: (1, number) for number, name in enumerate(SERVED, start=1)}
+
+
+async def tasks_in_queues(store: Store, given: list[tuple[str, str]]) -> dict[str, tuple[int, int | None]]:
+    """How many wait in each queue, and since when, if these do, by queue and plan."""
     batch = started("x1")
-    for number, (queue, plan) in enumerate(
-        [("mail", "d/1"), ("mail", "acme/own/1"), ("gpu", "acme/own/1"), ("secret", "acme/own/1"), ("more", "b/own/1")],
-        start=1,
-    ):
+    for number, (queue, plan) in enumerate(given, start=1):
         batch.tasks.append(
             TaskRow(
                 execution="x1",
@@ -82,8 +103,7 @@ async def test_queues_that_only_tenants_name_are_counted_without_their_names(sto
         )
     await store.commit(batch)
 
-    found = {row.label: (row.count, row.oldest) for row in await store.backlog() if row.what == "tasks"}
-    assert found == {"mail": (1, 1), "gpu": (1, 3), "": (3, 2)}
+    return {row.label: (row.count, row.oldest) for row in await store.backlog() if row.what == "tasks"}
 
 
 async def test_a_schema_that_is_not_ours_is_told(store: Store, url: str) -> None:

@@ -1,6 +1,5 @@
 """What somebody should have done by now: asked of rows alone, so cheaply that it can be asked every minute."""
 
-import json
 from collections.abc import AsyncIterator, Collection
 
 from msgspec import Struct
@@ -15,6 +14,7 @@ from tenuto.storage.records import (
     UnreadMail,
     select,
 )
+from tenuto.storage.tasks import queues_of
 
 from .audit import A1
 from .findings import Finding, finding, show
@@ -91,7 +91,7 @@ async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncIterator[
 async def _served(reader: Reader, before: int) -> set[str]:
     """The queues of the processes that are there."""
     query = select(SessionRecord, "t.ended_at IS NULL AND t.expires_at >= $1", ordered=False)
-    names = [json.loads(row.queues) or [] async for row in reader.rows(SessionRecord, query, before)]
+    names = [queues_of(row.queues) async for row in reader.rows(SessionRecord, query, before)]
     return {name for each in names for name in each}
 
 

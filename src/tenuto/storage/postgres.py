@@ -7,7 +7,6 @@ inserts as many as they have room for, and says what it wrote.
 
 import asyncio
 import copy
-import json
 import logging
 import threading
 import time
@@ -55,6 +54,7 @@ from .store import (
     Turn,
     renewal_s,
 )
+from .tasks import queues_text
 
 COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 MIGRATION_LOCK = 7_311_004_225
@@ -490,7 +490,7 @@ class PostgresStore(SqlReading):
             now: int = await self._pool.fetchval(
                 "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) "
                 f"VALUES ($1, $2, $3, $4, {NOW}, {NOW} + $5) RETURNING started_at",
-                id, worker, build, json.dumps(None if queues is None else list(queues)), lease_ms,
+                id, worker, build, queues_text(queues), lease_ms,
             )  # fmt: skip
             return now
         raise AssertionError("translated() does not swallow")

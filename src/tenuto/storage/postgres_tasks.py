@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from .postgres_sql import LIVE, NOW
-from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss
+from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss, queues_of
 
 WINDOW = 1_000  # waiting tasks among which turns are shared out
 _KEY = "execution, path, phase, number"
@@ -106,7 +106,7 @@ class PostgresTasks:
     async def serving(self) -> list[Serving]:
         query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {NOW}"
         async with self._connect() as db:
-            return [Serving(json.loads(q) or [], json.loads(h)) for q, h in await db.fetch(query)]
+            return [Serving(queues_of(q), json.loads(h)) for q, h in await db.fetch(query)]
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         async with self._connect() as db:

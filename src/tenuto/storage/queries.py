@@ -28,10 +28,7 @@ UNION ALL SELECT 'due', '', count(*), min(wake_at) FROM executions WHERE owner I
 UNION ALL SELECT 'owned', '', count(*), CAST(NULL AS bigint) FROM executions WHERE owner IS NOT NULL
 UNION ALL SELECT 'mail', '', count(*), min(received_at) FROM mailbox WHERE verdict IS NULL
 UNION ALL SELECT 'tasks', place, CAST(sum(many) AS bigint), min(oldest) FROM (
-    SELECT many, oldest, CASE WHEN is_owned AND NOT EXISTS (
-        SELECT 1 FROM sessions s
-        WHERE s.ended_at IS NULL AND replace(s.queues, '"' || queue || '"', '') <> s.queues
-    ) THEN '' ELSE queue END AS place
+    SELECT many, oldest, CASE WHEN is_owned AND NOT (queue {served}) THEN '' ELSE queue END AS place
     FROM (
         SELECT queue, plan LIKE '%/%/%' AS is_owned, count(*) AS many, min(created_at) AS oldest
         FROM tasks WHERE session IS NULL GROUP BY 1, 2
@@ -129,9 +126,9 @@ def _id_at(ms: int) -> str:
     return f"{max(ms, 0):011x}"
 
 
-def backlog(now: str) -> str:
-    """`now` is the database's time, as an expression."""
-    return _BACKLOG.format(now=now)
+def backlog(now: str, served: str) -> str:
+    """`now` is the database's time, as an expression; `served` is how a queue is looked for among those that are."""
+    return _BACKLOG.format(now=now, served=served)
 
 
 def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:

@@ -23,6 +23,7 @@ from .store import (
     SnapshotRow,
     Wanted,
 )
+from .tasks import TaskStore
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class SqlReading(ABC):
 
     _MARK: ClassVar[str]  # how the statements of `queries` mark a parameter
     _AMONG: ClassVar[str]  # how something is looked for in a list that is a parameter
+    tasks: TaskStore
 
     @abstractmethod
     async def fetch(self, query: str, values: Sequence[object]) -> list[Any]: ...
@@ -154,7 +156,9 @@ class SqlReading(ABC):
         return [row_of(SessionRow, row) for row in await self.fetch(queries.SESSIONS, ())]
 
     async def backlog(self) -> list[BacklogRow]:
-        return [BacklogRow(*row) for row in await self.fetch(queries.backlog(self._clock()), ())]
+        served = sorted({queue for each in await self.tasks.serving() for queue in each.queues})
+        query = queries.backlog(self._clock(), self._AMONG)
+        return [BacklogRow(*row) for row in await self.fetch(query, (self._listed(served),))]
 
     async def notice(self, key: str) -> Notice | None:
         rows = await self.fetch(f"SELECT {queries.NOTICE_COLUMNS} FROM sent_notifications WHERE key = $1", (key,))

@@ -48,6 +48,7 @@ from .store import (
     plan_pairs,
     renewal_s,
 )
+from .tasks import queues_text
 from .watch import Watch
 
 T = TypeVar("T")
@@ -283,7 +284,7 @@ class SqliteStore(SqlReading):
         def work() -> int:
             with translated(), self._transaction():
                 now = self.now()
-                row = (id, worker, build, json.dumps(None if queues is None else list(queues)), now, now + lease_ms)
+                row = (id, worker, build, queues_text(queues), now, now + lease_ms)
                 self._write.execute(
                     "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) VALUES (?,?,?,?,?,?)", row
                 )

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss
+from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss, queues_of
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ class SqliteTasks:
 
     async def serving(self) -> list[Serving]:
         query = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= ?"
-        return [Serving(json.loads(q) or [], json.loads(h)) for q, h in await self._fetch(query, (self._now(),))]
+        return [Serving(queues_of(q), json.loads(h)) for q, h in await self._fetch(query, (self._now(),))]
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         values = (session, queue, json.dumps(list(handlers)))

@@ -20,6 +20,7 @@ Like a commit, taking and beginning first lock the session's row and find it liv
 session, execution, task.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -118,6 +119,16 @@ class Serving(Struct, frozen=True):
 
     queues: list[str]
     handlers: list[str]
+
+
+def queues_text(queues: Sequence[str] | None) -> str:
+    """Those that a session serves, as its row has them."""
+    return json.dumps(None if queues is None else list(queues))
+
+
+def queues_of(text: str) -> list[str]:
+    """The other way round. One that runs no steps serves none."""
+    return json.loads(text) or []
 
 
 def loss(key: TaskKey, now: int, lease_ms: int) -> Letter:

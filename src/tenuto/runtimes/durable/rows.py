@@ -17,6 +17,7 @@ from tenuto.storage.store import (
     SessionRow,
     Wanted,
 )
+from tenuto.storage.tasks import queues_of
 from tenuto.view import (
     LimitRow,
     TenantLimitRow,
@@ -69,7 +70,7 @@ def worker_row(row: SessionRow) -> WorkerRow:
         "id": row.id,
         "worker": row.worker,
         "build": row.build,
-        "queues": msgspec.json.decode(row.queues, type=list[str]),
+        "queues": queues_of(row.queues),
         "started_at": rfc3339(row.started_at),
         "expires_at": rfc3339(row.expires_at),
         "executions": row.executions,
