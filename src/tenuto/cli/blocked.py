@@ -1,5 +1,6 @@
 """Why an execution does not go on, in a sentence, and the commands that help."""
 
+import re
 from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -25,6 +26,9 @@ _SENTENCES = {
     "worker_lost": "The worker that ran {it} is gone; it is tried again.",
 }
 
+_NOT_SERVED = "No worker that serves the queue {queue!r} is running."
+_NOT_THERE = "No worker that serves the queue {queue!r} has the code of {handler!r}."
+_BUSY = "All slots of the workers that serve the queue {queue!r} are taken; it runs when one is free."
 _UNDO_FAILED = "The undo of {it} failed, and a person has to say what becomes of it."
 _UNKNOWN = "Nobody knows whether the effect of {it} was made, and a person has to find out."
 
@@ -47,7 +51,7 @@ def sentence(blocked: Mapping[str, Any]) -> str:
     """What it waits for, since when, and when it is looked at again."""
     reason, what = blocked["reason"], blocked["waiting_for"]
     it = repr(what) if what else "a step"
-    text = _sentence_of(reason, blocked["commands"]).format(
+    text = _of_queue(reason, what) or _sentence_of(reason, blocked["commands"]).format(
         it=it,
         It=f"{it[:1].upper()}{it[1:]}",
         because=f": {what}" if what else "",
@@ -57,6 +61,22 @@ def sentence(blocked: Mapping[str, Any]) -> str:
     if blocked["next_check"]:
         times.append(f"{_NEXT.get(reason, 'due')} {ago(blocked['next_check'])}")
     return f"{text[:-1]} ({', '.join(times)})." if times else text
+
+
+# `queue gpu`, or `film.render in queue gpu`, as the engine names what an attempt of a queue waits for.
+_QUEUE = re.compile("(?:(?P<handler>.+) in )?queue (?P<queue>.+)")
+
+
+def _queue(reason: str, what: str | None) -> "re.Match[str] | None":
+    return _QUEUE.fullmatch(what or "") if reason in ("no_worker", "slot") else None
+
+
+def _of_queue(reason: str, what: str | None) -> str | None:
+    found = _queue(reason, what)
+    if found is None:
+        return None
+    text = _BUSY if reason == "slot" else _NOT_THERE if found["handler"] else _NOT_SERVED
+    return text.format_map(found.groupdict())
 
 
 def _sentence_of(reason: str, commands: Sequence[str]) -> str:
@@ -70,8 +90,7 @@ def _sentence_of(reason: str, commands: Sequence[str]) -> str:
 
 def commands(place: Place, execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
     """Lines to type, the most helpful first."""
-    first = _FIRST.get(blocked["reason"])
-    lines = [] if first is None else [first]
+    lines = _first(blocked["reason"], blocked["waiting_for"])
     for name in blocked["commands"]:
         if name.startswith("resolve:"):
             word = name.removeprefix("resolve:")
@@ -81,6 +100,13 @@ def commands(place: Place, execution_id: str, blocked: Mapping[str, Any]) -> lis
             step = "" if blocked["reason"] == "paused" else quote(blocked["waiting_for"] or "STEP")
             lines.append(_HELP[name].format(id=execution_id, step=step).rstrip())
     return list(map(place.line, lines))
+
+
+def _first(reason: str, what: str | None) -> list[str]:
+    queue = _queue(reason, what)
+    if reason == "no_worker" and queue is not None:
+        return [f"worker --app MODULE --queue {quote(queue['queue'])}"]
+    return [_FIRST[reason]] if reason in _FIRST else []
 
 
 def why_over(place: Place, document: Mapping[str, Any]) -> tuple[str, list[str]] | None:
