@@ -22,7 +22,7 @@ _SENTENCES = {
     "slot": "All slots of its worker are taken; {it} runs when one is free.",
     "paused": "It is paused{because}.",
     "no_worker": "No worker that has the code{handler} has taken it up.",
-    "incompatible": "The code that is running cannot read what is stored for {it}.",
+    "incompatible": "The code that is running cannot read what is stored{because}.",
     "worker_lost": "The worker that ran {it} is gone; it is tried again.",
 }
 
@@ -44,7 +44,20 @@ _HELP = {
     "signal": "signal {id} {step} --payload JSON",
     "retry": "retry {id} --reason TEXT",
 }
-_FIRST = {"no_worker": "worker --app MODULE", "limit": "limits", "tenant_limit": "limits"}
+_FIRST = {
+    "no_worker": "worker --app MODULE",
+    "incompatible": "worker --app MODULE",
+    "limit": "limits",
+    "tenant_limit": "limits",
+}
+
+# What cannot go on cannot be awaited either: only this is sure to end it.
+_SURE_END = "cancel {id} --mode terminate"
+_TERMINATE = "The last command ends it at once, as it stands: nothing is awaited, and nothing undone."
+_NOTES = {
+    "no_worker": _TERMINATE,
+    "incompatible": f"A worker with the earlier code, which stored it, goes on with it. {_TERMINATE}",
+}
 
 
 def sentence(blocked: Mapping[str, Any]) -> str:
@@ -98,8 +111,14 @@ def commands(place: Place, execution_id: str, blocked: Mapping[str, Any]) -> lis
         elif name in _HELP:
             # Of one that is paused it is not the step that is told; there it is needed only where several wait.
             step = "" if blocked["reason"] == "paused" else quote(blocked["waiting_for"] or "STEP")
-            lines.append(_HELP[name].format(id=execution_id, step=step).rstrip())
+            form = _SURE_END if name == "cancel" and blocked["reason"] in _NOTES else _HELP[name]
+            lines.append(form.format(id=execution_id, step=step).rstrip())
     return list(map(place.line, lines))
+
+
+def note(blocked: Mapping[str, Any]) -> str:
+    """What is to be known of the commands, where they do not say it themselves."""
+    return _NOTES.get(blocked["reason"], "") if "cancel" in blocked["commands"] else ""
 
 
 def _first(reason: str, what: str | None) -> list[str]:

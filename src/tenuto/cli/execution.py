@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .blocked import commands, sentence, why_over
+from .blocked import commands, note, sentence, why_over
 from .decisions import Decision, decisions
 from .place import Place
 from .screen import Cell, Screen
@@ -68,6 +68,8 @@ def show_why(screen: Screen, place: Place, document: Mapping[str, Any]) -> None:
         screen.paragraph(text, "bold yellow" if blocked else "bold red")
         for line in lines:
             screen.say(f"    {line}")
+        if blocked is not None and (more := note(blocked)):
+            screen.paragraph(more)
 
 
 def facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

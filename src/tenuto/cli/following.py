@@ -29,7 +29,7 @@ LOOK_MS = 200  # how often it is looked at
 PASSING = timedelta(seconds=2)  # what is over sooner is not worth a line
 
 # What it is waited through, although without somebody's command it may never end.
-ENDED_BY_PEOPLE = ("signal", "no_worker", "paused")
+ENDED_BY_PEOPLE = ("signal", "no_worker", "incompatible", "paused")
 
 OVER = ("succeeded", "failed", "canceled")
 
