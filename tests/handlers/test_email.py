@@ -1,18 +1,12 @@
 """The built-in handler `email`: the message, what the server's answers mean, and that none is sent twice."""
 
-import ssl
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from tests.servers import smtp
+from tests.servers.tls import authority
 
 from .conftest import MakeEngine
 from .documents import run
@@ -131,28 +125,6 @@ async def test_a_password_is_not_sent_in_the_open(make_engine: MakeEngine, mail:
     engine = await make_engine(smtp_url=f"smtp://user:canary@127.0.0.1:{mail.port}", mail_from="us@example.org")
     work = (await run(engine, "email", MESSAGE, {"n": 1})).steps["work"]
     assert (work.error_class, work.error_code, mail.login) == ("NON_RETRYABLE", "smtp_plain", [])
-
-
-def authority(folder: Path) -> ssl.SSLContext:
-    """A server's certificate for 127.0.0.1, in `authority.pem` for clients to trust."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / "authority.pem").write_bytes(certificate.public_bytes(pem))
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "key.pem").write_bytes(private)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "authority.pem", folder / "key.pem")
-    return context
 
 
 @pytest.mark.parametrize("trusted", [True, False])

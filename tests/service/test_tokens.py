@@ -99,6 +99,7 @@ FORGED: dict[str, Callable[[], str]] = {
     "an empty tenant": lambda: signed(tenant=""),
     "a tenant within another": lambda: signed(tenant="acme/x"),
     "a tenant that no key can have": lambda: signed(tenant="a" * 129),
+    "roles in an object": lambda: signed(roles={"admin": False}),
     "another type": lambda: signed(header={"typ": "secevent+jwt"}),
     "too long": lambda: signed(padding="x" * 10_000),
     "no token at all": lambda: "a.b.c",

@@ -77,7 +77,9 @@ def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
     subject = str(claims["sub"])
     if not 0 < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
         raise ValueError("subject")
-    words = roles.split() if isinstance(roles, str) else list(roles)
+    words = roles.split() if isinstance(roles, str) else roles
+    if not isinstance(words, list):
+        raise ValueError("roles")
     known = frozenset(word for word in words if isinstance(word, str) and (word in GRANTS or is_own_word(word)))
     return Claims(issuer.issuer, subject, tenant, known)
 

@@ -8,6 +8,7 @@ arrived (no connection came about, or the service said 429) is sent again, whate
 import asyncio
 import ipaddress
 import logging
+import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple, TypeVar
@@ -102,6 +103,7 @@ class Wire:
         return httpx2.AsyncClient(
             base_url=self.address,
             headers=headers,
+            verify=httpx2.create_ssl_context(),  # SSL_CERT_FILE counts for loopback too, where no proxy does
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=read, pool=None),
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
@@ -134,7 +136,7 @@ class Wire:
             try:
                 answer = await self._once(method, path, params, content, given)
             except httpx2.TransportError as error:
-                again = repeats or isinstance(error, _NEVER_SENT)
+                again = (repeats or isinstance(error, _NEVER_SENT)) and _tls_error(error) is None
                 if again and await patience.waits(None, OUTAGE_SECONDS):
                     continue
                 raise lost(error, self.address) from None
@@ -216,9 +218,10 @@ async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterat
 
 def _checked_key(key: str | None) -> str | None:
     """What cannot be in a header is no key. It is not shown: whatever it is, it was meant to be secret."""
-    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+    if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
+        why = "it has blanks, line breaks or letters that no key has" if key else "it is empty"
         raise NotAuthenticated(
-            "The API key cannot be one: it has blanks, line breaks or letters that no key has.",
+            f"The API key cannot be one: {why}.",
             hint="give TENUTO_API_KEY as `tenuto keys create` printed it, and nothing else",
         )
     return key
@@ -240,6 +243,8 @@ def quoted_name(name: str) -> str:
 
 def lost(error: httpx2.TransportError, address: str) -> ServiceError:
     """The reason is told by its name: what libraries put into messages may hold anything."""
+    if (refused := _tls_error(error)) is not None:
+        return _insecure(refused, address)
     why = type(error).__name__
     if isinstance(error, _NEVER_SENT):
         return ServiceError(
@@ -251,6 +256,28 @@ def lost(error: httpx2.TransportError, address: str) -> ServiceError:
         f"The connection to {address} was lost ({why}); whether the request was carried out is not known.",
         code="answer_lost",
         hint="see how things stand, then repeat it if need be",
+    )
+
+
+def _tls_error(error: BaseException) -> ssl.SSLError | None:
+    """Why no encrypted connection came about. Trying again does not help."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def _insecure(error: ssl.SSLError, address: str) -> ServiceError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return ServiceError(
+            f"The certificate of the service at {address} is not trusted: {error.verify_message}",
+            code="service_unreachable",
+            hint="use the name that it was made for; if it is of an authority of your own, name that in SSL_CERT_FILE",
+        )
+    return ServiceError(
+        f"No encrypted connection to {address} came about ({error.reason}).",
+        code="service_unreachable",
+        hint="check that what listens there speaks TLS; if it does not, the address begins with http://",
     )
 
 
