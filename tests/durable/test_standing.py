@@ -33,6 +33,7 @@ def review(id: str, kind: str) -> ReviewRow:
 
 async def test_what_waits_is_counted(store: Store) -> None:
     await store.open_session("s1", "worker", "build", LEASE, ("default",))
+    await store.open_session("s2", "service", "build", LEASE, None)
     owned = started("x1")
     owned.reviews += [review("r1", "dead_letter"), review("r2", "dead_letter"), review("r3", "approval")]
     await store.commit(owned)

@@ -12,6 +12,7 @@ from tests.servers.promtool import promtool
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus"
+GUIDE = DEPLOY.parent / "docs" / "guides" / "observability.md"
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "tenuto.json").read_text(encoding="utf-8"))
 
 KNOWN = {metric.name for metric in CATALOGUE} | {
@@ -33,6 +34,13 @@ def test_every_alert_is_tested() -> None:
     alerts = re.findall(r"alert: (\w+)", (RULES / "rules.yml").read_text(encoding="utf-8"))
     tested = re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", (RULES / "rules.test.yml").read_text(encoding="utf-8"))
     assert set(alerts) == set(tested)
+
+
+def test_what_to_do_is_written_for_every_alert() -> None:
+    alerts = re.findall(r"alert: (\w+)", (RULES / "rules.yml").read_text(encoding="utf-8"))
+    rows = [line.split("|")[1:3] for line in GUIDE.read_text(encoding="utf-8").splitlines() if line.startswith("| Ten")]
+    named = [name for names, help in rows if help.strip() for name in names.strip().split(", ")]
+    assert sorted(named) == sorted(alerts)
 
 
 def test_rules_name_metrics_that_exist() -> None:

@@ -150,6 +150,22 @@ async def test_an_execution_that_nobody_takes_up_is_due(make_engine: MakeEngine,
     assert (found["tenuto_executions_due"], found["tenuto_executions_started_total"]) == (1, 1)
 
 
+async def test_a_service_is_no_worker(make_engine: MakeEngine, url: str) -> None:
+    """The figures that TenutoNobodyWorks is made of, as the service of a deployment gives them."""
+    if url.startswith("memory"):
+        return  # there is nobody beside it
+    service, worker = Telemetry(), Telemetry()
+    saga = SagaBuilder("s").step("work", fine).build()
+    engine = await make_engine(saga, telemetry=service, worker=False)
+    await engine.start("s")
+    found = await scrape(service)
+    assert (found["tenuto_executions_due"], found["tenuto_sessions_live"]) == (1, 0)
+    assert (found["tenuto_slots", "async"], found["tenuto_slots", "thread"]) == (0, 0)
+    await make_engine(saga, telemetry=worker)
+    found = await scrape(worker)
+    assert (found["tenuto_sessions_live"], found["tenuto_slots", "async"] > 0) == (1, True)
+
+
 async def test_without_the_database_its_figures_are_left_out(make_engine: MakeEngine) -> None:
     telemetry = Telemetry()
     engine = await make_engine(telemetry=telemetry)

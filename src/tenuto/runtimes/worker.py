@@ -151,8 +151,11 @@ class Worker(Shown):
         return self._tasks.running + self._in_threads.running
 
     def _lanes(self) -> dict[str, LaneLoad]:
+        """One that does not work has no room for a handler, whatever it was given."""
         lanes = {"async": self._tasks, "thread": self._in_threads}
-        return {name: LaneLoad(lane.size, lane.running, lane.waiting) for name, lane in lanes.items()}
+        return {
+            name: LaneLoad(lane.size if self._works else 0, lane.running, lane.waiting) for name, lane in lanes.items()
+        }
 
     def vitals(self) -> Vitals:
         is_open = self._loop is not None and not self._closing

@@ -35,7 +35,8 @@ UNION ALL SELECT 'tasks', place, CAST(sum(many) AS bigint), min(oldest) FROM (
     ) AS by_queue
 ) AS by_place GROUP BY place
 UNION ALL SELECT 'outbox', '', count(*), min(created_at) FROM outbox WHERE published_at IS NULL
-UNION ALL SELECT 'sessions', '', count(*), CAST(NULL AS bigint) FROM sessions WHERE ended_at IS NULL
+UNION ALL SELECT 'sessions', '', count(*), CAST(NULL AS bigint) FROM sessions
+    WHERE ended_at IS NULL AND queues <> 'null'
 UNION ALL SELECT 'now', '', 0, {now}"""
 
 _FILTERS = {

@@ -71,7 +71,9 @@ ORDER_SECONDS = Metric(
 # -- How this process stands -------------------------------------------------------------------------------------------
 
 IN_HAND = Metric("tenuto_executions_in_hand", "gauge", "Executions that this process holds in memory.")
-SLOTS = Metric("tenuto_slots", "gauge", "Handlers that this process runs at once, at most.", ("lane",))
+SLOTS = Metric(
+    "tenuto_slots", "gauge", "Handlers that this process runs at once, at most; 0 if it only serves.", ("lane",)
+)
 SLOTS_IN_USE = Metric("tenuto_slots_in_use", "gauge", "Handlers that run.", ("lane",))
 SLOTS_WAITING = Metric("tenuto_slots_waiting", "gauge", "Attempts that wait for a slot or a limit.", ("lane",))
 LEASE_AGE = Metric("tenuto_session_renewal_age_seconds", "gauge", "Since this process last renewed its lease.")
@@ -124,7 +126,9 @@ TASKS = Metric("tenuto_queue_tasks_waiting", "gauge", "Attempts that wait for a 
 TASKS_AGE = Metric("tenuto_queue_oldest_seconds", "gauge", "How long the oldest of them has waited.", ("queue",))
 OUTBOX = Metric("tenuto_outbox_unpublished", "gauge", "Messages that were not published yet.")
 OUTBOX_AGE = Metric("tenuto_outbox_oldest_seconds", "gauge", "How old the oldest of them is.")
-WORKERS = Metric("tenuto_sessions_live", "gauge", "Processes that work on this database.")
+WORKERS = Metric(
+    "tenuto_sessions_live", "gauge", "Processes that run steps of this database; those that only serve are none."
+)
 
 RECORDED: Final = (
     STARTED, FINISHED, EXECUTION_SECONDS, REOPENED, STEP_SECONDS, ATTEMPTS, RETRIES, FAILURES, TIMEOUTS, SKIPPED, LOST,
