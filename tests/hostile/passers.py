@@ -9,7 +9,7 @@ from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tenuto import Engine, Handle
+from tenuto import Handle
 from tenuto.errors import TenutoError
 
 from .loop import Process, pause
@@ -33,19 +33,11 @@ class Passer:
         world = self.world
         await pause(self.rng.uniform(1, world.hostile_seconds * LATEST))
         known = [id for client in world.clients for id in client.started.values()]
-        engine = await self._open()
+        engine = await world.opened(worker=False)
         if known:
             await self._speak(engine.get(self.rng.choice(known)))
         with suppress(TenutoError):
             await engine.close()
-
-    async def _open(self) -> Engine:
-        while True:
-            engine = self.world.engine(worker=False)
-            try:
-                return await engine.__aenter__()
-            except TenutoError:
-                await pause(0.3)
 
     async def _speak(self, handle: Handle[Any]) -> None:
         words = [self.rng.choice(WORDS) for _ in range(self.rng.choice((1, 3, 6)))]

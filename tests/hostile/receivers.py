@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tenuto import Engine, SagaContext
-from tenuto.errors import InvalidTransition, ResultTimeout, StorageError, TenutoError
+from tenuto.errors import InvalidTransition, ResultTimeout, StorageError
 
 from .loop import Process, pause
 
@@ -73,21 +73,13 @@ class Receiver:
             engine.handler(name, function)
 
     async def run(self) -> None:
-        engine = await self._open()
+        engine = await self.world.opened(worker=False)
         done = 0
         while True:
             await pause(0.1)
             while done < len(self.directives):
                 directive, done = self.directives[done], done + 1
                 self.world.loop.spawn(self.process, self._follow(engine, directive))
-
-    async def _open(self) -> Engine:
-        while True:
-            engine = self.world.engine(worker=False)
-            try:
-                return await engine.__aenter__()
-            except TenutoError:
-                await pause(0.3)
 
     async def _follow(self, engine: Engine, directive: Directive) -> None:
         world, rng = self.world, self.rng

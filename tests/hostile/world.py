@@ -271,20 +271,22 @@ class World:
             self.receiver.register(engine)
         return engine
 
+    async def opened(self, *, worker: bool) -> Engine:
+        """Each try is an engine of its own, as that of a process which is started anew."""
+        while True:
+            engine = self.engine(worker=worker)
+            try:
+                return await engine.__aenter__()
+            except TenutoError:
+                await pause(0.3)
+
     def start_worker(self) -> None:
         process = Process(f"w{len(self.frozen) + len(self.workers)}.{self._ids}")
         self.frozen[process] = 0
         self.loop.spawn(process, self._live(process))
 
     async def _live(self, process: Process) -> None:
-        engine = self.engine(worker=True)
-        while True:
-            try:
-                await engine.__aenter__()
-                break
-            except TenutoError:
-                await pause(0.3)
-                engine = self.engine(worker=True)
+        engine = await self.opened(worker=True)
         self.workers[process] = engine
         self.note("up")
 
