@@ -17,7 +17,7 @@ from .blocked import commands, sentence
 from .execution import attempt_end, attempt_name, heading, show_why, standing, step_rows, waits_of
 from .exits import Exit, exit_of_status
 from .place import Place
-from .screen import Screen, make_grid, tell_error
+from .screen import Screen, in_lines, make_grid, tell_error
 from .words import clock, moment
 
 if TYPE_CHECKING:
@@ -166,6 +166,7 @@ class _Drawn:
         from rich.live import Live
 
         self._place = place
+        self._console = screen.console
         self._live: Live = Live(console=screen.console, auto_refresh=False)
         self._last: Mapping[str, Any] | None = None
 
@@ -174,7 +175,7 @@ class _Drawn:
 
     def __exit__(self, *exc: object) -> None:
         if self._last is not None:
-            self._live.update(make_grid(step_rows(self._last["steps"])), refresh=True)
+            self._live.update(self._steps(self._last), refresh=True)
         self._live.__exit__(None, None, None)
 
     def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
@@ -186,15 +187,17 @@ class _Drawn:
         from rich.padding import Padding
         from rich.text import Text
 
-        head, steps = Text.assemble(*heading(document)), make_grid(step_rows(document["steps"]))
+        head, steps = Text.assemble(*heading(document)), self._steps(document)
         blocked = worth_telling(document)
         if blocked is None:
             return Group(head, steps)
-        lines = [
-            Text(sentence(blocked), "yellow"),
-            *map(Text, commands(self._place, document["execution_id"], blocked)[:1]),
-        ]
-        return Group(head, steps, Padding(Group(*lines), (0, 0, 0, 2)))
+        parts: list[RenderableType] = [head, steps, Padding(Text(sentence(blocked), "yellow"), (0, 0, 0, 2))]
+        for command in commands(self._place, document["execution_id"], blocked)[:1]:
+            parts += [Text(f"  {line}") for line in in_lines(command, self._console.width - 2)]
+        return Group(*parts)
+
+    def _steps(self, document: Mapping[str, Any]) -> "RenderableType":
+        return make_grid(step_rows(document["steps"]), self._console.width)
 
 
 def _now() -> str:

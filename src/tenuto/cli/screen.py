@@ -2,19 +2,24 @@
 
 import json
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.text import Text
 
     from tenuto.errors import TenutoError
 
     from .place import Place
 
 T = TypeVar("T")
+
+GAP = 2  # between columns
+ROOM = 12  # of columns that are broken, what each has at least
+WHOLE = {"ID", "REVIEW", "LETTER", "KEY", "WORKER", "OF"}  # what commands take: half of it is nothing
 
 Cell = str | tuple[str, str]  # a text, or a text and its style
 
@@ -53,7 +58,7 @@ class Screen:
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         """Columns with a head on a terminal; elsewhere one line for each row, its whole values parted by tabs."""
         if self.is_terminal:
-            self.console.print(make_table(columns, rows))
+            self.console.print(make_table(columns, rows, self.console.width), crop=False)
             return
         for row in rows:
             print("\t".join(" ".join(_text(cell).split()) for cell in row))
@@ -76,9 +81,9 @@ class Screen:
             self.say(nothing, "dim")
 
     def grid(self, rows: Sequence[Sequence[Cell]]) -> None:
-        """Columns without a head, moved in a little. On a terminal the last one is broken where the line ends."""
+        """Columns without a head, moved in a little."""
         if self.is_terminal:
-            self.console.print(make_grid(rows))
+            self.console.print(make_grid(rows, self.console.width))
             return
         widths = [max(len(_text(cell)) for cell in column) for column in zip(*rows, strict=True)]
         for row in rows:
@@ -106,29 +111,65 @@ class Screen:
         print(json.dumps(value, indent=2 if self.is_terminal else None, ensure_ascii=False, default=str))
 
 
-def make_grid(rows: Sequence[Sequence[Cell]]) -> "RenderableType":
+def make_grid(rows: Sequence[Sequence[Cell]], width: int) -> "RenderableType":
     from rich.padding import Padding
 
-    table = make_table([""] * len(rows[0]) if rows else [], rows)
-    table.show_header = False
-    return Padding(table, (0, 0, 0, 2))
+    return Padding(make_table([""] * len(rows[0]) if rows else [], rows, width - 2), (0, 0, 0, 2))
 
 
 def _text(cell: Cell) -> str:
     return cell if isinstance(cell, str) else cell[0]
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> "Table":
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], width: int) -> "RenderableType":
+    """Nothing is cut: what is wide is broken, and where there is no room for columns, each row has lines of its own."""
+    from rich.cells import cell_len
     from rich.table import Table
+
+    lines = list(rows)
+    widths = [max(cell_len(_text(cell)) for cell in column) for column in zip(columns, *lines, strict=True)]
+    needed = [own if name in WHOLE else min(own, ROOM) for name, own in zip(columns, widths, strict=True)]
+    if sum(needed) + GAP * (len(needed) - 1) > width:
+        return _below_one_another(lines, whole=columns[0] in WHOLE)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=any(columns), header_style="bold")
+    for name in columns:
+        table.add_column(name, no_wrap=name in WHOLE, overflow="fold")
+    for line in lines:
+        table.add_row(*map(_styled, line))
+    return table
+
+
+def _below_one_another(lines: Sequence[Sequence[Cell]], *, whole: bool) -> "RenderableType":
+    """The first cell of each row, if it is to be whole for the terminal alone to break; the others below it."""
+    from rich.console import Group
+    from rich.padding import Padding
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for number, column in enumerate(columns, 1):
-        last = number == len(columns)
-        table.add_column(column, no_wrap=not last, overflow="fold" if last else "ellipsis")
-    for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else Text(*cell) for cell in row))
-    return table
+    parts: list[RenderableType] = []
+    for first, *rest in lines:
+        head = _styled(first)
+        head.no_wrap, head.overflow = whole, "ignore" if whole else "fold"
+        told = [_styled(cell) for cell in rest if _text(cell)]
+        parts += [head, Padding(Text("  ").join(told), (0, 0, 0, 2))]
+    return Group(*parts)
+
+
+def _styled(cell: Cell) -> "Text":
+    from rich.text import Text
+
+    return Text(cell) if isinstance(cell, str) else Text(*cell)
+
+
+def in_lines(command: str, width: int) -> Iterator[str]:
+    """A command as a shell takes it over several lines, broken between words where it is too long for one."""
+    line = ""
+    for word in map(shlex.quote, shlex.split(command)):
+        if line and len(line) + len(word) + 3 > width:
+            yield f"{line} \\"
+            line = word
+        else:
+            line = f"{line} {word}".lstrip()
+    yield line
 
 
 def tell_error(error: "TenutoError", place: "Place", *, as_json: bool = False) -> None:
