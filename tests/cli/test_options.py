@@ -191,15 +191,22 @@ def test_a_service_listens_where_it_is_told_and_logs_as_it_is_told(
     assert {line["level"] for line in lines} == told
 
 
+@pytest.mark.parametrize(("shell", "file"), [("bash", ".bash_completions/tenuto.sh"), ("zsh", ".zfunc/_tenuto")])
 @pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
-def test_a_shell_completes_commands(tmp_path: Path, option: str) -> None:
-    """Which shell it is, is found out otherwise; that it runs under one is not to be relied on here."""
-    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+def test_the_shell_that_is_named_completes_commands(tmp_path: Path, option: str, shell: str, file: str) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(
-        [TENUTO, option, "bash"], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
+        [TENUTO, option, shell], env=environment, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    script = done.stdout if option == "--show-completion" else (tmp_path / ".bash_completions/tenuto.sh").read_text()
-    assert "_TENUTO_COMPLETE=complete_bash" in script
+    script = done.stdout if option == "--show-completion" else (tmp_path / file).read_text()
+    assert f"_TENUTO_COMPLETE=complete_{shell}" in script
+
+
+@pytest.mark.parametrize("given", [["--install-completion", "ksh"], ["--show-completion=ksh"]])
+def test_a_shell_that_is_not_known_is_refused_with_those_that_are(tenuto: Run, given: list[str]) -> None:
+    done = tenuto(*given)
+    assert (done.code, done.out) == (2, "")
+    assert "'ksh' is not one of bash, zsh, fish, powershell, pwsh" in " ".join(done.err.split())
 
 
 def test_a_definition_is_checked_without_a_database(tenuto: Run, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.completion import install_callback, show_callback
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -35,8 +36,22 @@ from .usage import tell_usage
 ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]
 
 
+COMPLETION = {"--install-completion": install_callback, "--show-completion": show_callback}
+SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
+
+
 class Sections(TyperGroup):
     """A group whose help lists its commands under headings. Typer has those in its rich help, which is slow to load."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """A shell may be named for its completion; typer asks which one runs it, and passes over what is named."""
+        option, _, value = args[0].partition("=") if args else ("", "", "")
+        shell = value or " ".join(args[1:])
+        if option in COMPLETION and shell:
+            if shell not in SHELLS:
+                raise typer.BadParameter(f"{shell!r} is not one of {', '.join(SHELLS)}", param_hint=option)
+            COMPLETION[option](ctx, self.params[0], shell)
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
