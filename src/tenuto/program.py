@@ -60,9 +60,16 @@ class Call(Protocol):
     def compensation_error(self, step: str) -> Failure | None: ...
 
 
+def _reads_nothing(call: Call) -> object:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """One callable. `invoke` may raise anything; `encode` makes canonical JSON of what it returns (`PayloadError`)."""
+    """One callable. `invoke` may raise anything; `encode` makes canonical JSON of what it returns (`PayloadError`).
+
+    `read` reads what the parameters take, and calls nothing.
+    """
 
     name: str
     kind: HandlerKind
@@ -70,6 +77,7 @@ class Handler:
     needs: Needs
     invoke: Callable[[Call], object]
     encode: Callable[[object], Raw | None]
+    read: Callable[[Call], object] = _reads_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

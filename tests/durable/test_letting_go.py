@@ -14,7 +14,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.decide import decide
 from tenuto.runtimes import worker
-from tenuto.runtimes.durable import DurableRuntime, claiming, keeping, starting
+from tenuto.runtimes.durable import DurableRuntime, claiming, starting
 from tenuto.runtimes.record import Record
 from tests.contract.doubles import until_blocked
 
@@ -79,7 +79,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that has room for few."""
     monkeypatch.setattr(starting, "IN_HAND", ROOM)
     monkeypatch.setattr(claiming, "IN_HAND", ROOM)
-    monkeypatch.setattr(keeping, "PARKED_IN_HAND", ROOM - 1)
 
 
 @pytest.mark.usefixtures("small", "sound")

@@ -1,9 +1,15 @@
 """Cancel (B14, X-5, K-5, R-8): three modes, and what an outcome that nobody knows does to each."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tenuto.kernel import facts as f
-from tenuto.kernel.definition import CancelMode
+from tenuto.kernel.address import Ref
+from tenuto.kernel.decide import decide
+from tenuto.kernel.definition import CancelMode, Node
+from tenuto.kernel.events import AttemptsReturned, Entry
+from tenuto.kernel.evolve import evolve
 
 from .build import approval, callback, guarded, pause_for, scope, step, unsafe, wait_for
 from .driver import Driver, given
@@ -410,3 +416,52 @@ def test_a_scope_that_closes_does_not_await_an_unsafe_attempt_that_never_began()
     run.fail("s/b", "TRANSIENT")
     run.tick()
     assert run.open() == ["s/pay/2", "s/b/2"], "it never began, so that it may be made now"
+
+
+@pytest.mark.parametrize("make", [step, unsafe, guarded])
+@pytest.mark.parametrize("cancel_first", [True, False])
+def test_r8_what_nobody_began_is_not_awaited(make: Callable[[str], Node], cancel_first: bool) -> None:
+    """Handed back by a worker that cannot run it: a cancel needs nobody who can."""
+    run = given(step("a", undo=True), make("b"), step("c"))
+    run.start()
+    run.succeed("a")
+    if cancel_first:
+        run.cancel("compensate")
+    run.tell(f.Returned(at=run.now, refs=(Ref("b", "forward", 1),)))
+    if not cancel_first:
+        run.cancel("compensate")
+    assert run.open() == ["a:undo/1"]
+    run.undo("a")
+    assert (run.status, run.reviews()) == ("canceled", [])
+
+
+def test_r8_nor_is_it_begun_by_whoever_takes_over() -> None:
+    """Of a release that awaited it: canceled, handed back, and waiting for a worker ever since."""
+    run = given(step("a"))
+    run.start()
+    run.cancel("drain")
+    state = run.state
+    evolve(state, Entry(state.seq + 1, run.now, 1, AttemptsReturned((Ref("a", "forward", 1),))))
+    decide(state, f.Taken(at=run.now, epoch=2), run.now)
+    assert state.status == "canceled"
+
+
+def test_r8_clones_that_nobody_began_are_not_awaited() -> None:
+    run = given(step("f", foreach="[1, 2, 3]"), step("b"))
+    run.start()
+    run.succeed("f#0")
+    run.cancel("drain")
+    run.give_back("f#2")
+    assert run.open() == ["f#1/1"]
+    run.succeed("f#1")
+    assert run.status == "canceled"
+
+
+def test_r8_what_was_begun_is_awaited() -> None:
+    run = given(step("a"), step("b"), mode="parallel")
+    run.start()
+    run.give_back("a")
+    run.cancel("drain")
+    assert run.open() == ["b/1"]
+    run.succeed("b")
+    assert run.status == "canceled"

@@ -318,7 +318,7 @@ def _() -> list[Change]:
 
 @mutant("running attempts are not awaited when a scope closes")
 def _() -> list[Change]:
-    return [(closing, "_must_be_awaited", lambda step: False)]
+    return [(closing, "must_be_awaited", lambda step: False)]
 
 
 @mutant("the time of an event goes back with the clock")

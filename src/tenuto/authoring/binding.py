@@ -45,6 +45,10 @@ class Invocation:
             return self.function(*arguments)
         return self.function(*arguments, **{name: resolve(call) for name, resolve in self.keywords.items()})
 
+    def read(self, call: Call) -> None:
+        for resolve in (*self.positional, *self.keywords.values()):
+            resolve(call)
+
 
 def bind(signature: Signature, where: str, name_of: NameOf) -> tuple[Needs, Invocation]:
     """The callable, and what it needs to have at hand. `name_of` says which step a marker means."""

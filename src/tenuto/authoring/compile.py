@@ -339,6 +339,7 @@ def make_handler(
         needs=needs,
         invoke=invoke,
         encode=_result_encoder(gives, f"result of {where}"),
+        read=invoke.read,
     )
 
 

@@ -69,7 +69,7 @@ def recorded(books: Books, entry: e.Entry) -> None:
 def _closed(books: Books, event: e.NodesClosed) -> None:
     """What runs is awaited, whoever closes around it."""
     tracks = [books.tracks[path] for path in event.paths if path in books.tracks]
-    running = [track.open for track in tracks if track.open is not None and not track.never_begins]
+    running = [track.open for track in tracks if track.open and not track.never_begins and not track.is_nobodys]
     require(not running, G5, f"closed while {running[:3]} were open")
 
 

@@ -84,6 +84,12 @@ class Track:
         return self.is_unsafe and not self.node.outside and not self.begun
 
     @property
+    def is_nobodys(self) -> bool:
+        """Its open attempt was handed back, or nobody has taken the execution since it was granted."""
+        going_forward = self.open is not None and self.open.phase == "forward" and not self.node.outside
+        return going_forward and (self.returned or self.epoch == 0)
+
+    @property
     def to_undo(self) -> int:
         """The event after which this step has something to be undone, or 0."""
         return max(self.made_seq, self.half_seq) if self.node.compensable and not self.spared else 0

@@ -52,6 +52,7 @@ from tenuto.view import (
     LimitRow,
     ReviewRow,
     TenantLimitRow,
+    Waiting,
     WorkerRow,
     dead_letter_rows,
     finished_at,
@@ -233,6 +234,8 @@ class MemoryRuntime(Worker):
                 self._announce(state, decision.entries)
             changed, state.changed = state.changed, []
             self._act(record, decision.entries, changed, rank)
+        if record.parked and isinstance(fact, f.Cancel):
+            self._call_off_parked(record)
         if state.timers or record.wake_at is not None:
             self._alarms.set(record)
         if then is not None:
@@ -240,6 +243,18 @@ class MemoryRuntime(Worker):
         if record.waiters and (state.finished is not None or state.reviews):
             self._tell_waiters(record)
         return decision.answer
+
+    def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        super()._park(record, ref, why)
+        if record.state.cancel is not None:
+            self._soon(record, partial(self._call_off_parked, record))
+
+    def _call_off_parked(self, record: Record) -> None:
+        """What cannot run here was never begun: a cancel does not wait for it."""
+        agenda = record.state.agenda
+        refs = tuple(ref for ref in record.parked if ref.phase == "forward" and type(agenda.get(ref)) is RunAttempt)
+        if refs:
+            self.apply(record, f.Returned(at=self._now(), refs=refs))
 
     def _announce(self, state: Execution, entries: Sequence[Entry]) -> None:
         assert self._announced is not None

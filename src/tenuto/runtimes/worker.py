@@ -353,6 +353,10 @@ class Worker(Shown):
             return False
         if record.unread and self._has_to_read(ticket):
             return False
+        if role.begins and (why := self._attempt(record, ref, role).unreadable()) is not None:
+            del record.tickets[ref]  # before anything says that it begins
+            self._park(record, ref, Waiting("incompatible", why))
+            return False
         if role.begins or record.is_guest:
             record.beginning[ref] = ticket
             self._ask_to_begin(ticket)
@@ -414,10 +418,13 @@ class Worker(Shown):
         if self._closing and not self.running:
             self._fall_quiet()
 
+    def _attempt(self, record: Record, ref: Ref, role: Role) -> Attempt:
+        return Attempt(record.performer, role, record.state, record.payloads, record, ref, self._now())
+
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
         loop = self._loop
         assert loop is not None
-        attempt = Attempt(record.performer, role, record.state, record.payloads, record, ref, self._now())
+        attempt = self._attempt(record, ref, role)
         if self.interpose is not None:
             attempt.handler = self.interpose(record.state, ref, attempt.handler)
         job = Job(attempt, self.environment.clock, self._report)

@@ -252,6 +252,7 @@ class PostgresStore(SqlReading):
 
     _MARK = "$"
     _AMONG = "= ANY($1)"
+    _PLANS = "(SELECT p ->> 0 AS definition, (p ->> 1)::int AS version FROM jsonb_array_elements($1::jsonb) AS p)"
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn

@@ -1,5 +1,6 @@
 """What is read alike from both databases: statements with numbered parameters that both understand."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
@@ -10,6 +11,7 @@ from .pruning import Pruning
 from .registry import Registry, SqlRegistry, Statement
 from .reviews import SqlReviews
 from .store import (
+    ASIDE_AT_ONCE,
     MAIL_AT_ONCE,
     BacklogRow,
     Claim,
@@ -22,6 +24,7 @@ from .store import (
     SessionRow,
     SnapshotRow,
     Wanted,
+    plan_pairs,
 )
 from .tasks import TaskStore
 
@@ -33,6 +36,10 @@ _ASLEEP = "owner IS NULL AND wake_at IS NULL AND parked = ''"
 _UNHEARD = f"""
 SELECT DISTINCT m.execution FROM mailbox m JOIN executions e ON e.id = m.execution
 WHERE m.verdict IS NULL AND {_ASLEEP} LIMIT $1"""
+_ASIDE = """
+SELECT e.id FROM {plans} p CROSS JOIN executions e
+WHERE e.owner IS NULL AND e.wake_at IS NOT NULL AND e.definition = p.definition AND e.version = p.version
+    AND e.priority IN (0, 1) AND e.wake_at <= {clock} + $2 AND e.parked <> '' LIMIT $3"""
 _MAIL = """
 SELECT m.id, m.execution, m.body, m.received_at FROM mailbox m JOIN executions e ON e.id = m.execution
 WHERE m.verdict IS NULL AND e.owner = $1 ORDER BY m.received_at, m.id LIMIT $2"""
@@ -43,6 +50,7 @@ class SqlReading(ABC):
 
     _MARK: ClassVar[str]  # how the statements of `queries` mark a parameter
     _AMONG: ClassVar[str]  # how something is looked for in a list that is a parameter
+    _PLANS: ClassVar[str]  # pairs of a definition and a version, from a parameter that is a JSON array
     tasks: TaskStore
 
     @abstractmethod
@@ -116,6 +124,11 @@ class SqlReading(ABC):
     async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
         query = f"SELECT execution, path, body FROM progress WHERE execution {self._AMONG}"
         return [ProgressRow(*row) for row in await self.fetch(query, (self._listed(executions),))]
+
+    async def aside(self, plans: Sequence[str], within_ms: int) -> list[str]:
+        query = _ASIDE.format(plans=self._PLANS, clock=self._clock())
+        values = (json.dumps(plan_pairs(plans)), within_ms, ASIDE_AT_ONCE)
+        return [id for (id,) in await self.fetch(query, values)]
 
     async def rouse(self) -> int:
         """Makes due what nobody owns, is not due, and has mail. How many."""

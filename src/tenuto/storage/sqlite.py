@@ -91,6 +91,7 @@ class SqliteStore(SqlReading):
 
     _MARK = "?"
     _AMONG = "IN (SELECT value FROM json_each($1))"
+    _PLANS = "(SELECT value ->> 0 AS definition, value ->> 1 AS version FROM json_each($1))"
 
     def __init__(self, path: str, *, synchronous: str = "FULL", clock: Callable[[], int] | None = None) -> None:
         self.path = path

@@ -134,6 +134,7 @@ class Claim(Struct, frozen=True):
 SESSIONS_KEPT_MS = 24 * 3_600_000  # so long it can be seen who was there
 TENANTS_AT_ONCE = 100
 MAIL_AT_ONCE = 1_000
+ASIDE_AT_ONCE = 10_000
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -347,6 +348,9 @@ class Store(Protocol):
 
     async def reap(self, own: str = "") -> int:
         """Ends sessions that are over, except one's own; what they owned becomes due, and nobody's. Gives how many."""
+
+    async def aside(self, plans: Sequence[str], within_ms: int) -> list[str]:
+        """What was set aside of these plans, and is offered again within that time. At most `ASIDE_AT_ONCE`."""
 
     async def rouse(self) -> int:
         """Makes due what has mail, and is neither owned nor due. How many: it should be none, ever."""

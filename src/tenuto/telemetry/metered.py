@@ -48,6 +48,8 @@ class _Metered:
             raise
         meter.commits.note((time.perf_counter() - began) * 1_000)
         meter.batches.note(len(batch.appends))
+        if aside := sum(1 for where in batch.standings.values() if where.parked):
+            meter.counts[c.SET_ASIDE][()] += aside
         return committed
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:

@@ -32,7 +32,7 @@ from tenuto.storage.store import (
 )
 
 from . import snapshots
-from .keeping import SET_ASIDE_MS, UNREADABLE
+from .keeping import LONGEST_ASIDE_MS, SET_ASIDE_MS, UNREADABLE
 from .session import Session
 from .starting import IN_HAND, Starter
 
@@ -41,6 +41,7 @@ logger = logging.getLogger("tenuto.durable")
 CLAIM_AT_ONCE = 200
 # When to ask for claims that went astray: longer than a database takes to carry out what its client has given up.
 ASTRAY_SECONDS = (0.0, 1.0, 3.0, 8.0, 20.0, 35.0)
+ASIDE_SECONDS = 60.0  # between looks for what others could not go on with
 
 
 class Claimer(Starter):
@@ -56,6 +57,7 @@ class Claimer(Starter):
         self._fetching: dict[asyncio.Future[None], None] = {}
         self._turn = ""  # the tenant that was last in turn to be claimed for
         self._next_turn = 0.0
+        self._aside_at = 0.0
 
     async def _claim(self) -> None:
         await self._look_for_astray()
@@ -75,6 +77,7 @@ class Claimer(Starter):
         is_full = (
             room <= 0 or self._tasks.backlog > self._tasks.size or self._in_threads.backlog > self._in_threads.size
         )
+        await self._look_aside(plans, room)
         session = self._session
         with self._claiming():
             claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(session.id, plans, room))
@@ -84,6 +87,32 @@ class Claimer(Starter):
         await self._adopt_claimed()
         if len(claims) == room:
             self._nudge(WORK)  # there may be more
+
+    async def _look_aside(self, plans: list[str], room: int) -> None:
+        """What was set aside is tried here at once, and once with the code that is here: another's may not have fitted.
+
+        After that it comes as it is due, by and by: workers that all cannot go on with it do not hand it around.
+        """
+        if room <= 0 or monotonic() < self._aside_at:
+            return
+        self._aside_at = monotonic() + spread(ASIDE_SECONDS)
+        try:
+            found = await self._store.aside(plans, LONGEST_ASIDE_MS)
+        except BaseException:
+            self._look_aside_soon()
+            raise
+        new = [id for id in found if self._tried.get(id) != self._learned and id not in self._letting_go]
+        if len(new) > room:
+            self._look_aside_soon()
+        for id in new[:room]:
+            await self._take(id)
+
+    def _look_aside_soon(self) -> None:
+        self._aside_at = 0.0
+
+    def _learn(self) -> None:
+        super()._learn()
+        self._look_aside_soon()
 
     async def _claim_in_turn(self, plans: list[str]) -> list[Claim]:
         """There is more here than can run. Tenants that have less than their share of it come in all the same."""
@@ -201,6 +230,7 @@ class Claimer(Starter):
         """If the database cannot be reached now, it is done at the next poll."""
         for id, (session, epoch) in list(self._broken.items()):
             if session is self._session:
+                self._note_tried(id, "")
                 await self._store.park(session.id, id, "incompatible", SET_ASIDE_MS, epoch)
             self._broken.pop(id, None)
 

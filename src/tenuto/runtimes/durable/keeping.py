@@ -6,6 +6,7 @@ never came to be.
 """
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
@@ -59,11 +60,13 @@ from .queued import has_queued
 from .session import Session
 from .watched import Watched
 
+logger = logging.getLogger("tenuto.durable")
+
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
-PARKED_IN_HAND = 100  # with so many that this release cannot go on with, further ones are set aside
 SET_ASIDE_MS = 60_000
 UNREADABLE = "Execution {} cannot be read by this release; it is set aside."
 LONGEST_ASIDE_MS = 3_600_000
+ASIDE_REMEMBERED = 10_000
 STANDING_STILL = (AttemptsGranted, AttemptsReturned)  # all that is recorded each time it is looked at
 PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
 
@@ -110,6 +113,10 @@ class Released(Kept, gc=False):
 class SetAside(Released, gc=False):
     """An execution was let go of that this release cannot go on with. It is looked at again after a while."""
 
+    def settle(self, fate: Fate) -> None:
+        super().settle(fate)
+        self.runtime.is_aside(self.execution)
+
 
 class HandedOver(Released, gc=False):
     """An execution was let go of for others to run: they are told that there is work."""
@@ -133,6 +140,7 @@ class Keeper(Librarian):
         self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
         self._mail_in_hand: str | None = None
         self._broken: dict[str, tuple[Session, int]] = {}  # to be set aside, held since this epoch of it
+        self._tried: dict[str, int] = {}  # set aside here, and how much this process had learned by then
         self._lingering: dict[str, int] = {}
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
         self._beats = Beats(self._store)
@@ -192,7 +200,7 @@ class Keeper(Librarian):
                 del self._fresh[state.id]
                 where = msgspec.structs.replace(where, wake_at=state.at)
             if isinstance(kept, SetAside):
-                where = msgspec.structs.replace(where, parked="incompatible", wake_at=self._look_again_at(record))
+                where = msgspec.structs.replace(where, parked=_why_aside(record), wake_at=self._look_again_at(record))
             kept.standing = where
             record.owned = not where.release
         self._committer.add(kept)
@@ -341,8 +349,7 @@ class Keeper(Librarian):
             self._release(record)
             return
         if record.parked:
-            if len(self._parked) > PARKED_IN_HAND:
-                self._leave_aside(record)
+            self._leave_aside(record)
             return
         if has_queued(state) and self._lingers(state.id):
             return
@@ -352,8 +359,7 @@ class Keeper(Librarian):
 
     def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
         super()._park(record, ref, why)
-        if len(self._parked) > PARKED_IN_HAND or self._closing:
-            self._later(partial(self._let_go_if_idle, record))
+        self._later(partial(self._let_go_if_idle, record))
 
     def _bury(self, record: Record, path: str) -> None:
         super()._bury(record, path)
@@ -401,10 +407,28 @@ class Keeper(Librarian):
                 report(f"Execution {record.state.id} could not be handed over.", error)
 
     def _leave_aside(self, record: Record) -> None:
-        """Some wait here for a handler that fits what is recorded. All there are would leave no room for others."""
+        """It waits for code that fits what is recorded: others may have that, and everybody sees why it waits."""
         self._return_work(record, ())
         if not record.unkept:
             self._release(record, SetAside)
+            self._note_tried(record.state.id, _why_aside(record))
+
+    def _note_tried(self, id: str, why: str) -> None:
+        """With the code that is here it was tried: others may try it now. It is told once."""
+        if self._tried.pop(id, None) != self._learned and why:
+            extra = {"action": "set_aside", "execution_id": id, "reason": why}
+            logger.warning("Execution %s cannot go on with the code that is here: %s", id, why, extra=extra)
+        self._tried[id] = self._learned
+        if len(self._tried) > ASIDE_REMEMBERED:
+            del self._tried[next(iter(self._tried))]
+
+    def is_aside(self, id: str) -> None:
+        """That is recorded. What was learned meanwhile may be what it waits for."""
+        if self._tried.get(id) != self._learned:
+            self._look_aside_soon()
+
+    def _look_aside_soon(self) -> None:
+        """Something was set aside that this process may be able to go on with."""
 
     def _look_again_at(self, record: Record) -> int:
         """After as long as it has stood still, at least a minute and at most an hour; or when it is due anyway."""
@@ -454,6 +478,12 @@ class Keeper(Librarian):
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
         self._soon(record, lambda: void(self.apply(record, fact, RESUME)))
+
+
+def _why_aside(record: Record) -> str:
+    """The reason and what it is about, as the row shows it: that of a stored value, if there are several."""
+    reasons = sorted(record.parked.values())
+    return f"{reasons[0].reason}: {reasons[0].what}" if reasons else "incompatible"
 
 
 def void(_: object) -> None:

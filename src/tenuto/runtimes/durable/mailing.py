@@ -30,6 +30,7 @@ from .keeping import UNREADABLE, Moved, not_kept
 from .reading import Reader
 
 VERDICT_SECONDS = 30
+DUE_MS = 1_000  # clocks differ
 MORE_MAIL_SECONDS = 0.02  # until what was read is answered, and makes room for the rest
 
 
@@ -97,7 +98,7 @@ class Postman(Reader):
                 )  # first: it may be set aside for what follows from the verdict
                 if (verdict := await self._store.verdict(mail_id)) is not None:
                     return decode_answer(verdict)
-                if row is not None and row.parked:
+                if row is not None and row.parked and not self._is_due(row.wake_at):
                     raise not_kept(execution_id, "parked")
                 await self._take(execution_id)
                 await self._read_mail()
@@ -107,6 +108,10 @@ class Postman(Reader):
             await asyncio.sleep(spread(wait))
             wait = min(wait * 2, self._poll_ms / 1_000)
         raise ResultTimeout("The command was delivered, and its verdict is not known yet; it will be acted upon.")
+
+    def _is_due(self, wake_at: int | None) -> bool:
+        """What came by mail wakes what was set aside: somebody takes it, and reads that."""
+        return wake_at is not None and wake_at <= self._now() + DUE_MS
 
     # -- The mailbox ---------------------------------------------------------------------------------------------------
 

@@ -132,9 +132,13 @@ class Reader(Claimer):
 
     def _unclaimed(self, performer: Performer, state: Execution, parked: str) -> Activity:
         """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
-        if parked:
-            return Activity(set_aside=parked)
         waiting: dict[Ref, Waiting] = {}
+        if parked:
+            reason, _, what = parked.partition(": ")
+            if what:
+                why = Waiting("no_worker" if reason == "no_worker" else "incompatible", what)
+                waiting = dict.fromkeys(work_of(state), why)
+            return Activity(waiting=waiting) if waiting else Activity(set_aside=parked)
         for ref in work_of(state):
             if (holder := holder_of(state, ref)) is not None:
                 waiting[ref] = self._why_unclaimed(performer, performer.role(holder.node, ref.phase))

@@ -20,6 +20,7 @@ from tenuto.kernel.plan import Node, handler_name
 from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
 from tenuto.program import Handler, Program
+from tenuto.redaction import summary
 from tenuto.schema import Schema
 from tenuto.values import encode
 from tenuto.view import find_path, result_of, result_seqs, step_status
@@ -238,6 +239,16 @@ class Attempt:
         self._rendered: Raw | None = None
 
     # What parameters read
+
+    def unreadable(self) -> str | None:
+        """What of it the code that is here cannot read. Whatever else is wrong shows when the handler is called."""
+        try:
+            self.handler.read(self)
+        except PayloadError as error:
+            return summary(error.message) if error.code == "incompatible" else None
+        except Exception:
+            return None
+        return None
 
     @property
     def context(self) -> SagaContext:

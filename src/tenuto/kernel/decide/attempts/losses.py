@@ -1,18 +1,18 @@
 """Attempts whose owner or worker is gone, and those that are handed back."""
 
-from tenuto.kernel.address import Ref
+from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.decide.ending import advance_undo, open_undo_failure
-from tenuto.kernel.decide.scopes import advance, fail_scope
+from tenuto.kernel.decide.scopes import advance, cancel_step, fail_scope, must_be_awaited
 from tenuto.kernel.decide.turn import Turn, may_repeat
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind
-from tenuto.kernel.evolve import holder_of, scope_above, scope_at, step_at
+from tenuto.kernel.evolve import fan_at, find_step, holder_of, scope_above, scope_at, step_at
 from tenuto.kernel.facts import APPLIED, Answer, Ignored, Lost, Returned, Taken
 from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, loss_delay_ms, needs_begin
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
 from .holders import open_holder
-from .steps import follow, step_disposition
+from .steps import follow, go_on, step_disposition
 
 
 def taken(turn: Turn, fact: Taken) -> Answer:
@@ -28,8 +28,10 @@ def taken(turn: Turn, fact: Taken) -> Answer:
     unknown_owner = ("pending", "") in state.timers or state.epoch == 0
     if state.finished is None and unknown_owner:
         turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
-    for ref in again:
+    wanted = [ref for ref in again if not _is_halted(state, ref)]
+    for ref in wanted:
         turn.grant(*ref.parts)
+    _close_unbegun(turn, [ref for ref in again if ref not in wanted])
     _lose(turn, losses, fact.lease_ms)
     return APPLIED
 
@@ -136,4 +138,23 @@ def returned(turn: Turn, fact: Returned) -> Answer:
     if not refs:
         return Ignored("stale_attempt")
     turn.emit(AttemptsReturned(tuple(refs)))
+    _close_unbegun(turn, [ref for ref in refs if _is_halted(state, ref)])
     return APPLIED
+
+
+def _is_halted(state: Execution, ref: Ref) -> bool:
+    """A forward attempt where nothing new starts: in a scope that closes, or beside a clone that failed."""
+    if ref.phase != "forward":
+        return False
+    clone = fan_of(ref.path)
+    closing = clone is not None and fan_at(state, clone[0]).closing
+    return closing or scope_above(state, ref.path).status != "open"
+
+
+def _close_unbegun(turn: Turn, refs: list[Ref]) -> None:
+    """What nobody began there never will: it is not awaited, and a cancel needs no worker to come to its end."""
+    for ref in refs:
+        step = find_step(turn.state, ref.path)
+        if step is not None and step.open is not None and step.open.ref == ref and not must_be_awaited(step):
+            cancel_step(turn, step)
+            go_on(turn, step)

@@ -12,6 +12,7 @@ from .closing import (
     fail_child,
     fail_clone,
     fail_scope,
+    must_be_awaited,
     settle_fan,
 )
 from .flows import restart_point
@@ -27,6 +28,7 @@ __all__ = [
     "fail_child",
     "fail_clone",
     "fail_scope",
+    "must_be_awaited",
     "open_scopes",
     "restart_point",
     "settle_fan",

@@ -90,7 +90,7 @@ def _stop_child(turn: Turn, path: str) -> None:
     elif isinstance(node, FanState):
         _stop_clones(turn, node)
         settle_fan(turn, node)
-    elif not _must_be_awaited(node):
+    elif not must_be_awaited(node):
         cancel_step(turn, node)
 
 
@@ -99,13 +99,16 @@ def _settle_closing(turn: Turn, scope: ScopeState) -> None:
         conclude(turn, scope, *outcome_of(turn.state, scope))
 
 
-def _must_be_awaited(step: StepState) -> bool:
+def must_be_awaited(step: StepState) -> bool:
     """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited.
 
-    Nor is an attempt that must be recorded before it begins, and was not: it never will.
+    Nor is an attempt that must be recorded before it begins, and was not, or one that nobody has: it never will.
     """
-    if step.open is not None and not step.node.outside and needs_begin(step.node, step.open.ref):
-        return step.open.begun_at > 0
+    if step.open is not None and not step.node.outside and step.open.ref.phase == "forward":
+        if not step.open.epoch:
+            return False
+        if needs_begin(step.node, step.open.ref):
+            return step.open.begun_at > 0
     return step.open is not None or (step.status in ("retrying", "awaiting_approval") and _is_unknown(step))
 
 
@@ -168,7 +171,7 @@ def fail_clone(turn: Turn, fan: FanState, failure: Failure) -> None:
 
 def _stop_clones(turn: Turn, fan: FanState) -> None:
     for step in active_clones(fan):
-        if not _must_be_awaited(step):
+        if not must_be_awaited(step):
             cancel_step(turn, step)
 
 

@@ -1,0 +1,225 @@
+"""Code that cannot read what is stored: everybody sees it, others may try, a cancel ends it, nothing is burnt."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Annotated, Any
+
+import pytest
+
+from tenuto import Engine, FromStep, SagaBuilder
+from tenuto.checking import check_database, find_stuck_in
+from tenuto.runtimes.durable import claiming
+from tests.contract.doubles import until_blocked
+
+PATIENCE_S = 60
+
+Make = Callable[..., Any]
+
+
+async def text() -> str:
+    return "secret"
+
+
+async def number() -> int:
+    return 7
+
+
+async def takes_text(value: Annotated[str, FromStep("a")]) -> str:
+    return value.upper()
+
+
+def takes_text_in_a_thread(value: Annotated[str, FromStep("a")]) -> str:
+    return value.upper()
+
+
+async def takes_number(value: Annotated[int, FromStep("a")]) -> str:
+    return str(value)
+
+
+def takes_number_in_a_thread(value: Annotated[int, FromStep("a")]) -> str:
+    return str(value)
+
+
+def saga(first: Any, last: Any, **options: Any) -> SagaBuilder:
+    steps = SagaBuilder("changed", output="b").step("a", first).signal("go", "go", depends_on=["a"])
+    return steps.step("b", last, depends_on=["go"], **options)
+
+
+UNSAFE: dict[str, Any] = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
+KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "task": (takes_text, takes_number, {}),
+    "thread": (takes_text_in_a_thread, takes_number_in_a_thread, {}),
+    "unsafe": (takes_text, takes_number, UNSAFE),
+    "unsafe thread": (takes_text_in_a_thread, takes_number_in_a_thread, UNSAFE),
+}
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> tuple[Any, Any, dict[str, Any]]:
+    return KINDS[request.param]
+
+
+@pytest.fixture
+async def make(url: str) -> AsyncIterator[Make]:
+    async with AsyncExitStack() as stack:
+
+        async def make(*sagas: object, **options: Any) -> Engine:
+            engine = Engine(url, **{"shutdown_grace": "1s", **options})
+            engine.register(*sagas)
+            return await stack.enter_async_context(engine)
+
+        yield make
+
+
+async def stored_by_the_code_before(url: str, old: SagaBuilder) -> str:
+    async with Engine(url) as engine:
+        engine.register(old)
+        handle = await engine.start("changed")
+        await until_blocked(handle, "signal")
+        return handle.id
+
+
+def told_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if getattr(record, "action", "") == "set_aside"]
+
+
+async def recorded(engine: Engine, id: str) -> list[str]:
+    runtime: Any = engine._runtime
+    return [type(entry.event).__name__ for entry in await runtime.entries(None, id, 0)]
+
+
+async def until_quiet(engine: Engine, id: str) -> None:
+    """Nobody has it in hand, and it is set aside."""
+    runtime: Any = engine._runtime
+    async with asyncio.timeout(PATIENCE_S):
+        while (row := await runtime._store.row(id)).owner is not None or not row.parked:
+            pass
+
+
+async def test_every_process_sees_what_cannot_be_read_and_the_log_says_it_once(
+    url: str, make: Make, kind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new, options = kind
+    id = await stored_by_the_code_before(url, saga(text, old, **options))
+    await make(saga(number, new, **options))
+    client = await make(worker=False)
+    handle = client.get(id)
+    await handle.signal("go")
+    blocked = await until_blocked(handle, "incompatible")
+    assert blocked["waiting_for"] == "step 'b', parameter 'value': Expected `int`, got `str`"
+    assert blocked["commands"] == ["pause", "cancel"]
+    assert [line["execution_id"] async for line in client.summaries(blocked=True)] == [id]
+    assert [found.execution for found in [each async for each in find_stuck_in(url, 0)]] == [id]
+    assert await check_database(url) == []
+    await handle.pause()  # whoever does something about it wakes it, and it is tried again
+    await handle.resume()
+    await until_quiet(client, id)
+    (said,) = told_of(caplog)
+    assert (said.__dict__["execution_id"], "secret" in said.getMessage()) == (id, False)
+    assert "AttemptBegun" not in await recorded(client, id)
+
+
+async def test_it_goes_on_when_a_worker_comes_that_can_read_it(url: str, make: Make, kind: Any) -> None:
+    old, new, options = kind
+    id = await stored_by_the_code_before(url, saga(text, old, **options))
+    newer = await make(saga(number, new, **options))
+    await newer.get(id).signal("go")
+    await until_blocked(newer.get(id), "incompatible")
+    await make(saga(text, old, **options))
+    result = await newer.get(id).result(timeout="30s")
+    assert (result.output, result.steps["b"].attempts) == ("SECRET", 1)
+
+
+async def test_a_worker_that_can_read_it_and_was_there_before_gets_it(
+    url: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by chance when it is due again: workers that cannot would take it as often."""
+    monkeypatch.setattr(claiming, "ASIDE_SECONDS", 0.05)
+    id = await stored_by_the_code_before(url, saga(text, takes_text))
+    newer = await make(saga(number, takes_number))
+    await newer.get(id).signal("go")
+    older = await make(saga(text, takes_text))
+    assert (await older.get(id).result(timeout="30s")).output == "SECRET"
+
+
+async def test_workers_that_cannot_read_it_do_not_hand_it_around(
+    url: str, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(claiming, "ASIDE_SECONDS", 0.0)
+    id = await stored_by_the_code_before(url, saga(text, takes_text))
+    engines = [await make(saga(number, takes_number)) for _ in range(3)]
+    handle = engines[0].get(id)
+    await handle.signal("go")
+    async with asyncio.timeout(PATIENCE_S):
+        while len(told_of(caplog)) < len(engines):
+            await asyncio.to_thread(lambda: None)
+    await until_quiet(engines[0], id)
+    before = await recorded(engines[0], id)
+    for engine in engines:  # each looks at everything, and leaves it alone
+        runtime: Any = engine._runtime
+        await runtime._claim()
+        assert id not in runtime._records
+    assert await recorded(engines[0], id) == before
+
+
+@pytest.mark.parametrize("mode", ["drain", "compensate"])
+@pytest.mark.parametrize("works", [True, False])
+async def test_it_is_canceled_without_anybody_who_can_read_it(
+    url: str, make: Make, kind: Any, mode: Any, works: bool
+) -> None:
+    old, new, options = kind
+    id = await stored_by_the_code_before(url, saga(text, old, **options))
+    newer = await make(saga(number, new, **options))
+    await newer.get(id).signal("go")
+    await until_blocked(newer.get(id), "incompatible")
+    handle = (await make(worker=works)).get(id)
+    await handle.cancel(mode)
+    result = await handle.result(timeout="30s")
+    assert (result.status, result.steps["b"].attempts) == ("canceled", 0)
+
+
+async def test_what_nobody_has_the_code_of_is_canceled(make: Make) -> None:
+    client = await make(saga(text, takes_text), worker=False)
+    handle = await client.start("changed")
+    await until_blocked(handle, "no_worker")
+    await handle.cancel("drain")
+    assert (await handle.result(timeout="30s")).status == "canceled"
+
+
+async def test_what_was_learned_meanwhile_is_tried_at_once(url: str, make: Make) -> None:
+    id = await stored_by_the_code_before(url, saga(text, takes_text))
+    engine = await make(saga(number, takes_number))
+    await engine.get(id).signal("go")
+    await until_blocked(engine.get(id), "incompatible")
+    engine.register(saga(text, takes_text))
+    assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
+
+
+async def test_what_runs_beside_it_comes_to_its_end(make: Make) -> None:
+    """It is let go of when nothing of it runs here any more; what was recorded meanwhile stays."""
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        reached.set()
+        await release.wait()
+        return "done"
+
+    def parallel(first: Any, last: Any) -> SagaBuilder:
+        steps = SagaBuilder("beside", output="b").step("a", first).signal("go", "go", depends_on=["a"])
+        return steps.step("b", last, depends_on=["go"]).step("c", slow, depends_on=["go"])
+
+    async with await make(parallel(text, takes_text)) as old:
+        handle = await old.start("beside")
+        await until_blocked(handle, "signal")
+    newer = await make(parallel(number, takes_number))
+    handle = newer.get(handle.id)
+    await handle.signal("go")
+    await reached.wait()
+    assert (await handle.status())["blocked"] is None
+    release.set()
+    await until_blocked(handle, "incompatible")
+    await make(parallel(text, takes_text))
+    result = await handle.result(timeout="30s")
+    assert (result.output, result.steps["c"].attempts) == ("SECRET", 1)
