@@ -30,6 +30,9 @@ def test_a_key_for_programs(tenuto: Run) -> None:
     life = datetime.fromisoformat(made["expires_at"]) - datetime.fromisoformat(made["created_at"])
     assert life == timedelta(days=90)
     assert json.loads(tenuto("keys", "create", *options, "--days", "0").out)["expires_at"] is None
+    assert json.loads(tenuto("keys", "create", *options, "--days", "36500").out)["expires_at"] > "2100"
+    assert tenuto("keys", "create", *options, "--days", "36501").code == 2  # no calendar goes on for ever
+    assert len(json.loads(tenuto("keys", "ls", "--json").out)) == 3
 
 
 def test_a_key_can_be_revoked_by_itself(tenuto: Run) -> None:

@@ -446,6 +446,19 @@ def test_r8_nor_is_it_begun_by_whoever_takes_over() -> None:
     assert state.status == "canceled"
 
 
+def test_r8_what_is_to_be_sent_is_sent_by_whoever_takes_over() -> None:
+    """A dispatch that was handed back is awaited: nobody else would tell what becomes of it."""
+    run = given(callback("a"), step("b"), mode="parallel")
+    run.start()
+    run.give_back("a")
+    run.cancel("drain")
+    run.succeed("b")
+    run.crash()
+    assert run.open() == ["a/1"]
+    run.dispatch("a")
+    assert run.status == "running"
+
+
 def test_r8_clones_that_nobody_began_are_not_awaited() -> None:
     run = given(step("f", foreach="[1, 2, 3]"), step("b"))
     run.start()

@@ -304,6 +304,13 @@ async def test_a_key_needs_roles_that_there_are(make_site: MakeSite, roles: list
         await site.engine.keys.create(tenant="acme", roles=roles)
 
 
+@pytest.mark.parametrize("days", [-1, 36_501])
+async def test_a_key_expires_within_a_lifetime(make_site: MakeSite, days: int) -> None:
+    site = await make_site()
+    with pytest.raises(InvalidInput):
+        await site.engine.keys.create(tenant="acme", roles=["viewer"], days=days)
+
+
 # -- Four eyes ---------------------------------------------------------------------------------------------------------
 
 

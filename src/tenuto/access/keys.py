@@ -20,6 +20,7 @@ from .permission import check_roles
 PREFIX: Final = "tnt_"
 SECRET_BYTES = 32
 DAY_MS = 86_400_000
+MOST_DAYS = 36_500
 LONGEST_NAME = 128  # characters: with its id it is who did something
 USED_EVERY_MS = 60_000  # how exactly the time of last use is kept
 FRESH_MS = 1_000  # for so long a key is not looked up again: what another process revokes is refused after that
@@ -64,6 +65,8 @@ class Keyring:
         check_name(name or None, "name", LONGEST_NAME)
         if days is not None and days < 0:
             raise InvalidInput.at("/days", "too_small", "days from now")
+        if days is not None and days > MOST_DAYS:
+            raise InvalidInput.at("/days", "too_large", f"at most {MOST_DAYS:,}; 0 is never")
         now = self._now()
         id = _random(10)
         secret = _base62(int.from_bytes(secrets.token_bytes(SECRET_BYTES)), _SECRET_LENGTH)

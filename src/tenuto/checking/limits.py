@@ -36,7 +36,11 @@ class Use:
             held, most = self._held[limit.name], limit.concurrency
             if most is not None and held > most:
                 yield finding(I5, None, f"{held} are held of {limit.name!r}, which allows {most}", show(limit))
-            started, rate = _started(limit, now), limit.count
+            try:
+                started, rate = _started(limit, now), limit.count
+            except msgspec.DecodeError:
+                yield finding(I5, None, f"what was dealt of {limit.name!r} cannot be read", show(limit))
+                continue
             if rate is not None and started > rate:
                 yield finding(I5, None, f"{started} started under {limit.name!r}, which allows {rate}", show(limit))
 

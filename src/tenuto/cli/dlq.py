@@ -80,7 +80,9 @@ async def reprocess(
     definition: OfDefinition = None,
     error_class: OfClass = None,
     all: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 100,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most; the oldest first.")
+    ] = None,
     as_json: AsJson = False,
 ) -> Exit:
     """Try again: open the next run of the executions that failed. What is refused stays, and the others go on."""

@@ -34,7 +34,9 @@ async def create(
     name: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
     days: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", min=0, help="Until it expires; 0 is never. TENUTO_KEY_DAYS unless said."),
+        typer.Option(
+            metavar="NUMBER", min=0, max=36_500, help="Until it expires; 0 is never. TENUTO_KEY_DAYS unless said."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -39,6 +39,11 @@ def _() -> list[Struct]:
     return _beside(_limit(count=3, spent=f"[[{NOW - 1}, 9], [{NOW + 1}, 2], [{NOW + 2}, 2]]"))
 
 
+@violates("I5")
+def _() -> list[Struct]:
+    return _beside(_limit(count=3, spent='[["soon", 2]]'))
+
+
 @violates("I6")
 def _() -> list[Struct]:
     return _beside(TenantLimitRow(tenant="t", max_in_flight=1, in_flight=2, counted=2))

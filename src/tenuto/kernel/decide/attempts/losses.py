@@ -28,10 +28,11 @@ def taken(turn: Turn, fact: Taken) -> Answer:
     unknown_owner = ("pending", "") in state.timers or state.epoch == 0
     if state.finished is None and unknown_owner:
         turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
-    wanted = [ref for ref in again if not _is_halted(state, ref)]
-    for ref in wanted:
-        turn.grant(*ref.parts)
-    _close_unbegun(turn, [ref for ref in again if ref not in wanted])
+    unwanted = [ref for ref in again if _is_unwanted(state, ref)]
+    for ref in again:
+        if ref not in unwanted:
+            turn.grant(*ref.parts)
+    _close(turn, unwanted)
     _lose(turn, losses, fact.lease_ms)
     return APPLIED
 
@@ -138,23 +139,23 @@ def returned(turn: Turn, fact: Returned) -> Answer:
     if not refs:
         return Ignored("stale_attempt")
     turn.emit(AttemptsReturned(tuple(refs)))
-    _close_unbegun(turn, [ref for ref in refs if _is_halted(state, ref)])
+    _close(turn, [ref for ref in refs if _is_unwanted(state, ref)])
     return APPLIED
 
 
-def _is_halted(state: Execution, ref: Ref) -> bool:
-    """A forward attempt where nothing new starts: in a scope that closes, or beside a clone that failed."""
-    if ref.phase != "forward":
+def _is_unwanted(state: Execution, ref: Ref) -> bool:
+    """Nobody began it, and nothing new starts there: its scope closes, or a clone beside it failed."""
+    if ref.phase != "forward" or must_be_awaited(step_at(state, ref.path)):
         return False
     clone = fan_of(ref.path)
     closing = clone is not None and fan_at(state, clone[0]).closing
     return closing or scope_above(state, ref.path).status != "open"
 
 
-def _close_unbegun(turn: Turn, refs: list[Ref]) -> None:
-    """What nobody began there never will: it is not awaited, and a cancel needs no worker to come to its end."""
-    for ref in refs:
-        step = find_step(turn.state, ref.path)
-        if step is not None and step.open is not None and step.open.ref == ref and not must_be_awaited(step):
-            cancel_step(turn, step)
-            go_on(turn, step)
+def _close(turn: Turn, refs: list[Ref]) -> None:
+    """A cancel needs no worker to come to its end. Each may close what the next is in."""
+    steps = (find_step(turn.state, ref.path) for ref in refs if open_holder(turn.state, ref))
+    for step in steps:
+        assert step is not None
+        cancel_step(turn, step)
+        go_on(turn, step)

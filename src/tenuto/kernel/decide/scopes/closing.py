@@ -102,11 +102,12 @@ def _settle_closing(turn: Turn, scope: ScopeState) -> None:
 def must_be_awaited(step: StepState) -> bool:
     """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited.
 
-    Nor is an attempt that must be recorded before it begins, and was not, or one that nobody has: it never will.
+    Nor is an attempt that must be recorded before it begins, and was not, or one that nobody has: it never will be,
+    unless it is to find out what became of an earlier one.
     """
     if step.open is not None and not step.node.outside and step.open.ref.phase == "forward":
         if not step.open.epoch:
-            return False
+            return _is_unknown(step)
         if needs_begin(step.node, step.open.ref):
             return step.open.begun_at > 0
     return step.open is not None or (step.status in ("retrying", "awaiting_approval") and _is_unknown(step))
