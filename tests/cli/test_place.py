@@ -108,6 +108,11 @@ def test_a_file_that_cannot_be_used_is_named(tenuto: Run, arguments: list[str]) 
     assert done.err.startswith("tenuto: /nowhere/at/all: No such file or directory. [file_unusable]\nWhat to do: ")
 
 
+def test_what_is_stuck_is_not_asked_of_a_file(tenuto: Run) -> None:
+    done = tenuto("check", "--stuck", "--file", "export.ndjson")
+    assert (done.code, "leave out --file" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("key", ["tnt_é", "tnt_a\n", "two words"])
 def test_what_cannot_be_a_key_is_told_and_not_shown(tenuto: Run, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     monkeypatch.setenv("TENUTO_API_KEY", key)

@@ -53,6 +53,8 @@ async def check(
     """Prove that what is stored is sound. Every violation is told, with the rows that show it."""
     from tenuto.checking import Checker, find_stuck_in, records_of, records_of_lines
 
+    if stuck and file:
+        raise typer.BadParameter("what is stuck is asked of a database: leave out --file", param_hint="--stuck")
     screen = Screen()
     database = "" if file else place(context).database(url)
     if stuck:
