@@ -1,6 +1,6 @@
 """A hold on one execution: `Handle`."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -137,7 +137,7 @@ class Handle(Generic[O_co]):
     """
 
     def __init__(
-        self, link: Link, id: str, *, created: bool = True, as_started: Callable[[], Reading] | None = None
+        self, link: Link, id: str, *, created: bool = True, as_started: Callable[[], Awaitable[Reading]] | None = None
     ) -> None:
         self._link = link
         self._as_started = as_started
@@ -171,7 +171,7 @@ class Handle(Generic[O_co]):
     async def first_status(self) -> ExecutionDocument:
         """As it stood when `start` had recorded it, if that is known without asking; else as it stands."""
         self._link.scope.require("executions:read")
-        return await self.status() if self._as_started is None else _document(self._as_started())
+        return await self.status() if self._as_started is None else _document(await self._as_started())
 
     async def history(self) -> list[AttemptRow]:
         """All attempts so far."""

@@ -102,8 +102,8 @@ class Program:
     def version(self) -> int:
         return self.plan.definition.version
 
-    def missing_handlers(self) -> tuple[str, ...]:
-        """Names of handlers that the plan uses locally and this process does not have."""
+    def local_handlers(self) -> tuple[str, ...]:
+        """Names of the handlers that whoever has an execution calls himself: those of all steps that are no queue's."""
         named: dict[str, None] = {}
         for node in self.plan.root.walk():
             if node.is_scope:
@@ -113,4 +113,8 @@ class Program:
                 names = (step.handler, step.guard_handler, step.reconcile_handler, step.compensation_handler)
             if node.queue is None:
                 named.update((name, None) for name in names if name is not None)
-        return tuple(name for name in named if name not in self.handlers)
+        return tuple(named)
+
+    def missing_handlers(self) -> tuple[str, ...]:
+        """Those of them that this process does not have."""
+        return tuple(name for name in self.local_handlers() if name not in self.handlers)

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -151,7 +151,7 @@ class Submitted(NamedTuple):
 
     execution_id: str
     created: bool
-    as_started: "Callable[[], Reading] | None" = None
+    as_started: "Callable[[], Awaitable[Reading]] | None" = None
 
 
 class Reading:

@@ -147,9 +147,14 @@ def test_serve_answers_and_runs_nothing(url: str) -> None:
         with httpx2.Client(base_url=server[0], timeout=60, headers={"Authorization": f"Bearer {key}"}) as client:
             assert client.get("/readyz").status_code == 200
             assert client.get("/v1/executions", headers={"Authorization": "Bearer tnt_wrong"}).status_code == 401
-            started = client.post("/v1/executions", json={"definition": "book-trip", "input": "Oslo"})
-        assert started.json()["blocked"]["reason"] == "no_worker"
-        assert json.loads(tenuto(url, "workers", "--json").stdout) == []
+            begin = {"definition": "book-trip", "input": "Oslo"}
+            started = client.post("/v1/executions", json=begin).json()
+            assert json.loads(tenuto(url, "workers", "--json").stdout) == []
+            with running("worker", "--app", APP, ready="worker on", TENUTO_URL=url):
+                ended = client.get(f"/v1/executions/{started['execution_id']}?wait=terminal&seconds=60").json()
+                while client.post("/v1/executions", json=begin).json()["blocked"] is not None:
+                    pass  # that there was no worker is remembered for a second
+        assert (started["blocked"]["reason"], ended["status"]) == ("no_worker", "succeeded")
         taken = tenuto(url, "serve", "--port", server[0].rpartition(":")[2])
         assert taken.returncode == 1
         assert "[address_unusable]\nWhat to do: choose another" in taken.stderr

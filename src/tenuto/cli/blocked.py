@@ -21,7 +21,7 @@ _SENTENCES = {
     "tenant_limit": "The tenant has as many executions in flight as it may.",
     "slot": "All slots of its worker are taken; {it} runs when one is free.",
     "paused": "It is paused{because}.",
-    "no_worker": "No worker that has the code{handler} has taken it up.",
+    "no_worker": "No running worker has the code{handler}.",
     "incompatible": "The code that is running cannot read what is stored{because}.",
     "worker_lost": "The worker that ran {it} is gone; it is tried again.",
 }

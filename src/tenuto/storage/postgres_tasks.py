@@ -10,7 +10,20 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from .postgres_sql import LIVE, NOW
-from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss, queues_of
+from .tasks import (
+    SERVING,
+    Answered,
+    Beginning,
+    Held,
+    Letter,
+    Serving,
+    Taking,
+    Task,
+    TaskKey,
+    TaskState,
+    loss,
+    queues_of,
+)
 
 WINDOW = 1_000  # waiting tasks among which turns are shared out
 _KEY = "execution, path, phase, number"
@@ -104,9 +117,8 @@ class PostgresTasks:
             await db.execute("UPDATE sessions SET handlers = $2 WHERE id = $1", session, json.dumps(list(handlers)))
 
     async def serving(self) -> list[Serving]:
-        query = f"SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= {NOW}"
         async with self._connect() as db:
-            return [Serving(queues_of(q), json.loads(h)) for q, h in await db.fetch(query)]
+            return [Serving(queues_of(q), json.loads(h)) for q, h in await db.fetch(SERVING + NOW)]
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         async with self._connect() as db:

@@ -7,7 +7,20 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from .tasks import Answered, Beginning, Held, Letter, Serving, Taking, Task, TaskKey, TaskState, loss, queues_of
+from .tasks import (
+    SERVING,
+    Answered,
+    Beginning,
+    Held,
+    Letter,
+    Serving,
+    Taking,
+    Task,
+    TaskKey,
+    TaskState,
+    loss,
+    queues_of,
+)
 
 T = TypeVar("T")
 
@@ -90,8 +103,7 @@ class SqliteTasks:
         await self._write(lambda db: db.execute("UPDATE sessions SET handlers = ? WHERE id = ?", values))
 
     async def serving(self) -> list[Serving]:
-        query = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND expires_at >= ?"
-        return [Serving(queues_of(q), json.loads(h)) for q, h in await self._fetch(query, (self._now(),))]
+        return [Serving(queues_of(q), json.loads(h)) for q, h in await self._fetch(f"{SERVING} ?", (self._now(),))]
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         values = (session, queue, json.dumps(list(handlers)))

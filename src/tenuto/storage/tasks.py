@@ -31,6 +31,7 @@ from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.facts import Lost
 
 ANY_PLAN = "*"
+SERVING = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND queues <> 'null' AND expires_at >= "
 
 
 class TaskKey(NamedTuple):
@@ -147,7 +148,7 @@ class TaskStore(Protocol):
         """Says what a session can run, so that others can tell what nobody can."""
 
     async def serving(self) -> list[Serving]:
-        """What the live sessions run."""
+        """What the live sessions run; those that run nothing are left out."""
 
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         """Takes waiting tasks of this queue, for these handlers.

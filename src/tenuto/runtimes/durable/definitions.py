@@ -143,6 +143,9 @@ class Librarian(GuestWorker):
             self._runnable.clear()
         return performer
 
+    def _runs(self, performer: Performer) -> bool:
+        return self._works and self._can_run(performer)
+
     def _can_run(self, performer: Performer) -> bool:
         """Whether this process has the handlers of all steps that are not a queue's."""
         known = self._runnable.get(performer)

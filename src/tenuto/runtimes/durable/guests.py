@@ -72,14 +72,15 @@ class GuestWorker(Answerer):
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     def _open_guests(self) -> None:
-        if self._works and self._queues:
+        if self._works:
             for gathering in self._words:
                 gathering.start()
+            self._knock.set()  # what it can run is said at once
             self._guesting = asyncio.create_task(self._keep_visiting(), name="tenuto-guests")
 
     @property
     def _is_visiting(self) -> bool:
-        """Whether queues that are served are looked at; also true where there are none."""
+        """Whether queues that are served are looked at; also true of one that does not work."""
         ended = self._guesting is not None and self._guesting.done()
         ended = ended or any(gathering.has_ended for gathering in self._words)
         return self._leaving or not ended
@@ -126,6 +127,10 @@ class GuestWorker(Answerer):
 
     def provide_handler(self, handler: Handler) -> None:
         super().provide_handler(handler)
+        self._learn()
+
+    def _forget(self, program: Program) -> None:
+        super()._forget(program)
         self._learn()
 
     def _learn(self) -> None:

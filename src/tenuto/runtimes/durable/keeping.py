@@ -340,7 +340,7 @@ class Keeper(Librarian):
         if self._closing:
             self._leave_to_others(record)
             return
-        if record.parked and not (self._works and self._can_run(record.performer)):
+        if record.parked and not self._runs(record.performer):
             self._hand_over(record)
             return
         if not record.is_idle:

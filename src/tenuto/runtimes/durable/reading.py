@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
@@ -47,10 +48,12 @@ from .keeping import Moved
 from .queued import has_queued, with_queued
 from .rows import reviews_wanted, summary
 from .rows import wanted as stored_filter
+from .serving import Workers
 from .together import Together
 
 LAST_SEQ = 2**31 - 1
 LOADS = 4  # of a tenant, under way at once
+TAKEN_MS = 2_000  # a worker with a free slot has taken up by then what waits for one
 LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
 PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
 
@@ -64,6 +67,7 @@ class Reader(Claimer):
 
     def _prepare_reading(self) -> None:
         self._asked_by: dict[str | None, Together[str, Loaded]] = {}
+        self._workers = Workers(self._store.tasks.serving)
 
     async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
         row = await self._store.seen_by(tenant).row(execution_id)
@@ -97,6 +101,9 @@ class Reader(Claimer):
         record = self._held(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
             reading = record.reading()
+            if record.parked and not self._runs(record.performer):  # decided here, and about to be handed over
+                unclaimed = await self._unclaimed(record.performer, reading.state, "")
+                reading.activity = replace(reading.activity, waiting=unclaimed.waiting)
             if record.unread:
                 await self._read_all(record)
             if not record.unkept or await self._is_kept(execution_id):
@@ -121,16 +128,16 @@ class Reader(Claimer):
         for entry in entries:
             evolve(state, entry)
         row = loaded.row
-        activity = self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
+        activity = await self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
         return Reading(performer.program, state, entries, idempotency_key=row.key, activity=activity)
 
-    def _as_started(self, record: Record) -> Reading:
+    async def _as_started(self, record: Record) -> Reading:
         """Nobody has taken it up, so far as is known here."""
-        activity = self._unclaimed(record.performer, record.state, "")
+        activity = await self._unclaimed(record.performer, record.state, "")
         program, key = record.performer.program, record.idempotency_key
         return Reading(program, record.state, record.history, idempotency_key=key, activity=activity)
 
-    def _unclaimed(self, performer: Performer, state: Execution, parked: str) -> Activity:
+    async def _unclaimed(self, performer: Performer, state: Execution, parked: str) -> Activity:
         """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
         waiting: dict[Ref, Waiting] = {}
         if parked:
@@ -139,16 +146,24 @@ class Reader(Claimer):
                 why = Waiting("no_worker" if reason == "no_worker" else "incompatible", what)
                 waiting = dict.fromkeys(work_of(state), why)
             return Activity(waiting=waiting) if waiting else Activity(set_aside=parked)
-        for ref in work_of(state):
+        work = list(work_of(state))
+        if not work:
+            return NOTHING_UNDER_WAY
+        has_worker = self._runs(performer) or await self._workers.can_run(performer.program)
+        for ref in work:
             if (holder := holder_of(state, ref)) is not None:
-                waiting[ref] = self._why_unclaimed(performer, performer.role(holder.node, ref.phase))
+                wait = self._why_unclaimed(state, performer.role(holder.node, ref.phase), has_worker)
+                if wait is not None:
+                    waiting[ref] = wait
         return Activity(waiting=waiting)
 
-    def _why_unclaimed(self, performer: Performer, role: Role) -> Waiting:
-        if not self._works or not self._can_run(performer):
+    def _why_unclaimed(self, state: Execution, role: Role, has_worker: bool) -> Waiting | None:
+        if not has_worker:
             return Waiting("no_worker", role.handler_name or "")
         spent = self.bounds.spent(role.limits)
-        return Waiting("slot") if spent is None else Waiting("limit", spent)
+        if spent is not None:
+            return Waiting("limit", spent)
+        return Waiting("slot") if self._now() - state.at > TAKEN_MS else None
 
     async def _state(self, execution_id: str) -> Execution:
         """Where an execution stands, for those who do not ask how it came there."""

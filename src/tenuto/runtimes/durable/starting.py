@@ -73,7 +73,7 @@ class Starter(Straggling):
         """Looks at what the hints are about, soon."""
 
     @abstractmethod
-    def _as_started(self, record: Record) -> Reading:
+    async def _as_started(self, record: Record) -> Reading:
         """How an execution stood that was started here for whoever claims it."""
 
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
@@ -143,8 +143,7 @@ class Starter(Straggling):
         program = submission.program
         performer = self._performer(program.name, program.version)
         while True:
-            owned = self._works and len(self._records) < IN_HAND and self._can_run(performer)
-            owned = owned and performer not in self._held_up
+            owned = self._runs(performer) and len(self._records) < IN_HAND and performer not in self._held_up
             record = Record(self, performer, submission.idempotency_key)
             id = self.environment.new_id()
             fate = await self._start_record(record, id, submission, owned=owned)
