@@ -53,7 +53,7 @@ def test_what_nobody_has_the_code_of_is_ended_by_the_command_that_is_offered(ten
     work(oslo)
     id = tenuto("run", "book-trip", "-i", '"Rome"').out.strip()
     _, sentence, *lines, note = tenuto("show", id).out.partition("\n\n")[0].splitlines()
-    assert steady(sentence).startswith("  No worker that has the code of ")
+    assert steady(sentence).startswith("  No running worker has the code of ")
     assert lines == [
         "    tenuto worker --app MODULE",
         f"    tenuto pause {id}",
