@@ -183,7 +183,7 @@ async def play(service: Service, screen: Screen, *, quick: bool) -> int:
 
 
 def conclude(screen: Screen, endings: dict[str, str], complaints: dict[str, list[str]]) -> int:
-    screen.say()
+    print()  # `say` would draw the live table again, and closing that would erase what is printed here
     for row, drawn in zip(ROWS, screen.table(), strict=True):
         print(f"{drawn}   {endings.get(row, 'not over')}")
         for complaint in complaints[row]:

@@ -62,6 +62,9 @@ def test_the_demo_on_a_terminal_asks_takes_no_for_an_answer_and_stays() -> None:
     assert (asked, stays) == (True, True)
     assert b"\x1b[31m" in printed  # in colour
     assert b"failed; the answer was no" in printed
+    live, _, over = printed.partition(b"; the answer was no")
+    assert live.rpartition(b"\x1b[J")[2].count(OSLO.encode()) == 1  # one table is left, the one with the endings
+    assert b"\x1b[J" not in over  # and nothing of what follows, as the link, is taken away
 
 
 def read(terminal: int) -> bytes:
