@@ -52,7 +52,6 @@ INVOICE: dict[str, Any] = {
             "type": "notify",
             "handler": "webhook",
             "with": {"url": "x"},
-            "idempotency_strategy": "SAFE_TO_RETRY",
         },
     ],
 }
@@ -210,6 +209,19 @@ def test_safety_must_be_declared_where_there_is_a_handler(kind: str) -> None:
     inner = {"step_id": "b", "type": kind, "handler": "h"}
     scope = {"step_id": "s", "type": "scope", "children": [inner]}
     assert refused({"name": "d", "steps": [scope]}) == [("/steps/0/children/0/idempotency_strategy", "missing")]
+
+
+@pytest.mark.parametrize("handler", ["webhook", "email", "log"])
+def test_what_notifies_by_a_handler_of_ours_is_safe_unless_it_says_otherwise(handler: str) -> None:
+    plain = {"step_id": "tell", "type": "notify", "handler": handler}
+    guarded = {**plain, "idempotency_strategy": "SAFE_TO_RETRY_WITH_GUARD", "guard_handler": "sent"}
+    for step, safety in ((plain, "SAFE_TO_RETRY"), (guarded, "SAFE_TO_RETRY_WITH_GUARD")):
+        (found,) = to_document(read_document({"name": "d", "steps": [step]}))["steps"]
+        assert found["idempotency_strategy"] == safety
+    for kind in ("task", "external_call"):
+        assert refused({"name": "d", "steps": [{**plain, "type": kind}]}) == [
+            ("/steps/0/idempotency_strategy", "missing")
+        ]
 
 
 def test_sense_is_checked_too() -> None:

@@ -71,7 +71,6 @@ INVOICE: dict[str, Any] = {
             "type": "notify",
             "handler": "webhook",
             "with": {"url": "http://erp.example/rejected", "json": {"amount": "${input.amount}"}},
-            "idempotency_strategy": "SAFE_TO_RETRY",
         },
     ],
 }

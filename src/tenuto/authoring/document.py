@@ -20,6 +20,7 @@ from .translate import attempt_timeout
 Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
 
 MAX_BYTES = 4 * 1024 * 1024
+NOTIFYING = frozenset({"webhook", "email", "log"})  # ours: a notification has a row of its own, under the step's key
 
 
 def read_document(source: Source, more: Callable[[Definition], list[Problem]] | None = None) -> Definition:
@@ -159,14 +160,19 @@ def _node_with_defaults(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _undeclared(document: dict[str, Any], at: str) -> Iterator[Problem]:
-    """In JSON nothing says what a handler does, so its author must."""
+    """In JSON nothing says what a handler does, so its author must; what ours do when they notify is known."""
     nodes = document["steps"] if "steps" in document else document.get("children", ())
     for index, node in enumerate(nodes):
         if node.get("type") == "scope":
             yield from _undeclared(node, f"{at}/{index}/children")
-        elif node.get("type", "task") in HANDLED and node.get("idempotency_strategy") is None:
+        elif _must_declare(node) and node.get("idempotency_strategy") is None:
             text = "say whether it may be repeated: SAFE_TO_RETRY, SAFE_TO_RETRY_WITH_GUARD or NOT_SAFE_TO_RETRY"
             yield Problem(f"{at}/{index}/idempotency_strategy", "missing", text)
+
+
+def _must_declare(node: dict[str, Any]) -> bool:
+    kind = node.get("type", "task")
+    return kind in HANDLED and not (kind == "notify" and node.get("handler") in NOTIFYING)
 
 
 def _bad_schemas(definition: Definition) -> Iterator[Problem]:
