@@ -45,6 +45,11 @@ WRONG: dict[str, tuple[str, Any, dict[str, str]]] = {
         {"url": "http://a.example", "headers": {"a": "1", "b/c": 2}},
         {"/steps/0/with/headers/b~1c": "bad_with"},
     ),
+    "no headers": (
+        "webhook",
+        {"url": "http://a.example", "headers": {"two words": "${input.a}", "X-A": "1\r\nX-B: 2"}},
+        {"/steps/0/with/headers/two words": "bad_with", "/steps/0/with/headers/X-A": "bad_with"},
+    ),
     "two bodies": ("http", {"url": "http://a.example", "json": 1, "text": "1"}, {"/steps/0/with/text": "bad_with"}),
     "two webhooks": (
         "webhook",

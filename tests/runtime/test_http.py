@@ -102,6 +102,21 @@ async def test_it_carries_headers_correlation_and_key(server: Server) -> None:
     assert request.headers["host"].startswith("127.0.0.1")
 
 
+@pytest.mark.parametrize("headers", [{"X-Name": "a\r\nX-Role: admin"}, {"X Name": "a"}, {"X-Name": "a\0"}])
+async def test_what_is_no_header_is_refused_before_anything_is_sent(server: Server, headers: dict[str, str]) -> None:
+    """Not when it is sent: a request that may have gone out leaves its outcome unknown."""
+    came = await call(lambda ctx: HttpCall(ctx).post(server.url, headers=headers))
+    assert isinstance(came, NonRetryableError)
+    assert (came.code, server.requests) == ("http_request_invalid", [])
+    assert "admin" not in str(came)
+
+
+async def test_names_of_people_go_along_as_they_are_written(server: Server) -> None:
+    await call(lambda ctx: HttpCall(ctx).post(server.url, headers={"X-Role": " guest "}), headers={"X-Name": "Jürgen"})
+    (request,) = server.requests
+    assert (request.headers["x-name"], request.headers["x-role"]) == ("Jürgen", "guest")
+
+
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
 async def test_every_method(server: Server, method: str) -> None:
     await call(lambda ctx: getattr(HttpCall(ctx), method)(server.url))

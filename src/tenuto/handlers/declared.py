@@ -17,7 +17,7 @@ from tenuto.kernel.definition import Definition, Step
 from tenuto.kernel.validation import Tree
 from tenuto.schema import pointer
 
-from .given import SHAPES
+from .given import SHAPES, header_problem
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _STATUS = range(100, 600)
@@ -110,6 +110,10 @@ def _of_address(given: dict[str, Any], at: str) -> Iterator[Problem]:
     url = given.get("url")
     if isinstance(url, str) and not _is_open(url) and not _can_be_called(url):
         yield Problem(f"{at}/url", "bad_with", "it must begin with http:// or https:// and a host")
+    headers = given.get("headers")
+    for name, value in headers.items() if isinstance(headers, dict) else ():
+        if isinstance(value, str) and (why := header_problem(name, "" if _is_open(value) else value)) is not None:
+            yield Problem(f"{at}/headers{pointer([name])}", "bad_with", why)
     classify = given.get("classify")
     for status in classify if isinstance(classify, dict) else ():
         if not status.isdecimal() or int(status) not in _STATUS:

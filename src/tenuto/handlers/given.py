@@ -1,6 +1,7 @@
 """What the built-in handlers are given: the shapes of `with`."""
 
-from typing import Any, Literal
+import re
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -63,6 +64,17 @@ class Line(Struct, forbid_unknown_fields=True, kw_only=True):
     message: str
     level: Literal["debug", "info", "warning", "error"] = "info"
     fields: dict[str, Any] = {}
+
+
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def header_problem(name: str, value: str) -> str | None:
+    """Why this cannot be sent as a header, if it cannot."""
+    if _HEADER_NAME.fullmatch(name) is None:
+        return "no header can be called so"
+    return "a header is one line, without control characters" if _CONTROL.search(value) else None
 
 
 SHAPES: dict[str, type[Struct]] = {"http": HttpRequest, "webhook": Webhook, "email": Email, "log": Line}

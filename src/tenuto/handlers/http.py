@@ -15,6 +15,8 @@ from tenuto.context import SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
 from tenuto.kernel.definition import ErrorClass
 
+from .given import header_problem
+
 TIMEOUT_S: Final = 30.0
 KEPT_BODY: Final = 64 * 1024
 
@@ -129,8 +131,8 @@ class HttpCall:
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> httpx2.Response:
         """Options are those of httpx2: `json`, `data`, `content`, `params`, `timeout`, and so on."""
-        sent = self._carried({**self._headers, **(headers or {})})
         where = f"{method.upper()} {self._place(f'{self._base_url}{url}')}"
+        sent = _headers(self._carried({**self._headers, **(headers or {})}), where)
         options.setdefault("timeout", self._timeout)
         try:
             response = await self._send(method, f"{self._base_url}{url}", headers=sent, **options)
@@ -184,6 +186,14 @@ class HttpCall:
         if self._own is not None:
             await self._own.aclose()
             self._own = None
+
+
+def _headers(given: Mapping[str, str], where: str) -> httpx2.Headers:
+    """As they are sent. What is no header is found before anything is, so that nobody has to wonder what came of it."""
+    for name, value in given.items():
+        if (why := header_problem(name, value)) is not None:
+            raise NonRetryableError(f"{where}: the header {name!r}: {why}", code="http_request_invalid")
+    return httpx2.Headers([(name.encode(), value.strip(" \t").encode()) for name, value in given.items()])
 
 
 def _class_of(status: int) -> ErrorClass:
