@@ -109,6 +109,16 @@ def test_reviews_are_listed_and_resolved(tenuto: Run, work: Work) -> None:
     assert tenuto("reviews", "ls") == (0, "", "")
 
 
+def test_i5_reviews_of_all_kinds_are_one_list(tenuto: Run, work: Work) -> None:
+    failed, asked = work(atlantis), work(refund)
+    rows = json.loads(tenuto("reviews", "ls", "--json").out)
+    assert [(row["kind"], row["execution_id"]) for row in rows] == [("dead_letter", failed), ("compensation", asked)]
+    (line,) = tenuto("reviews", "ls", "--kind", "dead_letter").out.splitlines()
+    assert line.startswith(rows[0]["id"])
+    assert tenuto("reviews", "resolve", rows[0]["id"], "dismiss", "--reason", "nobody goes there").code == 0
+    assert tenuto("dlq", "ls").out == ""
+
+
 def test_a_review_that_is_none(tenuto: Run, work: Work) -> None:
     work(refund)
     assert tenuto("reviews", "resolve", "x", "dismiss", "--reason", "r").code == 3

@@ -1,6 +1,6 @@
 """`tenuto reviews ls | resolve`: what waits for a person's judgement."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -8,9 +8,16 @@ from .command import AsJson, command, group, place, read_json
 from .screen import Screen
 from .words import ago
 
-SECTION = "What waits for a person"
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
-Kind = Literal["approval", "compensation", "compensation_failed", "indeterminate", "escalation"]
+    from tenuto.engine import Engine
+    from tenuto.view import ReviewRow
+
+SECTION = "What waits for a person"
+PAGE = 100
+
+Kind = Literal["approval", "compensation", "compensation_failed", "indeterminate", "dead_letter", "escalation"]
 Resolution = Literal["approved", "rejected", "completed", "not_completed", "retry", "compensate", "dismiss"]
 
 
@@ -21,9 +28,10 @@ async def ls(
     execution: Annotated[str | None, typer.Option(metavar="ID", help="Only of this execution.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what waits for a person, the oldest first. Dead letters are in `tenuto dlq`."""
+    """List all that waits for a person, the oldest first; dead letters too, which `tenuto dlq` tells more of."""
     async with place(context).engine() as engine:
-        found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
+        wanted = {"kind": kind, "definition": definition, "execution_id": execution}
+        found = [row async for row in _reviews(engine, wanted)]
     screen = Screen()
     when = ago if screen.is_terminal else str
     screen.listing(
@@ -33,6 +41,18 @@ async def ls(
         "Nothing waits for a person.",
         as_json=as_json,
     )
+
+
+async def _reviews(engine: "Engine", wanted: dict[str, Any]) -> "AsyncIterator[ReviewRow]":
+    """As the service lists them: in one queue."""
+    cursor: str | None = None
+    while True:
+        page = await engine.listing.reviews(**wanted, cursor=cursor, limit=PAGE)
+        for row in page.items:
+            yield row
+        cursor = page.next_cursor
+        if cursor is None:
+            return
 
 
 async def resolve(
