@@ -152,6 +152,26 @@ async def test_headers_come_back(site: Site) -> None:
     assert (started.json()["correlation_id"], started.headers["x-correlation-id"]) == ("c-1", "c-1")
 
 
+@pytest.mark.parametrize(
+    "trace",
+    [
+        "garbage",
+        f"00-{'0' * 32}-b7ad6b7169203331-01",
+        f"00-0af7651916cd43dd8448eb211c80319c-{'0' * 16}-01",
+        "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+    ],
+)
+async def test_what_is_no_trace_is_not_passed_on(site: Site, trace: str) -> None:
+    client = await site.client()
+    sent = {"traceparent": trace, "tracestate": "a=1"}
+    started = await client.post("/v1/executions", json={"definition": "asks"}, headers=sent)
+    assert (started.status_code, "traceparent" in started.headers) == (201, False)
+    at = f"/v1/executions/{started.json()['execution_id']}/history"
+    first = (await client.get(at, params={"view": "events"})).json()["items"][0]
+    assert first["data"]["headers"] == {}
+
+
 async def test_too_many_requests_are_refused_with_the_time_to_wait(make_site: MakeSite) -> None:
     site = await make_site(ASKS, settings=Settings(rate_per_second=0.001, rate_burst=3))
     client, other = await site.client("acme"), await site.client("other")

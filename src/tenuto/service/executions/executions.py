@@ -17,7 +17,7 @@ from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.ending import unless_set
-from tenuto.service.http.headers import header
+from tenuto.service.http.headers import header, trace_of
 from tenuto.service.http.lean import body_of, is_short
 from tenuto.service.http.moment import Moment
 from tenuto.service.http.openapi import documented
@@ -46,7 +46,7 @@ async def start_execution(
         "priority": body.priority,
         "concurrency_key": body.concurrency_key,
         "variables": body.variables,
-        "headers": {**_traced(request), **body.headers},
+        "headers": {**trace_of(request.scope), **body.headers},
         "correlation_id": correlation,
         "target": None if body.target is None else (body.target.type, body.target.id),
     }
@@ -99,12 +99,6 @@ def _each(items: list[Any], labels: list[str] | None) -> ExpandEach[Any]:
         return ExpandEach(items)
     left = iter(labels)
     return ExpandEach(items, suffix=lambda _: next(left))  # asked for once for each item, in their order
-
-
-def _traced(request: Request) -> dict[str, str]:
-    """The trace that a request belongs to goes on in what its execution calls."""
-    found = {name: header(request.scope, name.encode()) for name in ("traceparent", "tracestate")}
-    return {name: value for name, value in found.items() if value is not None and len(value) <= 512}
 
 
 @face.operation(

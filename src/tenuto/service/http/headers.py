@@ -1,6 +1,7 @@
 """Headers that go in and come out again, and those that every answer has: one of them names the request."""
 
 import random
+import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -8,6 +9,8 @@ STATUS = "tenuto.status"  # in a request's scope, once it is answered
 REQUEST_ID = "tenuto.request_id"  # in a request's scope: ours, whatever a caller says
 _ECHOED = (b"x-correlation-id", b"traceparent")
 _LONGEST = 255
+# As W3C has it. One of a later version may say more at its end.
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _ALWAYS = [
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -25,6 +28,18 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None
 
 
+def trace_of(scope: Scope) -> dict[str, str]:
+    """The trace that a request belongs to, if what it says of one can be understood: what cannot is no trace."""
+    if (parent := header(scope, b"traceparent")) is None or not _is_trace(parent.encode("latin-1")):
+        return {}
+    state = header(scope, b"tracestate")
+    return {"traceparent": parent} if state is None or len(state) > 512 else {"traceparent": parent, "tracestate": state}
+
+
+def _is_trace(value: bytes) -> bool:
+    return len(value) <= _LONGEST and _TRACEPARENT.fullmatch(value) is not None
+
+
 def new_id() -> str:
     """It names a request, and opens nothing. To fetch the system's random bytes would be to give up the interpreter's
     lock for each request, and to wait for it again."""
@@ -40,7 +55,11 @@ class Headers:
             await self._app(scope, receive, send)
             return
         scope[REQUEST_ID] = id = new_id()
-        echoed = [(name, value) for name, value in scope["headers"] if name in _ECHOED and len(value) <= _LONGEST]
+        echoed = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name in _ECHOED and len(value) <= _LONGEST and (name != b"traceparent" or _is_trace(value))
+        ]
 
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
