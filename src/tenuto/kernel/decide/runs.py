@@ -31,7 +31,12 @@ def refused_unless_failed(state: Execution) -> Refused | None:
     if state.finished == "failed":
         return None
     text = f"only a failed execution can be retried; this one is {state.status}"
-    hint = "wait until it is over, or cancel it" if state.finished is None else "start a new execution"
+    if state.finished is not None:
+        hint = "start a new execution"
+    elif state.status == "waiting_approval":
+        hint = "a person decides first: `blocked` says what about, and which commands there are"
+    else:
+        hint = "wait until it is over, or cancel it"
     return Refused("invalid_transition", text, hint)
 
 
