@@ -144,3 +144,11 @@ def test_no_value_is_too_deep_for_a_line(stream: StringIO, form: str) -> None:
         deep = [deep]
     logging.getLogger("mine").info("deep", extra={"given": deep, "pair": (deep, {1: deep})})
     assert "deep" in stream.getvalue()
+
+
+def test_what_colours_a_terminal_is_not_in_it(stream: StringIO) -> None:
+    coloured = {"color_message": "Started server process [\x1b[36m%d\x1b[0m]"}
+    logging.getLogger("uvicorn.error").info("Started server process [%d]", 7, extra=coloured)
+    (line,) = lines(stream)
+    assert line["message"] == "Started server process [7]"
+    assert "color_message" not in line

@@ -175,6 +175,7 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
+        _without_colours,
     ]
     renderer: Any = (
         structlog.processors.JSONRenderer(sort_keys=False) if form == "json" else structlog.dev.ConsoleRenderer()
@@ -201,6 +202,12 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
 _NAMES: Final = frozenset(
     {"idempotency_key", "execution_id", "correlation_id", "review_id", "request_id", "timestamp", "path", "audit_hash"}
 )
+
+
+def _without_colours(_: object, __: str, line: Any) -> Any:
+    """The server says some things twice: the second time with the signs that colour a terminal."""
+    line.pop("color_message", None)
+    return line
 
 
 def _mask(_: object, __: str, line: Any) -> Any:

@@ -84,6 +84,8 @@ async function show(shown, answer, asked) {
   const kept = ["location", "idempotency-replayed", "retry-after", "x-correlation-id"];
   const head = kept.filter((name) => answer.headers.has(name)).map((name) => `${name}: ${answer.headers.get(name)}\n`);
   const first = `${asked}\n${answer.status} ${answer.statusText}\n${head.join("")}\n`;
+  shown.textContent = first; // all that there is of an answer without a body
+  if (!answer.body) return;
   let text = "";
   const reader = answer.body.getReader();
   const decoder = new TextDecoder();
@@ -91,7 +93,7 @@ async function show(shown, answer, asked) {
     text += decoder.decode(part.value, { stream: true });
     shown.textContent = first + text;
   }
-  if ((answer.headers.get("content-type") || "").includes("json")) {
+  if (text && (answer.headers.get("content-type") || "").includes("json")) {
     shown.textContent = first + JSON.stringify(JSON.parse(text), null, 2);
   }
 }
