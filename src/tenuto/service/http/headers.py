@@ -32,8 +32,8 @@ def trace_of(scope: Scope) -> dict[str, str]:
     """The trace that a request belongs to, if what it says of one can be understood: what cannot is no trace."""
     if (parent := header(scope, b"traceparent")) is None or not _is_trace(parent.encode("latin-1")):
         return {}
-    state = header(scope, b"tracestate")
-    return {"traceparent": parent} if state is None or len(state) > 512 else {"traceparent": parent, "tracestate": state}
+    found = {"traceparent": parent, "tracestate": header(scope, b"tracestate")}
+    return {name: value for name, value in found.items() if value is not None and len(value) <= 512}
 
 
 def _is_trace(value: bytes) -> bool:
