@@ -1,6 +1,7 @@
 """The six contracts that the service must keep, each from a client's side of HTTP, on SQLite and on PostgreSQL."""
 
 import asyncio
+import os
 from collections import Counter
 from typing import Any
 
@@ -8,6 +9,7 @@ import httpx2
 import pytest
 
 from tenuto import Engine, Retry, SagaBuilder, SagaContext, errors
+from tests.durable.sessions import expire
 from tests.service.conftest import MakeSite, until
 from tests.service.documents import simple
 
@@ -94,6 +96,34 @@ async def test_2_step_idempotency_across_duplicate_jobs_and_retries(make_site: M
     second = await start(client, "s")
     await ends(client, second, "succeeded")
     assert len(receiver.effects) == 4, "another execution has keys of its own"
+
+
+async def test_2_a_job_that_is_handed_out_twice_has_one_effect(make_site: MakeSite, url: str) -> None:
+    """The first worker is taken for dead, and is not: what it began is begun by another, under the same key."""
+    receiver = Receiver(failures=0)
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def hang(ctx: SagaContext) -> str:
+        made = await receiver.call(ctx)
+        begun.set()
+        await released.wait()
+        return made
+
+    site = await make_site(SagaBuilder("s").step("send", receiver.call), worker=False)
+    client = await site.client()
+    id = await start(client, "s")
+    async with Engine(url, shutdown_grace="1s", lease="1h") as first:
+        first.register(SagaBuilder("s").step("send", hang))
+        await begun.wait()
+        await expire(url, os.getpid())
+        async with Engine(url, shutdown_grace="1s") as second:
+            second.register(SagaBuilder("s").step("send", receiver.call))
+            await ends(client, id, "succeeded")
+        released.set()
+    rows = await attempts(client, id)
+    assert [(row["attempt_number"], row["status"]) for row in rows] == [(1, "retrying"), (2, "succeeded")]
+    assert {row["idempotency_key"] for row in rows} == set(receiver.keys)
+    assert (len(receiver.keys), len(receiver.effects)) == (2, 1)
 
 
 # 3 --------------------------------------------------------------------------------------------------------------------
