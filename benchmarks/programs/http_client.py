@@ -22,6 +22,7 @@ CREATE = "/v1/executions"
 LIMITS = "/v1/tenant-limits"
 BODY = json.dumps({"definition": DEFINITION, "input": {"amount": 1200, "to": "ann"}}).encode()
 PAUSE_S = 0.02
+AGAIN_S = 0.1  # after a refusal
 
 
 class Refused(Exception):
@@ -244,7 +245,7 @@ class Commands:
         return {}
 
     async def best(self, *, lead: float, seconds: float, lanes: int) -> Answer:
-        """As many creations as are accepted; whoever is refused comes again soon."""
+        """As many creations as are accepted; whoever is refused comes again a little later."""
         load = Creations(await self._address.connected(lanes))
         loop = asyncio.get_running_loop()
         ends = time.perf_counter() + lead + seconds
@@ -253,7 +254,7 @@ class Commands:
             if time.perf_counter() < ends and was_accepted:
                 load.come(come)
             elif time.perf_counter() < ends:
-                loop.call_later(PAUSE_S, come)
+                loop.call_later(AGAIN_S, come)
 
         for _ in range(lanes):
             come()

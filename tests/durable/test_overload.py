@@ -131,7 +131,7 @@ async def test_room_that_another_process_made_is_seen(
         await client.tenant_limit("busy", max_in_flight=ROOM)
         accepted, _ = await offer(client, ROOM + 2 * crowds.MANY)
         assert len(accepted) == ROOM
-        assert client.is_crowded("busy", under_way=ROOM + crowds.MANY)
+        assert client.is_crowded("busy", under_way=ROOM + crowds.AT_ONCE)
         with pytest.raises(TenantLimit):
             await client.start("work", tenant="busy")
         await another.tenant_limit("busy", max_in_flight=most)
@@ -258,7 +258,7 @@ def test_of_those_who_come_a_few_at_a_time_are_let_in_however_much_room_there_is
     assert not known.has_enough("t", 10**6)
     _full(known)
     known.told("t", 10 * crowds.MANY)
-    assert [known.has_enough("t", under_way) for under_way in (crowds.MANY - 1, crowds.MANY)] == [False, True]
+    assert [known.has_enough("t", under_way) for under_way in (crowds.AT_ONCE - 1, crowds.AT_ONCE)] == [False, True]
 
 
 def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,9 +98,9 @@ async def test_when_there_may_be_room_no_more_are_let_in_than_a_few(
     """What is let in is asked about: a whole crowd of it would keep all others waiting."""
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # what was heard last is never good for long enough
     client = await (await refused_often(make_site, monkeypatch)).client()
-    slow = Slow(client, crowds.MANY + 7)
+    slow = Slow(client, crowds.AT_ONCE + 7)
     await slow.are_read()
-    assert await slow.answers() == {404: crowds.MANY, 429: 7}
+    assert await slow.answers() == {404: crowds.AT_ONCE, 429: 7}
 
 
 async def test_what_has_not_arrived_whole_takes_nobodys_place(
@@ -109,7 +109,7 @@ async def test_what_has_not_arrived_whole_takes_nobodys_place(
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)
     site = await refused_often(make_site, monkeypatch)
     client = await site.client()
-    slow = Slow(client, crowds.MANY + 7)
+    slow = Slow(client, crowds.AT_ONCE + 7)
     await slow.are_read()
     one, *_ = (await client.get("/v1/executions")).json()["items"]
     await site.engine.get(one["execution_id"]).cancel()

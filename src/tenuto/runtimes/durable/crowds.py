@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Final
 
 MANY: Final = 64  # refusals; fewer are each asked about
+AT_ONCE: Final = 16  # starts of a tenant that is known to ask for too much; each adds to what the others wait
 MOMENT_S: Final = 0.1
 SCOUTING_S: Final = 1.0  # then another is sent: what became of the first may be unknown
 FORGOTTEN_S: Final = 5.0
@@ -79,7 +80,7 @@ class Crowds:
 
     def has_enough(self, tenant: str, under_way: int) -> bool:
         """Whether so many starts are under way that one more would only make them wait for each other."""
-        return under_way >= MANY and self.is_known(tenant)
+        return under_way >= AT_ONCE and self.is_known(tenant)
 
     def must_look(self, tenant: str) -> bool:
         """Whether it is time to look for room. Whoever is told so looks, and the others wait for him."""
