@@ -4,9 +4,16 @@ import pytest
 
 from tenuto.checking.export import Exporter
 from tenuto.checking.ndjson import DERIVED, line_of, read_lines, record_of
-from tests.checking.streams import driven, found_in, given, stream
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref
+from tenuto.kernel.decide import decide
+from tenuto.kernel.plan import Plan
+from tenuto.kernel.state import Execution
+from tests.checking.plants.mail import applied, succeeded, told
+from tests.checking.plants.planting import two_steps
+from tests.checking.streams import driven, found_in, given, stream, stream_of
 from tests.kernel import driver, history
-from tests.kernel.build import step
+from tests.kernel.build import definition, step, wait_for
 
 NAMES = history.names()
 
@@ -50,3 +57,40 @@ async def test_an_undo_that_a_person_asked_for_takes_no_others_place() -> None:
     assert run.open() == ["b:undo/2", "a:undo/2"]
     assert run.run_out() == "failed"
     assert await found_in(driven(run)) == []
+
+
+LETTERS: dict[str, f.Fact] = {
+    "a report": succeeded("b"),
+    "a worker that is gone": f.Lost(at=0, refs=(Ref("b", "forward", 1), Ref("b", "forward", 9))),
+    "a signal": f.Signal(at=0, name="go", id="s1", payload=driver.raw(1)),
+    "a pause": f.Pause(at=0, actor="ann"),
+    "a cancel": f.Cancel(at=0, mode="drain", actor="ann"),
+}
+
+
+@pytest.mark.parametrize("what", LETTERS)
+async def test_mail_that_was_applied_is_sound(what: str) -> None:
+    assert await found_in(told(two_steps(), LETTERS[what])) == []
+
+
+@pytest.mark.parametrize("what", ["a signal", "a pause", "a cancel"])
+async def test_what_was_so_already_is_applied_and_leaves_nothing(what: str) -> None:
+    run = two_steps()
+    run.tell(LETTERS[what])
+    assert await found_in(applied(run, LETTERS[what])) == []
+
+
+async def test_what_goes_on_already_is_told_to_go_on_and_nothing_is_left_of_that() -> None:
+    assert await found_in(applied(two_steps(), f.Resume(at=0, actor="ann"))) == []
+
+
+async def test_an_id_that_is_forgotten_is_a_new_signal() -> None:
+    """The engine knows the last thousand that ended a wait."""
+    plan = Plan(definition(*(wait_for(f"w{number}", "go") for number in range(1_002))))
+    state = Execution(plan)
+    facts: list[f.Fact] = [f.Start(at=0, execution="x", tenant="t", input=driver.raw(None))]
+    ids = [*map(str, range(1_001)), "0"]
+    facts += [f.Signal(at=0, name="go", id=id, payload=driver.raw(None)) for id in ids]
+    decisions = [decide(state, fact, 1).entries for fact in facts]
+    assert state.status == "succeeded"
+    assert await found_in(stream_of(plan, decisions)) == []

@@ -33,6 +33,7 @@ from tenuto.kernel.events import Entry, Resolution
 from tenuto.kernel.evolve import find_step, fold
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
+from tests.checking.mailed import Mailed
 
 from . import laws
 from .build import definition
@@ -81,6 +82,7 @@ class Driver:
         self._folded = Execution(self.plan)
         self._snapshot = encode_snapshot(self.state)
         self._ledger = laws.Ledger()
+        self._mailed = Mailed()
         self._told = 0
         self._signals = 0
 
@@ -386,6 +388,7 @@ class Driver:
         self.state.changed.clear()
         decision = decide(self.state, fact, self.now)
         self._record(decision.entries)
+        self._mailed.decided(self.state.id, fact, decision)
         self._snapshot = encode_snapshot(self.state)
         assert self._snapshot == encode_snapshot(self._folded), "the history folds to the state that decided it"
         self._check_twin(before, fact, decision)

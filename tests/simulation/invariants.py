@@ -15,6 +15,7 @@ from tenuto.kernel.decide import Decision, decide
 from tenuto.kernel.evolve import find_step, scope_at
 from tenuto.kernel.plan import Node, Plan
 from tenuto.kernel.state import CLOSED, STEP_TRANSITIONS, Execution, TimerKey
+from tests.checking.mailed import Mailed
 
 from .answers import check_answer
 from .observe import Watcher
@@ -107,6 +108,7 @@ class Monitor:
         self.plan = plan
         self.situations = situations
         self.follower = Shadow(plan)
+        self.mailed = Mailed()
         self.in_hand: set[Ref | str] = set()
 
     @property
@@ -121,6 +123,7 @@ class Monitor:
         self.follower = Shadow(self.plan)
         for entry in history:
             self.follower.follow(entry)
+        self.mailed.rewind(history)
         self.in_hand = set(self.shadow.agenda)
 
     def decided(self, fact: f.Fact, decision: Decision, state: Execution, now: int) -> None:
@@ -134,6 +137,7 @@ class Monitor:
             self._check_wait(fact, entry)
             watcher.entry(entry)
             self.follower.follow(codec.decode_entry(codec.encode_entry(entry)))
+        self.mailed.decided(state.id, fact, decision)
         self._check_agenda(state)
         if not decision.entries:
             return

@@ -13,7 +13,11 @@ L1 = family("L1", "A step has at most one open attempt at a time.")
 L2 = family("L2", "The attempts of a step are numbered without gaps, for each phase, across runs.")
 L3 = family("L3", "An attempt is granted once, unless it is known that nobody began it.")
 L4 = family("L4", "The epoch of an execution never goes back.")
-L5 = family("L5", "Only an open attempt reports or is lost; a late answer counts only while nothing else is known.")
+L5 = family(
+    "L5",
+    "Only an open attempt begins, is sent, reports, is lost or handed back; a late answer counts only while nothing "
+    "else is known. Mail that was applied is recorded for the attempt that it names, with its lease.",
+)
 L9 = family("L9", "A completed step is not run again, unless it was undone or a person asked for it, under a new key.")
 
 
@@ -49,11 +53,18 @@ def recorded(books: Books, entry: e.Entry) -> None:
     require(entry.epoch >= books.epoch, L4, f"entry {entry.seq} has epoch {entry.epoch} after {books.epoch}")
     event = entry.event
     match event:
-        case e.AttemptSucceeded() | e.AttemptFailed() | e.AttemptTimedOut() | e.ProbeAnswered() | e.AttemptBegun():
+        case e.AttemptSucceeded() | e.AttemptFailed() | e.AttemptTimedOut() | e.ProbeAnswered():
             _reported(books, Ref(event.path, event.phase, event.number))
+        case e.ChildrenAdded():
+            _reported(books, Ref(event.scope, "plan", event.number))
+        case e.AttemptBegun() | e.AttemptDispatched() | e.DispatchFailed() | e.AttemptAcked():
+            _is_open(books, Ref(event.path, event.phase, event.number), "went on its way")
         case e.AttemptLost():
             for loss in event.losses:
-                _lost(books, loss)
+                _is_open(books, Ref(loss.path, loss.phase, loss.number), "was lost")
+        case e.AttemptsReturned() | e.AttemptAbandoned():
+            for ref in event.refs:
+                _is_open(books, ref, "was given up")
 
 
 def _reported(books: Books, ref: Ref) -> None:
@@ -64,10 +75,6 @@ def _reported(books: Books, ref: Ref) -> None:
     require(ref in (track.open, track.late), L5, f"{ref} reported; open is {track.open}, late {track.late}")
 
 
-def _lost(books: Books, loss: e.Loss) -> None:
-    ref = Ref(loss.path, loss.phase, loss.number)
-    if loss.phase == "plan":
-        require(books.frames[loss.path].planning == ref, L5, f"{ref} was lost and was not open")
-        return
-    open = books.track(loss.path).open
-    require(open == ref, L5, f"{ref} was lost; open is {open}")
+def _is_open(books: Books, ref: Ref, what: str) -> None:
+    open = books.frames[ref.path].planning if ref.phase == "plan" else books.track(ref.path).open
+    require(open == ref, L5, f"{ref} {what}; open is {open}")

@@ -15,6 +15,8 @@ from tenuto.kernel.plan import Node, Plan
 from .dues import Dues
 from .tracks import AUTOMATIC, Frame, Rollback, Track
 
+HEARD = 1_000  # signals that ended a wait, and whose ids are known
+
 
 class Books:
     def __init__(self, plan: Plan) -> None:
@@ -40,7 +42,7 @@ class Books:
         self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
         self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
         self.kept: list[str] = []  # signals that wait for somebody who waits for them
-        self.used: dict[str, None] = {}  # signals that ended a wait
+        self.used: dict[str, None] = {}  # signals that ended a wait, the last ones
         self.open_refs: dict[Ref, None] = {}  # attempts that may still report
         self.finishes = 0
         self.dead_letters = 0  # opened in this run
@@ -217,9 +219,15 @@ class Books:
                 if event.by in self.kept:
                     self.kept.remove(event.by)
                 if event.by != "timer":
-                    self.used[event.by] = None
+                    self._use(event.by)
                 self.track(event.path).done = True
                 self.close(event.path, "succeeded")
+
+    def _use(self, signal: str) -> None:
+        """Only the last ones: an id that is older than those is another signal's."""
+        self.used[signal] = None
+        if len(self.used) > HEARD:
+            del self.used[next(iter(self.used))]
 
     def decides(self, event: e.BranchTaken) -> bool:
         """Whether a decision is made by it. The edge that a failure goes by is taken from what is closed."""

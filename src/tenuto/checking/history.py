@@ -34,6 +34,7 @@ from . import (
     credits,
     definitions,
     lifecycle,
+    mail,
     messages,
     order,
     people,
@@ -130,8 +131,8 @@ class History:
         self._started: e.Entry | None = None
         self._made = projections.Reviews()
         self._done: list[AuditRow] = []
-        self._causes: dict[str, int] = {}
-        self._mail: list[MailRow] = []
+        self._traces = mail.Traces()
+        self._mail: list[mail.Letter] = []
         self._reviews: list[ReviewRecord] = []
         self._tasks: list[TaskRecord] = []
         self._messages: dict[int, MessageRow] = {}
@@ -146,7 +147,7 @@ class History:
             case SnapshotRow():
                 self._snapshot = record
             case MailRow():
-                self._mail.append(msgspec.structs.replace(record, body=b""))
+                self._mail.append(mail.opened(record))
             case ReviewRecord():
                 self._reviews.append(record)
             case TaskRecord():
@@ -170,27 +171,27 @@ class History:
         except msgspec.DecodeError:
             self._give_up(f"the row at {row.seq} cannot be read", show(row))
             return
-        if [entry.seq for entry in entries] != list(range(row.seq, row.seq + row.count)):
+        seqs = [entry.seq for entry in entries]
+        if len(seqs) != row.count or seqs != list(range(row.seq, row.seq + len(seqs))):
             self._find(G3, f"the row at {row.seq} says that it holds {row.count} entries", show(row))
         for entry in entries:
-            self._follow(entry)
+            self._follow(entry, row.seq)
 
-    def _follow(self, entry: e.Entry) -> None:
+    def _follow(self, entry: e.Entry, row: int) -> None:
         if self.broken:
             return
         self._entry = entry
         try:
             self.follower.follow(entry)
-            self._note(entry)
+            self._note(entry, row)
             self._ask_beside(entry)
         except Exception as error:  # a history that breaks the laws can break whatever follows it
             self._give_up(f"the history cannot be followed past this entry ({type(error).__name__})", show_entry(entry))
 
-    def _note(self, entry: e.Entry) -> None:
+    def _note(self, entry: e.Entry, row: int) -> None:
         """What other tables should say of it."""
         state = self.follower.state
-        if entry.cause is not None:
-            self._causes[entry.cause] = entry.seq
+        self._traces.note(entry, row)
         if self._started is None:
             self._started = entry
         if isinstance(entry.event, e.ReviewOpened | e.ReviewResolved):
@@ -231,9 +232,9 @@ class History:
     def _ask_lateness(self, before: int) -> None:
         if (late := stuck.overdue(self.row, before)) is not None:
             self._find(late[0], late[1], show(self.row))
-        for mail in self._mail:
-            if mail.verdict is None and mail.received_at < before:
-                self._find(stuck.V6, f"unread since {mail.received_at}", show(mail))
+        for letter in self._mail:
+            if letter.row.verdict is None and letter.row.received_at < before:
+                self._find(stuck.V6, f"unread since {letter.row.received_at}", show(letter.row))
         for task in self._tasks:
             if stuck.is_abandoned(task, before):
                 self._find(stuck.L8, f"the worker that took {task.path} is gone, and nobody has it", show(task))
@@ -242,7 +243,7 @@ class History:
                 self._find(messages.B2, f"not published since {message.created_at}", show(message))
 
     def _ask_rows(self, state: Execution, books: Books, row: ExecutionRecord, soon: int) -> None:
-        unread = {mail.id: None for mail in self._mail if mail.verdict is None}
+        unread = {letter.row.id: None for letter in self._mail if letter.row.verdict is None}
         self._ask(projections.row_was_started, row, self._started)
         self._ask(projections.row_is_fold, row, state, books, soon)
         self._ask(projections.wakes, row, state, len(unread), soon)
@@ -252,8 +253,9 @@ class History:
         self._ask(projections.admission_is_in_turn, row, state, self._place, unread)
         self._ask(audit.acts_are_told, self._done, self._acts, self._audited_since)
         self._ask(messages.published_in_order, list(self._messages.values()))
-        for mail in self._mail:
-            self._ask(projections.mail_is_told, mail, self._causes)
+        self._ask(self._traces.have_mail, self._mail)
+        for letter in self._mail:
+            self._ask(self._traces.is_told, letter)
         for message in self._messages.values():
             self._ask(messages.message_is_recorded, message, row, state)
         for notice in self._notices:

@@ -7,10 +7,9 @@ from msgspec import Struct
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
-from tenuto.kernel.codec import SNAPSHOT_FORMAT, decode_answer, encode_snapshot
+from tenuto.kernel.codec import SNAPSHOT_FORMAT, encode_snapshot
 from tenuto.kernel.effects import DispatchAttempt
 from tenuto.kernel.evolve import holder_of
-from tenuto.kernel.facts import Applied
 from tenuto.kernel.plan import handler_name
 from tenuto.kernel.state import TERMINAL, Execution
 from tenuto.projection import PRIORITIES, ReviewClosed, ReviewRow, TaskRow, has_work, standing, tasks
@@ -18,7 +17,6 @@ from tenuto.storage.queries import CLOCKS_MS
 from tenuto.storage.records import (
     AdmissionRow,
     ExecutionRecord,
-    MailRow,
     NoticeRecord,
     ReviewRecord,
     TaskRecord,
@@ -35,7 +33,6 @@ G4 = family("G4", "The stored state is the fold of the history: every column of 
 H1 = family("H1", "An execution that waits for a person is listed as waiting for one.")
 I1 = family("I1", "All rows of an execution are of one tenant.")
 K8 = family("K8", "Of the executions with one concurrency key only the first in line is admitted.")
-L6 = family("L6", "Mail that was refused or ignored left no event, and mail that left one has its verdict.")
 M1 = family("M1", "Reviews and tasks are those that the history opened and did not close.")
 
 STANDING = ("ended_at", "cancel_requested", "error_class")
@@ -186,15 +183,6 @@ def _is_for_queue(state: Execution, ref: Ref) -> bool:
     if holder is None or holder.open is None or holder.node.queue is None:
         return False
     return handler_name(holder.node.spec, ref.phase) is not None and not holder.open.dispatched_at
-
-
-def mail_is_told(mail: MailRow, causes: dict[str, int]) -> None:
-    seq = causes.get(mail.id)
-    if mail.verdict is None:
-        require(seq is None, L6, f"mail {mail.id} led to entry {seq}, and has no verdict")
-        return
-    applied = isinstance(decode_answer(mail.verdict), Applied)
-    require(applied or seq is None, L6, f"mail {mail.id} was not applied, and led to entry {seq}")
 
 
 def admission_is_in_turn(

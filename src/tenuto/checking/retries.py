@@ -92,6 +92,9 @@ def recorded(books: Books, entry: e.Entry) -> None:
     for path in started_by(books, event):
         _round_has_begun(books.ancestors(path), path, entry)
     match event:
+        case e.AttemptBegun():
+            begun = books.track(event.path).begun
+            require(not begun, R3, f"{Ref(event.path, event.phase, event.number)} began twice")
         case e.AttemptFailed() | e.AttemptTimedOut() if event.phase == "forward":
             _failed(books, entry.at, event)
         case e.AttemptLost():

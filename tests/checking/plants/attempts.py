@@ -3,13 +3,14 @@
 from msgspec import Struct
 
 from tenuto.kernel import events as e
-from tenuto.kernel.codec import encode_answer
+from tenuto.kernel.address import Ref
 from tenuto.kernel.events import Grant
-from tenuto.kernel.facts import Ignored
 from tenuto.storage.records import HolderRecord, TaskRecord
 from tests.checking.streams import NOW, altered, change, driven, followed, placed
+from tests.kernel.build import callback, step
+from tests.kernel.driver import given
 
-from .planting import beside, mail, planning, queued, replace, retried, rolled_back, row_with, two_steps, violates
+from .planting import planning, queued, replace, retried, rolled_back, row_with, two_steps, violates
 
 
 @violates("L1")
@@ -38,13 +39,6 @@ def _() -> list[Struct]:
 def _() -> list[Struct]:
     records = driven(two_steps())
     return followed(records, e.AttemptSucceeded, e.AttemptSucceeded("a", "forward", 1, 0, "w"))
-
-
-@violates("L6")
-def _() -> list[Struct]:
-    run = two_steps()
-    records = beside(run, mail(run, verdict=encode_answer(Ignored("duplicate"))))
-    return placed(records, e.AttemptSucceeded, cause="m")
 
 
 @violates("L8")
@@ -104,15 +98,33 @@ def _() -> list[Struct]:
     return followed(driven(two_steps()), e.AttemptSucceeded, e.AttemptLost((e.Loss("a", "forward", 1, "retry", 0),)))
 
 
-@violates("L6")
-def _() -> list[Struct]:
-    run = two_steps()
-    return placed(beside(run, mail(run)), e.AttemptSucceeded, cause="m")
-
-
 @violates("L9")
 def _() -> list[Struct]:
     """What was undone is made again under its old key."""
     run = rolled_back()
     run.retry()
     return altered(driven(run), e.RunOpened, redo=(("a", 1), ("b", 1)))
+
+
+@violates("L5")
+def _() -> list[Struct]:
+    """What was not asked to plan has planned."""
+    run = planning()
+    run.planned(step("a"))
+    return altered(driven(run), e.ChildrenAdded, number=2)
+
+
+@violates("L5")
+def _() -> list[Struct]:
+    """It is sent when its time is over."""
+    run = given(callback("a"))
+    run.start()
+    run.dispatch("a")
+    run.tick()
+    return followed(driven(run), e.AttemptTimedOut, e.AttemptDispatched("a", "forward", 1))
+
+
+@violates("L5")
+def _() -> list[Struct]:
+    """What has answered is handed back."""
+    return followed(driven(two_steps()), e.AttemptSucceeded, e.AttemptsReturned((Ref("a", "forward", 1),)))

@@ -157,7 +157,7 @@ def _() -> list[Struct]:
 @violates("G3")
 def _() -> list[Struct]:
     run = two_steps()
-    return beside(run, mail(run, verdict=b"{"))
+    return beside(run, replace(mail(run), verdict=b"{"))
 
 
 @violates("G3")

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from tenuto.kernel import facts as f
+from tenuto.kernel.codec import encode_answer, encode_fact
 from tenuto.storage.records import ExecutionRecord, MailRow, NoticeRecord
 from tests.checking.streams import NOW, change, driven
 from tests.kernel.build import approval, scope, step, unsafe
@@ -76,8 +78,18 @@ def beside(run: Driver, *records: Struct) -> list[Struct]:
     return [*found[:-1], *records, found[-1]]
 
 
-def mail(run: Driver, *, execution: str | None = None, at: int = NOW, verdict: bytes | None = None) -> MailRow:
-    return MailRow(id="m", execution=execution or run.state.id, received_at=at, body=b"{}", verdict=verdict)
+def mail(
+    run: Driver,
+    fact: f.Fact | None = None,
+    *,
+    execution: str | None = None,
+    at: int = NOW,
+    answer: f.Answer | None = None,
+) -> MailRow:
+    """A letter "m" that was not read, unless somebody answered it."""
+    body = encode_fact(f.Resume(at=at) if fact is None else fact)
+    verdict = None if answer is None else encode_answer(answer)
+    return MailRow(id="m", execution=execution or run.state.id, received_at=at, body=body, verdict=verdict)
 
 
 def notice(run: Driver) -> NoticeRecord:

@@ -205,3 +205,9 @@ def _() -> list[Struct]:
     run = given(step("a"))
     run.start(owned=False)
     return followed(driven(run), e.ExecutionStarted, e.AttemptLost((e.Loss("a", "forward", 1, "retry", 0),)))
+
+
+@violates("R3")
+def _() -> list[Struct]:
+    """One attempt begins twice."""
+    return followed(driven(unsafe_begun()), e.AttemptBegun, e.AttemptBegun("pay", "forward", 1, "another"))
