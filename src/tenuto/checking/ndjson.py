@@ -4,7 +4,7 @@ Every line is an object with `record`, which says what kind it is, and the field
 the database are JSON in the line. An entry of a history is written with the names of its fields.
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any, get_type_hints
 
 import msgspec
@@ -75,8 +75,8 @@ DERIVED = (RunRow, StepRow, AttemptRow, TimerRow, CallbackRow)
 """Worked out from the history for those who read an export. A check works them out again, and so does not read them."""
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
-_JSON_FIELDS = {
-    kind: [name for name, hint in get_type_hints(kind).items() if hint in (bytes, bytes | None)]
+_JSON_FIELDS = {  # and whether there may be none
+    kind: [(name, hint is not bytes) for name, hint in get_type_hints(kind).items() if hint in (bytes, bytes | None)]
     for kind in KINDS.values()
 }
 _EVENTS = {kind.__struct_config__.tag: kind for kind in e.Event.__args__}
@@ -90,7 +90,7 @@ def line_of(record: Struct) -> bytes:
         del fields["body"]
         fields["entries"] = _entries(record)
     else:
-        for name in _JSON_FIELDS[kind]:
+        for name, _ in _JSON_FIELDS[kind]:
             fields[name] = _as_json(fields[name])
     return _encoder.encode(fields) + b"\n"
 
@@ -115,15 +115,18 @@ def _named(entry: e.Entry) -> dict[str, Any]:
     return fields
 
 
-async def read_lines(lines: Iterable[bytes]) -> AsyncIterator[Struct]:
+async def read_lines(lines: Iterable[bytes]) -> AsyncGenerator[Struct]:
     """The records of an export, without what was derived."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             record = record_of(line)
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-            raise _bad(number, type(error).__name__) from None
+        except msgspec.DecodeError as error:
+            raise _bad(number, str(error)) from None
+        except (RecursionError, UnicodeDecodeError) as error:
+            nested = isinstance(error, RecursionError)
+            raise _bad(number, "it is nested too deeply" if nested else "it is no UTF-8") from None
         if isinstance(record, Head) and record.format != FORMAT:
             raise _bad(number, f"format {record.format}, this program reads {FORMAT}")
         if not isinstance(record, DERIVED):
@@ -137,19 +140,35 @@ def _bad(number: int, why: str) -> StorageError:
 
 
 def record_of(line: bytes) -> Struct:
+    """`msgspec.DecodeError` if it is none: with a field that is missing, or of another type."""
     fields: dict[str, Raw] = msgspec.json.decode(line, type=dict[str, Raw])
-    kind = KINDS[msgspec.json.decode(fields.pop("record"), type=str)]
+    name = msgspec.json.decode(_take(fields, "record"), type=str)
+    kind = KINDS.get(name)
+    if kind is None:
+        raise msgspec.ValidationError(f"there is no record {name[:30]!r}")
+    bodies = {
+        name: _as_bytes(name, fields.pop(name), optional) for name, optional in _JSON_FIELDS[kind] if name in fields
+    }
     if kind is EventsRow:
-        entries = fields.pop("entries")
-        return EventsRow(body=_body(entries), **{name: msgspec.json.decode(raw) for name, raw in fields.items()})
-    bodies = {name: _as_bytes(fields.pop(name)) for name in _JSON_FIELDS[kind] if name in fields}
+        bodies["body"] = _body(_take(fields, "entries"))
     values = {name: msgspec.json.decode(raw) for name, raw in fields.items()}
     plain = msgspec.convert({**values, **dict.fromkeys(bodies, b"")}, kind)
     return msgspec.structs.replace(plain, **bodies)
 
 
-def _as_bytes(raw: Raw) -> bytes | None:
-    return None if bytes(raw) == b"null" else bytes(raw)
+def _take(fields: dict[str, Raw], name: str) -> Raw:
+    try:
+        return fields.pop(name)
+    except KeyError:
+        raise msgspec.ValidationError(f"it has no `{name}`") from None
+
+
+def _as_bytes(name: str, raw: Raw, optional: bool) -> bytes | None:
+    if bytes(raw) != b"null":
+        return bytes(raw)
+    if not optional:
+        raise msgspec.ValidationError(f"`{name}` is null")
+    return None
 
 
 def _body(entries: Raw) -> bytes:
@@ -160,14 +179,24 @@ def _body(entries: Raw) -> bytes:
 
 
 def _entry(fields: dict[str, Raw]) -> e.Entry:
-    event: dict[str, Raw] = msgspec.json.decode(fields["event"], type=dict[str, Raw])
-    kind = _EVENTS[msgspec.json.decode(event.pop("type"), type=str)]
-    grants: list[dict[str, Any]] = msgspec.json.decode(fields["grants"])
-    array = [
-        *(fields[name] for name in ("seq", "at", "epoch")),
-        [kind.__struct_config__.tag, *(event[name] for name in kind.__struct_fields__ if name in event)],
-        [list(grant.values()) for grant in grants],
-        fields["cause"],
-        fields["actor"],
-    ]
-    return msgspec.json.decode(_encoder.encode(array), type=e.Entry)
+    event: dict[str, Raw] = msgspec.json.decode(_take(fields, "event"), type=dict[str, Raw])
+    tag = msgspec.json.decode(_take(event, "type"), type=str)
+    if tag not in _EVENTS:
+        raise msgspec.ValidationError(f"there is no event {tag[:30]!r}")
+    grants = msgspec.json.decode(_take(fields, "grants"), type=list[dict[str, Raw]])
+    parts = {
+        **fields,
+        "event": [tag, *_in_order(_EVENTS[tag], event)],
+        "grants": [_in_order(e.Grant, each) for each in grants],
+    }
+    return msgspec.json.decode(_encoder.encode(_in_order(e.Entry, parts)), type=e.Entry)
+
+
+def _in_order(kind: type[Struct], fields: Mapping[str, Any]) -> list[Any]:
+    """As it is stored: by their places, those at the end left out that were unknown when it was written."""
+    names = kind.__struct_fields__
+    given = [name for name in names if name in fields]
+    if given != list(names[: len(given)]):
+        missing = next(name for name in names if name not in fields)
+        raise msgspec.ValidationError(f"it has no `{missing}`")
+    return [fields[name] for name in given]

@@ -5,7 +5,8 @@ that is its own, at last rows of executions that do not exist, and an end, which
 definition can also come later, before the first execution that needs it: somebody may publish while we read.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 from msgspec import Struct
 
@@ -46,27 +47,29 @@ class End(Struct, frozen=True, kw_only=True):
     records: int
 
 
-async def read_database(reader: Reader, version: str) -> AsyncIterator[Struct]:
+async def read_database(reader: Reader, version: str) -> AsyncGenerator[Struct]:
     """Everything that is stored. The reader is open."""
     yield Head(format=FORMAT, at=await reader.now(), tenuto=version)
     executions = records = 0
     known: dict[tuple[str, int], None] = {}
-    async for record in _records(reader, known):
-        executions += isinstance(record, ExecutionRecord)
-        records += 1
-        yield record
+    async with aclosing(_records(reader, known)) as found:
+        async for record in found:
+            executions += isinstance(record, ExecutionRecord)
+            records += 1
+            yield record
     yield End(executions=executions, records=records)
 
 
-async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncIterator[Struct]:
+async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncGenerator[Struct]:
     async with reader.page():
         for kind in OF_NONE:
             async for record in reader.rows(kind, select(kind)):
                 if isinstance(record, DefinitionRow):
                     known[record.name, record.version] = None
                 yield record
-    async for noted in _audit(reader):
-        yield noted
+    async with aclosing(_audit(reader)) as noted:
+        async for row in noted:
+            yield row
     async for met in _inbox(reader):
         yield met
     after: str | None = ""
@@ -86,7 +89,7 @@ async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncI
 # -- Long tables, page by page -----------------------------------------------------------------------------------------
 
 
-async def _audit(reader: Reader) -> AsyncIterator[AuditRecord]:
+async def _audit(reader: Reader) -> AsyncGenerator[AuditRecord]:
     """The chains one after another, then what is in no chain yet."""
     query = select(AuditRecord, "t.n IS NOT NULL AND (t.tenant, t.n) > ($1, $2)", limit=LONG_PAGE)
     tenant, n = "", 0

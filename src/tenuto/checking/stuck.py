@@ -1,6 +1,6 @@
 """What somebody should have done by now: asked of rows alone, so cheaply that it can be asked every minute."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncGenerator, Collection
 
 from msgspec import Struct
 
@@ -79,7 +79,7 @@ def unserved(queues: Collection[str]) -> Question:
     return Question(V5, TaskRecord, where, "it waits for a queue that nobody serves", tuple(queues))
 
 
-async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncIterator[Finding]:
+async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncGenerator[Finding]:
     """At most a thousand of each kind. The reader is open."""
     before = await reader.now() - slack_ms
     async with reader.page():

@@ -117,6 +117,30 @@ for module in (
 
 
 def run(arguments: list[str]) -> int:
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _cut_off()
+    except SystemExit as ended:
+        if not isinstance(ended.__context__, BrokenPipeError):
+            raise
+        return _cut_off()  # typer ends with a code of its own
+    return code
+
+
+def _cut_off() -> Exit:
+    """Whoever read it has enough: `tenuto ls | head`. The rest goes nowhere, so that nothing complains at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+    return Exit.CUT_OFF
+
+
+def _run(arguments: list[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign gets another, not a traceback
@@ -130,9 +154,6 @@ def run(arguments: list[str]) -> int:
     except TenutoError as error:
         tell_error(error, given, as_json="--json" in arguments)
         return exit_code(error)
-    except BrokenPipeError:  # whoever read it has enough: `tenuto ls | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
     except OSError as error:
         if error.filename is None:
             raise  # not about a file: whatever it is, its traceback tells more

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
@@ -37,8 +38,9 @@ async def _write(url: str, to: BinaryIO) -> None:
     import tenuto
     from tenuto.checking import export_lines
 
-    async for line in export_lines(url, tenuto.__version__):
-        to.write(line)
+    async with aclosing(export_lines(url, tenuto.__version__)) as lines:
+        async for line in lines:
+            to.write(line)
     to.flush()
 
 
@@ -58,13 +60,15 @@ async def check(
     screen = Screen()
     database = "" if file else place(context).database(url)
     if stuck:
-        count = await _tell(find_stuck_in(database, slack * 1_000), screen, as_json=as_json)
+        async with aclosing(find_stuck_in(database, slack * 1_000)) as found:
+            count = await _tell(found, screen, as_json=as_json)
         if not as_json:
             screen.say(f"{count} stuck" if count else "nothing is stuck")
         return Exit.FAILED if count else Exit.OK
     checker = Checker(slack_ms=slack * 1_000)
     if file is None:
-        await _tell(checker.findings(records_of(database)), screen, as_json=as_json)
+        async with aclosing(records_of(database)) as records:
+            await _tell(checker.findings(records), screen, as_json=as_json)
     else:
         with file.open("rb") as lines:
             await _tell(checker.findings(records_of_lines(lines)), screen, as_json=as_json)

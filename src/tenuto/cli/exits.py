@@ -20,6 +20,7 @@ class Exit(IntEnum):
     UNREACHABLE = 7
     NOT_PERMITTED = 8
     INTERRUPTED = 130
+    CUT_OFF = 141
 
 
 MEANINGS: dict[Exit, str] = {
@@ -33,6 +34,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.UNREACHABLE: "The server or the database cannot be reached or used.",
     Exit.NOT_PERMITTED: "The API key is missing, wrong, or does not allow it.",
     Exit.INTERRUPTED: "Interrupted with Ctrl-C. What was started goes on.",
+    Exit.CUT_OFF: "Whoever read the output has closed it, as `head` does. What was asked for may be done in part.",
 }
 
 # By the error's code, where it says more than the class; then by class, the nearest first.
