@@ -11,7 +11,7 @@ from typing import Final
 from .errors import StorageError
 from .runtime import Runtime, Vitals
 
-PATIENCE_S: Final = 3.0
+PATIENCE_S: Final = 2.0
 SLOW_COMMIT_MS: Final = 10_000
 
 
@@ -69,5 +69,5 @@ async def _database(runtime: Runtime) -> Check:
     except StorageError as error:
         return Check("database", False, f"{error.code}: {error.message}")
     except TimeoutError:
-        return Check("database", False, f"no answer within {PATIENCE_S:.0f} s")
+        return Check("database", False, f"no answer within {PATIENCE_S:g} s")
     return Check("database", True)

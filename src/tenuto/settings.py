@@ -51,6 +51,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "tenant_rate_per_second": (0, 1e9),
     "tenant_rate_burst": (1, 10**9),
     "verdict_seconds": (0, 3_600),
+    "answer_seconds": (0.1, 3_600),
 }
 # And the shortest that a time may be, in milliseconds.
 TIMES: Mapping[str, int] = {"lease": 1_000, "shutdown_grace": 0, "retention": 1}
@@ -112,6 +113,7 @@ class Settings:
     tenant_rate_per_second: float = _setting("the same of all of one tenant; rate_per_second 0 lifts both", 3_000.0)
     tenant_rate_burst: int = _setting("requests of one tenant at once, before its rate counts", 6_000)
     verdict_seconds: float = _setting("how long a command waits for its verdict before it answers 202", 5.0)
+    answer_seconds: float = _setting("how long a request may take before it is given up with 503", 30.0)
 
     server: str = _setting("the service that client commands talk to; without it they work on the url", "")
     api_key: str = _setting("the key that clients send to the server", "", secret=True)

@@ -116,6 +116,37 @@ async def test_g2_rows_of_another_owner_are_not_taken_for_our_own(live: Store) -
     assert await live.bodies("x1", 2, 2) == [b'["theirs"]']
 
 
+async def test_what_nobody_wants_any_more_is_not_written_unless_that_is_under_way(live: Store) -> None:
+    class Held(FaultyStore):
+        def __init__(self, store: Store) -> None:
+            super().__init__(store)
+            self.reached, self.open = asyncio.Event(), asyncio.Event()
+
+        async def commit(self, batch: Batch) -> Committed:
+            self.reached.set()
+            await self.open.wait()
+            return await super().commit(batch)
+
+    fates, held, record = Fates(), Held(live), object()
+    to = Committer(cast(Store, held), "s1", lambda now: None)
+    to.start()
+    first, second, other = _start("x2", fates), _start("x3", fates), _start("x4", fates)
+    second.record = record
+    resting = Told(execution="x3", append=append("x3", 2), tell=fates.of("x3"), record=record)
+    to.add(first)
+    await held.reached.wait()
+    for write in (second, resting, other):
+        to.add(write)
+    to.withdraw(first)
+    to.withdraw(second)
+    to.withdraw(second)
+    assert fates.told == [("x3", "unknown")] * 2
+    held.open.set()
+    await to.stop()
+    assert fates.told[2:] == [("x2", "committed"), ("x4", "committed")]
+    assert [loaded.row.id for loaded in await live.load(["x2", "x3", "x4"])] == ["x2", "x4"]
+
+
 async def test_data_that_the_database_refuses_sets_one_execution_aside(live: Store) -> None:
     """Here: a row that somebody else wrote under its number."""
     fates = Fates()

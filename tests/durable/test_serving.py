@@ -6,8 +6,9 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable import serving
+from tenuto.runtimes.durable import serving, shared
 from tenuto.runtimes.durable.serving import Workers
+from tenuto.runtimes.durable.shared import Shared
 from tenuto.storage.tasks import Serving
 
 
@@ -80,3 +81,30 @@ async def test_where_the_database_does_not_tell_nobody_hears_that_there_is_no_wo
     sessions.open.set()
     monkeypatch.setattr(serving, "PATIENCE_SECONDS", 60.0)
     assert not await workers.can_run(SAGA)
+
+
+async def test_who_stops_waiting_for_a_shared_answer_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes to give the question up: it is asked anew when it has taken too long."""
+    asked, may_end = 0, asyncio.Event()
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        number = asked
+        try:
+            await may_end.wait()
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+        return number
+
+    question = Shared(ask)
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await question.answer()
+    assert asked == 1
+    monkeypatch.setattr(shared, "STALE_SECONDS", -1.0)
+    waiting = asyncio.create_task(question.answer())
+    await asyncio.to_thread(lambda: None)
+    may_end.set()
+    assert (await waiting, asked) == (2, 2)

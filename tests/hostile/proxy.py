@@ -2,7 +2,8 @@
 
 It reads the messages of the client as far as it must: a type, a length, the text of statements and their names. A
 commit is a statement that writes, executed on its own, or the word COMMIT of a transaction. It can also answer for the
-server that its disk is full: then the statement never gets there.
+server that its disk is full: then the statement never gets there. Or it passes on nothing, in one direction or in both,
+and nobody is told.
 """
 
 import asyncio
@@ -40,6 +41,12 @@ class Proxy:
         self.cuts: dict[str, int] = {}
         self.is_full = False
         self.refused = 0  # because the disk was full
+        self.hears, self.speaks = (
+            asyncio.Event(),
+            asyncio.Event(),
+        )  # unset: what clients say, or the server, is held back
+        self.hears.set()
+        self.speaks.set()
         self.port = 0
 
     async def __aenter__(self) -> "Proxy":
@@ -116,6 +123,7 @@ class _Link:
     async def _greet(self) -> None:
         while True:
             head = await self._from_client.readexactly(8)
+            await self._proxy.hears.wait()
             length, code = struct.unpack("!ii", head)
             self._to_server.write(head + await self._from_client.readexactly(length - 8))
             if code != SSL_REQUEST:
@@ -126,6 +134,7 @@ class _Link:
         while chunk := await self._from_server.read(65_536):
             if self._mute.is_set():
                 return  # it was answered, and nobody hears it
+            await self._proxy.speaks.wait()
             self._to_client.write(chunk)
             await self._to_client.drain()
 
@@ -134,6 +143,7 @@ class _Link:
             kind = await self._from_client.readexactly(1)
             size = await self._from_client.readexactly(4)
             body = await self._from_client.readexactly(struct.unpack("!i", size)[0] - 4)
+            await self._proxy.hears.wait()
             if self._refuses(kind, body):
                 continue
             what = self._commits(kind, body)

@@ -39,6 +39,20 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def freeze(self) -> None:
+        """Nothing is answered, and nothing is closed, until it is thawed."""
+        for pid in (self.process.pid, *self._children()):
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in (*self._children(), self.process.pid):
+            os.kill(pid, signal.SIGCONT)
+
+    def _children(self) -> list[int]:
+        """One for each connection, and some of its own. They are no group: each is one by itself."""
+        found = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, check=True).stdout.splitlines()
+        return [int(pid) for pid, parent in map(bytes.split, found) if int(parent) == self.process.pid]
+
     def stop(self) -> None:
         if self.process.poll() is not None:
             return

@@ -16,6 +16,7 @@ from tenuto.settings import Settings, load
 from . import executions, probes
 from .http.admission import Admission
 from .http.answers import answer
+from .http.bounded import Bounded
 from .http.caller import MAX_STREAMS, Service, unless_closed
 from .http.caught import Caught
 from .http.counted import Counted
@@ -69,6 +70,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(Turnstile, room=room, refused_starts=refused_starts)
     app.add_middleware(Guard, settings=settings, admission=admission)
     app.add_middleware(Gate, room=room, refused_starts=refused_starts)
+    app.add_middleware(Bounded, seconds=settings.answer_seconds)
     app.add_middleware(Caught)
     app.add_middleware(Headers)
     if engine.telemetry is not None:

@@ -117,6 +117,13 @@ class Committer:
             self._wake.set()
         self._waiting.append(write)
 
+    def withdraw(self, write: Write) -> None:
+        """Whoever wanted it wants it no more: it is not written, unless that is under way already."""
+        if any(waiting is write for waiting in self._waiting):
+            self._waiting = [waiting for waiting in self._waiting if waiting is not write]
+            self._drop([write], {write.execution: "unknown"})
+            self._settle(write, "unknown")
+
     async def drain(self) -> None:
         """Waits until everything that was added is settled."""
         await self._idle.wait()

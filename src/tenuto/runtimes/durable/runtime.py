@@ -58,6 +58,7 @@ from .retention import keep_pruning, prune
 from .rows import shared_limit_row, tenant_row, worker_row
 from .sealing import Sealing
 from .session import LEASE_MS, Session
+from .shared import Shared
 
 POLL_MS = 200
 REAP_SECONDS = 1.0  # between looks for sessions that are over
@@ -95,6 +96,8 @@ class DurableRuntime(Postman):
             ("Reading the catalog", self._read_catalog),
             ("Sealing the audit", self._sealing.look),
         )
+        self._checked = Shared(store.check)
+        self._waits = Shared(store.backlog)
         self._hints: Hints = frozenset()
         self._nudged = asyncio.Event()
         self._polling: asyncio.Task[None] | None = None
@@ -270,10 +273,10 @@ class DurableRuntime(Postman):
         )
 
     async def check(self) -> None:
-        await self._store.check()
+        await self._checked.answer()
 
     async def backlog(self) -> list[BacklogRow]:
-        return await self._store.backlog()
+        return await self._waits.answer()
 
     async def workers(self) -> list[WorkerRow]:
         return [worker_row(row) for row in await self._store.sessions() if row.works]

@@ -176,7 +176,12 @@ class Starter(Straggling):
             self._lose(record)
             raise
         self._door.enter(submission.tenant)
-        fate = await settled
+        committer = self._committer
+        try:
+            fate = await settled
+        except asyncio.CancelledError:
+            committer.withdraw(kept)
+            raise
         if submission.concurrency_key is not None:
             self._hear(EVERYTHING)
         if not owned:

@@ -92,16 +92,16 @@ class Caller:
         task = asyncio.create_task(command)
         self.service.under_way.add(task)
         task.add_done_callback(self.service.under_way.discard)
+        task.add_done_callback(_retrieve)
         await asyncio.wait([task], timeout=self.service.settings.verdict_seconds)
         if not task.done():
-            task.add_done_callback(_retrieve)
             return False
         await task
         return True
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Nobody waits for it any more; what it raised was for its caller."""
+    """Nobody may wait for it any more; what it raised was for its caller."""
     if not task.cancelled():
         task.exception()
 

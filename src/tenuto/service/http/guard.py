@@ -15,6 +15,7 @@ from tenuto.errors import TenutoError
 from tenuto.settings import Settings
 
 from .admission import Admission
+from .bounded import uncounted
 from .headers import header
 from .lean import BODY
 from .problems import Refusal, refused, told
@@ -47,7 +48,8 @@ class Guard:
         try:
             await self._admission.admit(scope)
             answer = send
-            body = await self._read_in_time(scope, receive)
+            with uncounted(scope):
+                body = await self._read_in_time(scope, receive)
             if body is None:
                 return
             scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
