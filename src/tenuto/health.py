@@ -51,7 +51,7 @@ async def ready(runtime: Runtime) -> Health:
     vitals = runtime.vitals()
     lease = f"the lease was last renewed {vitals.renewed_ms / 1_000:.0f} s ago"
     return Health(
-        (*alive(runtime).checks, Check("session", vitals.may_start, lease), _commits(vitals), await _database(runtime))
+        (*alive(runtime).checks, Check("lease", vitals.may_start, lease), _commits(vitals), await _database(runtime))
     )
 
 

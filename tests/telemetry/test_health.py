@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 from tenuto import Engine
+from tenuto.redaction import redact_value
 from tenuto.testing import VirtualClock
 from tests.servers import sqlite
 
@@ -15,7 +16,7 @@ async def test_an_open_engine_is_alive_and_ready(make_engine: MakeEngine) -> Non
     assert engine.alive().ok
     ready = await engine.ready()
     assert ready.ok, str(ready)
-    assert str(ready) == "open: ok\nclaims: ok\nqueues: ok\nsession: ok\ncommits: ok\ndatabase: ok"
+    assert str(ready) == "open: ok\nclaims: ok\nqueues: ok\nlease: ok\ncommits: ok\ndatabase: ok"
 
 
 async def test_a_closed_engine_is_not(url: str) -> None:
@@ -54,5 +55,12 @@ async def test_without_its_lease_it_is_not_ready(tmp_path: Path) -> None:
         session = engine._runtime._session  # type: ignore[attr-defined]  # the durable runtime's
         session._renewed(session._renewed_at - 3_601)
         ready = await engine.ready()
-        assert [check.name for check in ready.checks if not check.ok] == ["session"]
+        assert [check.name for check in ready.checks if not check.ok] == ["lease"]
         assert "last renewed 3601 s ago" in str(ready)
+
+
+async def test_no_check_is_called_like_a_secret(tmp_path: Path) -> None:
+    """What is wrong is said in the log by the name of the check, and there what is secret by its name is masked."""
+    async with Engine(f"sqlite:///{tmp_path / 'tenuto.db'}") as engine:
+        for check in (await engine.ready()).checks:
+            assert redact_value("why", check.name, str) == "why", check.name
