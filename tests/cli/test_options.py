@@ -166,9 +166,10 @@ def test_bench_measures(tenuto: Run) -> None:
 @pytest.mark.slow
 def test_a_worker_serves_the_queues_that_it_is_given(url: str) -> None:
     with running("worker", "--app", APP, "--queue", "gpu", "--queue", "mail", ready="worker on", TENUTO_URL=url):
-        done = subprocess.run([TENUTO, "--url", url, "workers", "--json"], capture_output=True, text=True, check=True)
-        (row,) = json.loads(done.stdout)
-        assert row["queues"] == ["gpu", "mail"]
+        for options in ([], ["--tenant", "theirs"]):  # it works for all of them
+            command = [TENUTO, "--url", url, *options, "workers", "--json"]
+            (row,) = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            assert row["queues"] == ["gpu", "mail"]
 
 
 @pytest.mark.slow

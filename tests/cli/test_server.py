@@ -9,6 +9,7 @@ import pytest
 from tenuto.runtimes.remote import wire
 
 from .conftest import Run, Work, service_on
+from .processes import on_terminal
 from .test_executions import expenses, oslo
 
 
@@ -54,6 +55,16 @@ def test_definitions_go_over_a_server(server: str, tenuto: Run, tmp_path: Path) 
     assert "[definition_changed]" in changed.err
     file.write_text(json.dumps({"name": "asks", "version": 2, "steps": [{**step, "on_success": "nowhere"}]}))
     assert "nowhere" in tenuto("apply", str(file)).err
+
+
+def test_who_is_not_told_of_workers_hears_that_and_not_that_there_are_none(
+    url: str, tenuto: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with service_on(url, "theirs") as (address, key):
+        monkeypatch.setenv("TENUTO_API_KEY", key)
+        assert tenuto("--server", address, "workers") == (0, "", "")
+        _, shown = on_terminal("--server", address, "workers", columns=200)
+        assert "None is running, or your key is not one of the tenant 'default'" in shown
 
 
 def test_what_runs_the_service_is_seen_and_checked(server: str, tenuto: Run) -> None:

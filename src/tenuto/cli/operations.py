@@ -13,8 +13,12 @@ SECTION = "Operations"
 
 async def workers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the processes that run steps."""
-    async with place(context).engine() as engine:
+    async with place(context).engine(all_tenants=True) as engine:
         found = await engine.workers()
+    # A service tells the deployment's own tenant alone, and does not say whose key it was given.
+    whose = ", or your key is not one of the tenant 'default', which alone is told" * bool(
+        place(context).settings().server
+    )
     screen = Screen()
     when = ago if screen.is_terminal else str
     screen.listing(
@@ -27,7 +31,7 @@ async def workers(context: typer.Context, as_json: AsJson = False) -> None:
             row["build"],
             ", ".join(row["queues"]),
         ],
-        place(context).told("None is running. `tenuto worker --app MODULE` starts one."),
+        place(context).told(f"None is running{whose}. `tenuto worker --app MODULE` starts one."),
         as_json=as_json,
     )
 
