@@ -288,6 +288,8 @@ def _word(name: str, value: object) -> object:
             raise ValueError(f"it is at least {least / 1_000:g}s")
     if name == "smtp_url" and value:
         _check_mail_server(str(value))
+    if name == "server" and value and not str(value).startswith(("http://", "https://")):
+        raise ValueError("the address of a service begins with https:// or http://")
     known = WORDS.get(name)
     if known is not None and value not in known:
         raise ValueError(f"it must be one of {', '.join(known)}")

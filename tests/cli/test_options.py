@@ -67,6 +67,7 @@ def test_executions_are_listed_by_their_age_and_by_what_they_are_about(tenuto: R
 @pytest.mark.parametrize(
     ("command", "told"),
     [
+        ("--server 127.0.0.1:8080 ls", "begins with https:// or http://"),
         ("ls --status odd", "'running', 'waiting_approval'"),
         ("ls --limit 0", "greater than or equal to 1"),
         ("ls --since yesterday", '"24h" or "2d"'),

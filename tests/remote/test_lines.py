@@ -194,6 +194,28 @@ async def test_what_is_no_tenuto_service(status: str, code: str) -> None:
         assert error.value.code == code
 
 
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"hello": "world"}', b"null"])
+async def test_what_answers_in_json_is_no_tenuto_service_for_that(body: bytes) -> None:
+    """Least of all is done what it was told."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+    async with answering(f"{head}\r\n".encode() + body) as address, Engine(address, api_key="tnt_x") as client:
+        handle = client.get("1a1e")
+        for asked in (
+            client.count(),
+            client.start("s"),
+            client.limit("a", rate="1/s"),
+            client.audit.verify(),
+            handle.status(),
+            handle.cancel(),
+            anext(client.summaries()),
+            anext(client.dlq()),
+            anext(client.definitions()),
+        ):
+            with pytest.raises(ServiceError) as error:
+                await asked
+            assert error.value.code == "service_unknown"
+
+
 # -- Secrets -----------------------------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,9 @@ class Authenticator:
     async def principal(self, authorization: str | None) -> Principal:
         token = _token(authorization)
         if not token:
-            raise NotAuthenticated(hint="send `Authorization: Bearer tnt_…`, or a JWT of a configured issuer")
+            raise NotAuthenticated(
+                hint="send `Authorization: Bearer tnt_…`, or a JWT of a configured issuer; clients take TENUTO_API_KEY"
+            )
         if token.startswith(PREFIX):
             return await self._of_key(token)
         claims = await self._tokens.verify(token)

@@ -95,6 +95,9 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
+    if server and not server.startswith(("http://", "https://")):
+        told = "the address of a service begins with https:// or http://"
+        raise typer.BadParameter(told, param_hint="--server")
     given = place(context)
     given.url, given.server, given.tenant = url, server, tenant
 

@@ -36,7 +36,7 @@ class RemoteCatalog:
         if version is None:
             version = await self.newest(name)
         try:
-            return None if version is None else _row(await self._wire.get(_path(name, version)))
+            return None if version is None else _row(await self._wire.get(_path(name, version), has="definition_id"))
         except NotFound:
             return None
 
@@ -57,7 +57,7 @@ class RemoteCatalog:
 
         async def fetch(name: str, version: int) -> DefinitionRow:
             async with gate:
-                return _row(await self._wire.get(_path(name, version)))
+                return _row(await self._wire.get(_path(name, version), has="definition_id"))
 
         return await asyncio.gather(*(fetch(*each) for each in sorted(found)))
 
@@ -65,6 +65,7 @@ class RemoteCatalog:
         document = msgspec.json.decode(row.document)
         try:
             answer = await self._wire.send("POST", "/v1/definitions", body=document, repeats=True)
+            answer.document("definition_id")
         except DefinitionConflict as error:
             if error.code != "definition_exists":
                 raise
@@ -74,7 +75,8 @@ class RemoteCatalog:
     async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         document = msgspec.json.decode(row.document)
         try:
-            await self._wire.send("PUT", _path(row.name, row.version), body=document, repeats=True)
+            answer = await self._wire.send("PUT", _path(row.name, row.version), body=document, repeats=True)
+            answer.document("definition_id")
         except DefinitionConflict as error:
             if error.code != "definition_immutable":
                 raise
@@ -85,7 +87,8 @@ class RemoteCatalog:
         self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
     ) -> bool:
         verb = {"published": "publish", "deprecated": "deprecate"}[after]
-        await self._wire.send("POST", f"{_path(name, version)}:{verb}", repeats=True)
+        answer = await self._wire.send("POST", f"{_path(name, version)}:{verb}", repeats=True)
+        answer.document("definition_id")
         return True
 
     async def statuses(self) -> dict[tuple[str, int], str]:

@@ -63,12 +63,14 @@ async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, lim
 
 
 async def one_review(wire: Wire, id: str) -> StoredReview:
-    found = await wire.get(f"/v1/reviews/{quoted(id)}")
-    return letter(await wire.get(f"/v1/dlq/{quoted(id)}")) if found["kind"] == "dead_letter" else review(found)
+    found = await wire.get(f"/v1/reviews/{quoted(id)}", has="kind")
+    if found["kind"] != "dead_letter":
+        return review(found)
+    return letter(await wire.get(f"/v1/dlq/{quoted(id)}", has="error_class"))
 
 
 async def _page(wire: Wire, path: str, params: Mapping[str, Any], cursor: str | None, limit: int) -> Page[Any]:
-    found = await wire.get(path, {**params, "cursor": cursor, "limit": min(limit, PAGE)})
+    found = await wire.get(path, {**params, "cursor": cursor, "limit": min(limit, PAGE)}, has="next_cursor")
     return Page(found["items"], found["next_cursor"])
 
 

@@ -102,7 +102,7 @@ class RemoteRuntime:
 
     async def check(self) -> None:
         try:
-            await self._wire.get("/readyz")
+            await self._wire.get("/readyz", has="status")
         except ServiceError as error:
             raise StorageError(error.message, code=error.code, hint=error.hint) from error
 
@@ -150,7 +150,7 @@ class RemoteRuntime:
         self._check_tenant(submission.tenant)
         body, headers = start_request(submission, names_version=self._programs.is_own(submission.program))
         answer = await self._wire.send("POST", "/v1/executions", body=body, headers=headers, repeats=True)
-        return Submitted(answer.document["execution_id"], created=answer.status == 201)
+        return Submitted(answer.document("execution_id")["execution_id"], created=answer.status == 201)
 
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
         """The service refuses with an error of its own, so that what comes back was applied."""
@@ -158,6 +158,7 @@ class RemoteRuntime:
         known = self._known.get(execution_id)
         request = request_of(execution_id, fact, None if known is None else known.state)
         answer = await self._wire.send("POST", request.path, body=request.body, repeats=request.repeats)
+        answer.document("execution_id")
         if answer.status == 202:
             raise ResultTimeout(
                 "The command was taken, and its verdict is not known yet.",
@@ -196,7 +197,7 @@ class RemoteRuntime:
 
     async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
         self._check_tenant(tenant)
-        found: ExecutionDocument = await self._wire.get(_at(execution_id))
+        found: ExecutionDocument = await self._wire.get(_at(execution_id), has="execution_id")
         return found
 
     async def follow(
@@ -217,7 +218,7 @@ class RemoteRuntime:
         while True:
             seconds = min(left, WAIT_SECONDS)
             asked_at = clock()
-            await self._wire.get(_at(execution_id), {"wait": until, "seconds": seconds})
+            await self._wire.get(_at(execution_id), {"wait": until, "seconds": seconds}, has="execution_id")
             answered_at = clock()
             reading = await self.read(tenant, execution_id)
             if has_come(reading.state, until):
@@ -237,7 +238,7 @@ class RemoteRuntime:
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
         self._check_tenant(wanted.tenant)
         params = {"group_by": by, "definition": wanted.definition, "correlation_id": wanted.correlation_id}
-        counts: dict[str, int] = (await self._wire.get("/v1/executions:count", params))["counts"]
+        counts: dict[str, int] = (await self._wire.get("/v1/executions:count", params, has="counts"))["counts"]
         return counts
 
     async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
@@ -245,13 +246,13 @@ class RemoteRuntime:
         key = {"Idempotency-Key": self.environment.new_id()}  # so that it may be sent again
         request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
         answer = await self._wire.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
-        return lists.acted(answer.document)
+        return lists.acted(answer.document("refused"))
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         found: dict[str, ExecutionStatus] = {}
         for first in range(0, len(ids), STATUSES_AT_ONCE):
             params = {"id": list(ids[first : first + STATUSES_AT_ONCE])}
-            found |= (await self._wire.get("/v1/executions:statuses", params))["statuses"]
+            found |= (await self._wire.get("/v1/executions:statuses", params, has="statuses"))["statuses"]
         return found
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
@@ -281,10 +282,10 @@ class RemoteRuntime:
     async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         path = f"/v1/limits/{quoted_name(name)}"
         if rate is None and concurrency is None:
-            await self._wire.send("DELETE", path, repeats=True)
+            (await self._wire.send("DELETE", path, repeats=True)).nothing()
         else:
             body = {"rate": None if rate is None else rate_text(*rate), "concurrency": concurrency}
-            await self._wire.send("PUT", path, body=body, repeats=True)
+            (await self._wire.send("PUT", path, body=body, repeats=True)).nothing()
 
     async def limits(self) -> list[LimitRow]:
         return [row async for row in paged(self._wire, "/v1/limits", {})]
@@ -292,9 +293,9 @@ class RemoteRuntime:
     async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
         path = f"/v1/tenant-limits/{quoted(tenant)}"
         if max_in_flight is None:
-            await self._wire.send("DELETE", path, repeats=True)
+            (await self._wire.send("DELETE", path, repeats=True)).nothing()
         else:
-            await self._wire.send("PUT", path, body={"max_in_flight": max_in_flight}, repeats=True)
+            (await self._wire.send("PUT", path, body={"max_in_flight": max_in_flight}, repeats=True)).nothing()
 
     async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
         return [row async for row in paged(self._wire, "/v1/tenant-limits", {})]
@@ -306,16 +307,17 @@ class RemoteRuntime:
 
     async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
         params = {"action": wanted.action, "actor": wanted.actor, "object_id": wanted.object_id}
-        found = await self._wire.get("/v1/audit", {**params, "cursor": cursor, "limit": limit})
+        found = await self._wire.get("/v1/audit", {**params, "cursor": cursor, "limit": limit}, has="next_cursor")
         return Page(found["items"], found["next_cursor"])
 
     async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
-        rows: list[AuditRecord] = (await self._wire.get("/v1/audit:export", {"after": after, "limit": limit}))["items"]
+        found = await self._wire.get("/v1/audit:export", {"after": after, "limit": limit}, has="items")
+        rows: list[AuditRecord] = found["items"]
         return rows
 
     async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
         params = {} if kept is None else {"n": kept.n, "hash": kept.hash}
-        return Verified(**await self._wire.get("/v1/audit:verify", params))
+        return Verified(**await self._wire.get("/v1/audit:verify", params, has="broken_at"))
 
     async def note(self, row: AuditRow) -> None:
         """The service notes what is done through it, in the name of the credential."""

@@ -55,12 +55,20 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
 
-    @property
-    def document(self) -> Any:
+    def document(self, has: str) -> Any:
+        """An object with that field: whoever answers something else is no Tenuto service."""
         try:
-            return msgspec.json.decode(self.body)
+            found = msgspec.json.decode(self.body)
         except msgspec.DecodeError:
             raise unknown_answer(self.status) from None
+        if not isinstance(found, dict) or has not in found:
+            raise unknown_answer(self.status)
+        return found
+
+    def nothing(self) -> None:
+        """All that is to be said is that it was done."""
+        if self.body:
+            raise unknown_answer(self.status)
 
 
 class Wire:
@@ -114,9 +122,9 @@ class Wire:
 
     # Asking
 
-    async def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+    async def get(self, path: str, params: Mapping[str, Any] | None = None, *, has: str) -> Any:
         given = {name: value for name, value in (params or {}).items() if value is not None}
-        return (await self.send("GET", path, params=given, repeats=True)).document
+        return (await self.send("GET", path, params=given, repeats=True)).document(has)
 
     async def send(
         self,
@@ -208,7 +216,7 @@ async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterat
     """All items of a list."""
     cursor: str | None = None
     while True:
-        found = await wire.get(path, {**params, "cursor": cursor, "limit": PAGE})
+        found = await wire.get(path, {**params, "cursor": cursor, "limit": PAGE}, has="next_cursor")
         for item in found["items"]:
             yield item
         cursor = found["next_cursor"]
