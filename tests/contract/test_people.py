@@ -117,6 +117,17 @@ async def test_i1_a_review_can_be_resolved_by_its_id(engine: Engine) -> None:
         assert (await handle.result()).status == status
 
 
+async def test_i1_an_approval_that_nobody_gives_before_a_cancel_is_canceled(engine: Engine) -> None:
+    engine.register(approved(Stage()))
+    handle = await engine.start("s")
+    await until_blocked(handle, "approval")
+    await handle.cancel()
+    assert (await handle.result()).status == "canceled"
+    (row,) = [row for row in await handle.history() if row["step_id"] == "ok"]
+    assert (row["status"], row["error_code"]) == ("canceled", None)
+    assert row["finished_at"] is not None
+
+
 async def test_i1_an_approval_that_nobody_gives_in_time_fails(make_harness: MakeHarness) -> None:
     stage = Stage()
     t = await make_harness(approved(stage, deadline="24h"))
@@ -129,6 +140,8 @@ async def test_i1_an_approval_that_nobody_gives_in_time_fails(make_harness: Make
     await t.advance("25h")
     result = await handle.result()
     assert (result.status, result.steps["ok"].status) == ("failed", "timed_out")
+    (row,) = [row for row in await handle.history() if row["step_id"] == "ok"]
+    assert (row["status"], row["error_code"]) == ("timed_out", "approval_timeout")
     assert stage.log == ["a", "undo a"]
     with pytest.raises((InvalidTransition, NotFound)):
         await handle.approve("ok")

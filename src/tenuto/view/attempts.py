@@ -40,11 +40,13 @@ class _Rows:
         self.generations: dict[str, int] = {}
         self.labels: dict[str, Sequence[str]] = {}
         self.reviews: dict[str, e.ReviewOpened] = {}
+        self.closing: Ref | None = None
         self.run = 1
         self.at = 0
         self.decisions = {node.id for node in state.plan.root.walk() if _is_decision(node.spec)}
 
     def read(self, entry: e.Entry) -> None:
+        self.settle(entry.event)
         self.at = entry.at
         self.event(entry.event)
         for grant in entry.grants:
@@ -128,9 +130,18 @@ class _Rows:
         if event.again:
             self.generations[review.path] = self.generations.get(review.path, 1) + 1
         if review.kind == "approval":
+            ref = Ref(review.path, "forward", 1)
             statuses: dict[str, StepStatus] = {"succeed": "succeeded", "fail": "failed", "skip": "failed"}
-            status = statuses.get(event.verdict, "canceled")
-            self.end(Ref(review.path, "forward", 1), status, 0, "", event.failure, result=event.result)
+            if event.verdict in statuses:
+                self.end(ref, statuses[event.verdict], 0, "", event.failure, result=event.result)
+            else:
+                self.closing = ref
+
+    def settle(self, event: e.Event | None = None) -> None:
+        """An approval that nobody gave was closed. The event after that says so if its time was over."""
+        if self.closing is not None and not (isinstance(event, e.StepExpired) and event.path == self.closing.path):
+            self.end(self.closing, "canceled", 0, "")
+        self.closing = None
 
     def closed(self, path: str, status: str) -> None:
         ref = Ref(path, "forward", 1)
@@ -201,6 +212,7 @@ class _Rows:
         return step_id(path) if clone is None else clone_name(*clone, self.labels.get(clone[0], ()))
 
     def finish(self) -> list[AttemptRow]:
+        self.settle()
         still_open = [
             self.row(ref, "awaiting_approval" if open.awaits_person else "running", open, 0, None)
             for ref, open in self.open.items()
