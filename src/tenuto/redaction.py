@@ -27,7 +27,7 @@ _NAMES = (
 _AUTHORIZATION = re.compile(r"(?i)\b((?:proxy-)?authorization['\"]?\s*[:=]\s*['\"]?)[^\r\n'\",;]+")
 _SCHEME = re.compile(r"(?i)\b(bearer|basic|digest|token)(\s+)(?=[^\s'\",;]*[\d=+/_.-])[^\s'\",;]{6,}")
 _NAMED = re.compile(
-    rf"(?i)((?:\b(?:ssl)?|_|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_NAMES})\w{{0,64}}['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|[^\s&'\",;)\]}}]+)"
+    rf"(?i)((?:\b(?:ssl)?|_|(?-i:(?<=[a-z])(?=[A-Z])))(?:{_NAMES})\w{{0,64}}['\"]?\s*[:=]\s*)(\"[^\"]*\"|'[^']*'|\[secret\]|[^\s&'\",;)\]}}]+)"
 )
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_-"
 _MOST_BEFORE = 64

@@ -34,6 +34,7 @@ from tenuto.redaction import MAX_BYTES, MAX_DEPTH, bounded, is_secret, redact, r
 def test_secrets_are_masked(text: str, secret: str) -> None:
     assert secret not in redact(text)
     assert "[" in redact(text)
+    assert redact(redact(text)) == redact(text)  # what is stored masked is masked again where it is logged
 
 
 @pytest.mark.parametrize(
