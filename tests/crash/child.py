@@ -14,7 +14,7 @@ from tenuto import Engine
 from . import scenarios
 from .client import Client
 from .plants import PLANTS
-from .points import Point, set_trap
+from .points import Point, Trap, set_trap
 from .scenario import SCENARIOS
 from .verdict import judge
 from .world import World
@@ -42,9 +42,10 @@ class Told(msgspec.Struct):
 
 def work(job: Job) -> None:
     """Ends by the point's signal, or with 0 and a report, or with 1."""
-    trap = set_trap(job.url, job.point)
+    trap = Trap(job.point)
+    set_trap(job.url, trap)
     if job.plant:
-        PLANTS[job.plant][1]()
+        PLANTS[job.plant].change()
     try:
         asyncio.run(_run(job))
         points = trap.points()

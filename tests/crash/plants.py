@@ -1,24 +1,34 @@
 """Bugs to be found: each changes the engine of the processes of one run, as a mistake in it would."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenuto.kernel.decide import ending
 from tenuto.kernel.decide.attempts import losses
 from tenuto.runtimes.durable import committer
 from tenuto.runtimes.perform import attempt
+from tenuto.storage.pruning import Pruning
 from tenuto.storage.sqlite import SqliteStore
 from tenuto.storage.store import Committed
 
 Change = Callable[[], None]
 
-PLANTS: dict[str, tuple[str, Change]] = {}
-"""By what is wrong: a scenario that must find it, and the change."""
+
+class Plant(NamedTuple):
+    """`scenario`: which must find it."""
+
+    scenario: str
+    change: Change
+    on_postgres: bool
 
 
-def plant(name: str, scenario: str) -> Callable[[Change], None]:
+PLANTS: dict[str, Plant] = {}
+"""By what is wrong."""
+
+
+def plant(name: str, scenario: str, *, on_postgres: bool = False) -> Callable[[Change], None]:
     def register(change: Change) -> None:
-        PLANTS[name] = (scenario, change)
+        PLANTS[name] = Plant(scenario, change, on_postgres)
 
     return register
 
@@ -58,3 +68,14 @@ def _() -> None:
         return bool(found)
 
     type.__setattr__(SqliteStore, "run_all", apart)
+
+
+@plant("an execution is removed before its history is noted to be", "pruned in pieces", on_postgres=True)
+def _() -> None:
+    async def apart(self: Pruning, id: str) -> int:
+        await self._sql.run("DELETE FROM executions WHERE id = $1 RETURNING id", (id,))
+        await self._sql.run("INSERT INTO leftovers (execution) VALUES ($1)", (id,))
+        await self._clear(id)
+        return 1
+
+    type.__setattr__(Pruning, "_remove_long", apart)

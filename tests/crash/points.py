@@ -1,20 +1,23 @@
 """Where a process is killed: before or after its nth commit. Nothing in the engine knows of it.
 
-On SQLite every commit of every connection is seen by a hook. On PostgreSQL the verbs of the store are counted: one that
-found nothing to do wrote nothing. Renewals of the session come with time and not with what happens: they do not count.
+Every commit of every connection is one, whichever of the engine's verbs makes it, and however many a verb makes. On
+SQLite a hook tells of them. PostgreSQL commits a statement that stands alone by itself: here it is given a transaction,
+which ends as it would, so that there is a moment before its COMMIT, too. One that wrote nothing does not count there.
+Renewals of the session come with time and not with what happens: they do not count.
 """
 
-import inspect
+import asyncio
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import apsw
+import asyncpg
 
-import tenuto.connecting
-from tenuto.storage import make_store
 from tenuto.storage import sqlite as sqlite_module
 
 When = Literal["before", "after"]
@@ -29,40 +32,42 @@ class Point(NamedTuple):
 
 
 class Trap:
-    """Counts commits, and kills its own process at the point."""
+    """Counts commits, and kills its own process at the point. One that runs apart may commit between the two."""
 
     def __init__(self, point: Point | None) -> None:
         self.point = point
         self.commits = 0
-        self.found: list[int] = []  # commits that were known only afterwards
 
-    def before(self) -> None:
+    def before(self) -> int:
+        """The number of this commit."""
         self.commits += 1
-        if self.point == (self.commits, "before"):
-            os.kill(os.getpid(), signal.SIGKILL)
+        self.reach(Point(self.commits, "before"))
+        return self.commits
 
-    def after(self) -> None:
-        if self.point == (self.commits, "after"):
-            os.kill(os.getpid(), signal.SIGKILL)
+    def after(self, commit: int) -> None:
+        self.reach(Point(commit, "after"))
 
-    def only_after(self) -> None:
-        self.commits += 1
-        self.found.append(self.commits)
-        self.after()
+    def reach(self, point: Point) -> None:
+        if self.point == point:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def points(self) -> list[Point]:
         """All that a run without a crash has passed."""
-        before = [Point(n, "before") for n in range(1, self.commits + 1) if n not in self.found]
-        return sorted([*before, *(Point(n, "after") for n in range(1, self.commits + 1))])
+        whens: tuple[When, ...] = ("before", "after")
+        return [Point(commit, when) for commit in range(1, self.commits + 1) for when in whens]
 
 
-def set_trap(url: str, point: Point | None) -> Trap:
-    trap = Trap(point)
+def set_trap(url: str, trap: Trap) -> None:
+    """For all connections that are made from now on in this process."""
     if url.startswith("sqlite"):
         vars(sqlite_module)["apsw"] = _Apsw(trap)
     else:
-        vars(tenuto.connecting)["make_store"] = lambda url: _Counted(make_store(url), trap)
-    return trap
+        for verb in VERBS:
+            setattr(asyncpg.Connection, verb, _trapped(getattr(asyncpg.Connection, verb), trap))
+
+
+def _renews() -> bool:
+    return threading.current_thread().name == "tenuto-session"
 
 
 # -- SQLite ------------------------------------------------------------------------------------------------------------
@@ -83,68 +88,81 @@ class _Trapped(apsw.Connection):
     def __init__(self, trap: Trap, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._trap = trap
-        self._committed = False
+        self._commit: int | None = None
+        self.cursor_factory = _Cursor
         self.set_commit_hook(self._before)
 
     def _before(self) -> bool:
-        if threading.current_thread().name != "tenuto-session":
-            self._trap.before()
-            self._committed = True
+        if not _renews():
+            self._commit = self._trap.before()
         return False
+
+    def after(self) -> None:
+        if self._commit is not None:
+            commit, self._commit = self._commit, None
+            self._trap.after(commit)
 
     def execute(self, *args: Any, **options: Any) -> apsw.Cursor:
         cursor = super().execute(*args, **options)
-        if self._committed:
-            self._committed = False
-            self._trap.after()
+        self.after()
         return cursor
+
+
+class _Cursor(apsw.Cursor):
+    """A statement that gives rows, and stands alone, is committed when the last of them was read."""
+
+    connection: _Trapped
+
+    def __next__(self) -> Any:
+        try:
+            return super().__next__()
+        except StopIteration:
+            self.connection.after()
+            raise
 
 
 # -- PostgreSQL --------------------------------------------------------------------------------------------------------
 
-READS = {
-    "open", "close", "load", "bodies", "holding", "tail", "mail", "verdict", "verdicts", "by_key", "by_keys", "row",
-    "definition", "definitions", "executions", "count", "reviews", "statuses", "moved", "written", "check", "backlog",
-    "sessions", "notice", "serving", "held", "of", "all", "tenants", "standing", "fetch", "find", "page", "key", "keys",
-    "tails", "owned", "progress", "blocked", "audit", "chained", "unchained", "unchained_tenants", "head", "heads",
-}  # fmt: skip
-LOOKING = {"claim", "claim_one", "claim_in_turn", "reap", "take", "sweep", "exchange"}  # may find nothing to write
-PARTS = {"limits", "tasks", "registry", "outbox", "catalog", "pruning", "review_book"}
+VERBS = ("execute", "executemany", "fetch", "fetchrow", "fetchval")
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
+# Of this transaction; and of earlier ones, as long as the server has not told the others of them.
+_WRITTEN = """
+SELECT coalesce(sum(pg_stat_get_xact_tuples_inserted(oid) + pg_stat_get_xact_tuples_updated(oid)
+    + pg_stat_get_xact_tuples_deleted(oid)), 0)::bigint
+FROM pg_class WHERE relkind = 'r' AND relnamespace = current_schema()::regnamespace"""
+
+Verb = Callable[..., Any]
+
+_ask: Verb = asyncpg.Connection.fetchval
+_tell: Verb = asyncpg.Connection.execute
+_written: WeakKeyDictionary[asyncpg.Connection, int] = WeakKeyDictionary()
+"""As it was when a connection began its transaction."""
 
 
-class _Counted:
-    """A store, or a part of one, whose writes spring the trap."""
+def _trapped(verb: Verb, trap: Trap) -> Verb:
+    async def ask(self: asyncpg.Connection, query: str, *args: Any, **options: Any) -> Any:
+        if _renews():
+            return await verb(self, query, *args, **options)
+        if _WRITES.search(query) and not self.is_in_transaction():
+            async with self.transaction():
+                return await verb(self, query, *args, **options)
+        if query.startswith("COMMIT") and await _has_written(self):
+            commit = trap.before()
+            committed = await verb(self, query, *args, **options)
+            trap.after(commit)
+            return committed
+        answer = await verb(self, query, *args, **options)
+        if query.startswith("BEGIN"):
+            _written[self] = await _ask(self, _WRITTEN)
+        return answer
 
-    def __init__(self, inner: Any, trap: Trap) -> None:
-        self._inner = inner
-        self._trap = trap
+    return ask
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name in PARTS:
-            return _Counted(found, self._trap)
-        if name == "seen_by":
-            return lambda tenant: _Counted(found(tenant), self._trap)
-        if name in READS or not inspect.iscoroutinefunction(found):
-            return found
-        return self._looking(found) if name in LOOKING else self._writing(found)
 
-    def _writing(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        async def write(*args: Any, **options: Any) -> Any:
-            self._trap.before()
-            written = await verb(*args, **options)
-            self._trap.after()
-            return written
-
-        return write
-
-    def _looking(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        """What was written is known afterwards: before it, all is as it was after the last commit."""
-
-        async def look(*args: Any, **options: Any) -> Any:
-            found = await verb(*args, **options)
-            if found[0] if isinstance(found, tuple) else found:
-                self._trap.only_after()
-            return found
-
-        return look
+async def _has_written(connection: asyncpg.Connection) -> bool:
+    """Whoever is told to stop while it is asked does so before the commit."""
+    try:
+        return bool(await _ask(connection, _WRITTEN) > _written[connection])
+    except asyncio.CancelledError:
+        await _tell(connection, "ROLLBACK")
+        raise

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine
+from tests.servers.postgres import Server
 
 from .client import Client
 from .harness import Case, Harness, prepared_file
@@ -100,9 +101,9 @@ async def test_an_end_that_was_not_expected(world: World) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_bug_is_found(name: str) -> None:
-    scenario, _ = PLANTS[name]
-    points = Harness().points(scenario)
-    cases = [Case(scenario, (point,), plant=name) for point in points]
+def test_a_planted_bug_is_found(name: str, request: pytest.FixtureRequest) -> None:
+    scenario, _, on_postgres = PLANTS[name]
+    server: Server | None = request.getfixturevalue("postgres_server") if on_postgres else None
+    cases = [Case(scenario, (point,), plant=name) for point in Harness(server).points(scenario)]
     # A point is a commit by its number, which another moment of polling may shift: so it is looked for again.
-    assert any(outcome.wrong for _ in range(3) for outcome in Harness(patience=15).crash_all(cases))
+    assert any(outcome.wrong for _ in range(3) for outcome in Harness(server, patience=15).crash_all(cases))

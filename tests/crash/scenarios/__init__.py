@@ -1,6 +1,19 @@
 """All scenarios, by what they are about. Importing a module registers its own."""
 
-from . import bounds, control, elsewhere, people, registry, retries, safety, service, structure, surroundings, undo
+from . import (
+    bounds,
+    control,
+    elsewhere,
+    people,
+    registry,
+    retries,
+    safety,
+    service,
+    several,
+    structure,
+    surroundings,
+    undo,
+)
 
 __all__ = [
     "bounds",
@@ -11,6 +24,7 @@ __all__ = [
     "retries",
     "safety",
     "service",
+    "several",
     "structure",
     "surroundings",
     "undo",
