@@ -39,6 +39,7 @@ class Bounded:
                 raise
         finally:
             bound.stop()
+            del scope[_BOUND]  # they hold each other: what is left of each request would wait for the collector
         if bound.is_late:
             await bound.end()
 
@@ -58,7 +59,17 @@ def uncounted(scope: Scope) -> Iterator[None]:
 class _Bound:
     """One request, and the moment by which it is answered."""
 
-    __slots__ = ("_is_answered", "_receive", "_scope", "_seconds", "_send", "_task", "_telling", "_timer")
+    __slots__ = (
+        "__weakref__",
+        "_is_answered",
+        "_receive",
+        "_scope",
+        "_seconds",
+        "_send",
+        "_task",
+        "_telling",
+        "_timer",
+    )
 
     def __init__(self, seconds: float, scope: Scope, receive: Receive, send: Send) -> None:
         self._seconds = seconds
