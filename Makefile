@@ -58,6 +58,7 @@ test: static coverage
 
 sim: setup
 	$(BIN)/python -m tests.simulation
+	$(BIN)/python -m tests.simulation --planted
 	$(BIN)/python -m tests.hostile
 	$(BIN)/python -m tests.hostile --planted
 	$(BIN)/python -m tests.differential

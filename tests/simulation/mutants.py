@@ -20,6 +20,7 @@ from tenuto.kernel.decide.turn import Turn, may_start
 from tenuto.kernel.evolve import attempts as evolve_attempts
 from tenuto.kernel.evolve import lifecycle, nodes, parts, structure
 from tenuto.kernel.evolve import people as evolve_people
+from tenuto.kernel.plan import Plan
 from tenuto.kernel.retry import Judgement
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
@@ -504,14 +505,26 @@ def _() -> list[Change]:
     return [(evolve_attempts, "grant_plan", silent)]
 
 
+def _forgotten(name: str) -> list[Change]:
+    decode = codec.decode_snapshot
+
+    def forgetful(plan: Plan, data: bytes) -> Execution | None:
+        state = decode(plan, data)
+        if state is not None:
+            setattr(state, name, getattr(Execution(plan), name))
+        return state
+
+    return [(codec, "decode_snapshot", forgetful)]
+
+
 @mutant("a snapshot forgets what waits for signals")
 def _() -> list[Change]:
-    return [(codec, "_SAME", [name for name in codec._SAME if name != "waits"])]
+    return _forgotten("waits")
 
 
 @mutant("a snapshot forgets how much of the budget is left")
 def _() -> list[Change]:
-    return [(codec, "_SAME", [name for name in codec._SAME if name != "budget_left"])]
+    return _forgotten("budget_left")
 
 
 @mutant("evolve decides by the clock of whoever folds")
