@@ -628,7 +628,7 @@ class Engine:
             link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
         if review is not None and review.kind == "dead_letter" and resolution == "retry":
             check_again(again=again, start=None)
-            await link.check_retry(reading, None, again=False)
+            await link.check_retry(reading, None, again=False, reason=reason)
             fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason)
             await link.command(execution_id, fact)
             return
@@ -637,7 +637,7 @@ class Engine:
             link.check_decider(reading, review)
             check_word(reading, review, resolution, given)
             if again or resolution == "retry":
-                await link.check_step_retry(reading, review.path, again=again)
+                await link.check_step_retry(reading, review, again=again, reason=reason)
         fact = f.Decide(
             at=link.now,
             actor=self._scope.actor,

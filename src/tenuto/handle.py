@@ -69,29 +69,30 @@ class Link(NamedTuple):
     async def read(self, execution_id: str) -> Reading:
         return await self.runtime.read(self.scope.tenant, execution_id)
 
-    async def check_retry(self, reading: Reading, start: str | None, *, again: bool) -> None:
+    async def check_retry(self, reading: Reading, start: str | None, *, again: bool, reason: str) -> None:
         """Of a new run, which tries everything again that is not done, wherever it begins."""
         if not self.scope.is_bounded:  # the program that embeds the engine answers for it
             return
         if (refused := refused_unless_failed(reading.state)) is not None:  # what it will try again is not known yet
             raise refusal(refused)
         unsafe = again or bool(unsafe_again(reading.state, start))
-        await self._check_repetition(reading, start or "", again=again, unsafe=unsafe)
+        if again or unsafe:
+            why = reason if start is None else f"from {start!r}: {reason}"  # whoever asks for the same needs to know
+            letter = next((each for each in reading.state.reviews.values() if each.kind == "dead_letter"), None)
+            about = ("execution", reading.state.id) if letter is None else ("review", letter.id)
+            await self._check_repetition(about, why, start or "", str(reading.state.run), again=again)
 
-    async def check_step_retry(self, reading: Reading, path: str, *, again: bool) -> None:
-        step = find_step(reading.state, path)
-        unsafe = step is not None and step.node.step.safety == "NOT_SAFE_TO_RETRY"
-        await self._check_repetition(reading, path, again=again, unsafe=unsafe)
+    async def check_step_retry(self, reading: Reading, review: Review, *, again: bool, reason: str) -> None:
+        step = find_step(reading.state, review.path)
+        if again or (step is not None and step.node.step.safety == "NOT_SAFE_TO_RETRY"):
+            await self._check_repetition(("review", review.id), reason, again=again)
 
-    async def _check_repetition(self, reading: Reading, what: str, *, again: bool, unsafe: bool) -> None:
+    async def _check_repetition(self, about: tuple[str, str], reason: str, *what: str, again: bool) -> None:
         """Making an effect anew, and trying again what is not safe to try again, are for few, and for two of them."""
-        if not again and not unsafe:
-            return
         self.scope.require("effects:again")
         kind: FourEyes = "again" if again else "unsafe_retry"
         if kind in self.scope.four_eyes:
-            run = str(reading.state.run)
-            await confirm(self.runtime.registry, self.scope, self.now, kind, reading.state.id, what, run)
+            await confirm(self.runtime.registry, self.scope, self.now, kind, about, reason, *what)
 
     def check_decider(self, reading: Reading, review: Review) -> None:
         scope = self.scope
@@ -217,7 +218,7 @@ class Handle(Generic[O_co]):
         if link.scope.is_bounded or (start is not None and "#" in start):
             reading = await link.read(self.id)
             start = None if start is None else _known_clone(reading.state, start)
-            await link.check_retry(reading, start, again=again)
+            await link.check_retry(reading, start, again=again, reason=reason)
         await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:

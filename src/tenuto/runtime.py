@@ -32,7 +32,7 @@ from .storage.audit import Kept, Verified
 from .storage.catalog import Catalog
 from .storage.outbox import OutboxStore
 from .storage.registry import AuditWanted, Registry
-from .storage.reviews import ReviewsWanted, StoredReview
+from .storage.reviews import ReviewsWanted, ShownReview
 from .storage.store import BacklogRow as BacklogRow
 from .storage.store import Notice as Notice
 from .view import (
@@ -254,12 +254,12 @@ def execution_summary(summary: Summary) -> ExecutionSummary:
     }
 
 
-def _step_of(row: StoredReview) -> str:
+def _step_of(row: ShownReview) -> str:
     """What it is called; rows of an earlier schema know only where it is."""
     return row.step or row.path.rpartition("/")[2].partition("@")[0]
 
 
-def review_document(row: StoredReview) -> ReviewRow:
+def review_document(row: ShownReview) -> ReviewRow:
     kind: Any = row.kind
     return {
         "id": row.id,
@@ -272,10 +272,11 @@ def review_document(row: StoredReview) -> ReviewRow:
         "opened_at": rfc3339(row.opened_at),
         "due_at": time_text(row.due_at),
         "state": "open" if row.resolution is None else "resolved",
+        "requests": list(row.requests),
     }
 
 
-def dead_letter_document(row: StoredReview) -> DeadLetterRow:
+def dead_letter_document(row: ShownReview) -> DeadLetterRow:
     return {
         "id": row.id,
         "execution_id": row.execution,
@@ -286,6 +287,7 @@ def dead_letter_document(row: StoredReview) -> DeadLetterRow:
         "attempts": row.attempts,
         "created_at": rfc3339(row.opened_at),
         "state": "open" if row.resolution is None else "resolved",
+        "requests": list(row.requests),
     }
 
 
@@ -473,9 +475,9 @@ class Runtime(Protocol):
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]: ...
 
-    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]: ...
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]: ...
 
-    async def review(self, tenant: str | None, id: str) -> StoredReview:
+    async def review(self, tenant: str | None, id: str) -> ShownReview:
         """One of them, open or resolved."""
 
     async def workers(self) -> list[WorkerRow]:

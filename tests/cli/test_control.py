@@ -83,6 +83,10 @@ def test_four_eyes_count_on_the_database_too(tenuto: Run, work: Work, monkeypatc
         assert done.code != 0
         assert "[four_eyes]" in done.err
     monkeypatch.setenv("LOGNAME", "bob")
+    assert "requested by cli:" in tenuto("dlq", "ls").out
+    assert "requested by cli:" in tenuto("reviews", "ls").out
+    shown = tenuto("dlq", "show", id).out
+    assert "from 'flight': make it anew (a second person has to ask for the same)" in " ".join(shown.split())
     assert tenuto(*asked).code == 0
 
 

@@ -51,6 +51,7 @@ async def test_i1_an_approval_waits_for_a_person(engine: Engine) -> None:
         "opened_at": review["opened_at"],
         "due_at": None,
         "state": "open",
+        "requests": [],
     }
 
 
@@ -288,6 +289,7 @@ async def test_i3_what_fails_for_good_is_a_dead_letter(engine: Engine, why: str)
         "attempts": attempts,
         "created_at": letter["created_at"],
         "state": "open",
+        "requests": [],
     }
     assert [row async for row in engine.reviews()] == []
 

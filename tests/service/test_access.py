@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 
 from tenuto import Engine, SagaBuilder
 from tenuto.access.permission import GRANTS
-from tenuto.errors import InvalidInput, NonRetryableError, NotPermitted
+from tenuto.errors import IndeterminateError, InvalidInput, NonRetryableError, NotPermitted
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite, Site, until
@@ -376,4 +376,64 @@ async def test_four_eyes_on_what_is_not_safe_to_retry(make_site: MakeSite) -> No
         asked = {**begin, "reason": "the bank is back"}
         first = await ann.post(f"/v1/executions/{id}:retry", json=asked)
         assert (first.status_code, first.json()["code"]) == (403, "four_eyes"), begin
-        assert (await bob.post(f"/v1/executions/{id}:retry", json=asked)).status_code == 200
+        why = {**begin, "reason": "I see it too"}
+        assert (await bob.post(f"/v1/executions/{id}:retry", json=why)).status_code == 200
+
+
+async def test_why_the_first_person_asks_is_kept_and_shown_to_the_second(make_site: MakeSite) -> None:
+    site = await make_site(PAYS, settings=Settings(four_eyes=("unsafe_retry",), rate_per_second=0))
+    ann, bob = await site.client("acme", "admin"), await site.client("acme", "admin", "second:pair")
+    stranger = await site.client("other", "admin")
+    id, other = await failed(ann), await failed(ann)
+    await failed(stranger)
+    for begin in ({}, {"from": "work"}):
+        refused = await ann.post(f"/v1/executions/{id}:retry", json={**begin, "reason": "the bank is back"})
+        assert refused.status_code == 403
+    letters = {row["execution_id"]: row for row in (await bob.get("/v1/dlq")).json()["items"]}
+    letter = letters[id]
+    assert [(each["kind"], each["reason"]) for each in letter["requests"]] == [
+        ("unsafe_retry", "the bank is back"),
+        ("unsafe_retry", "from 'work': the bank is back"),
+    ]
+    assert {each["actor"] for each in letter["requests"]} == {(await bob.get("/v1/audit")).json()["items"][0]["actor"]}
+    assert letters[other]["requests"] == []
+    assert (await stranger.get("/v1/dlq")).json()["items"][0]["requests"] == []
+    assert (await bob.get(f"/v1/dlq/{letter['id']}")).json() == letter
+    assert (await bob.get(f"/v1/reviews/{letter['id']}")).json()["requests"] == letter["requests"]
+    listed = (await bob.get("/v1/reviews", params={"execution_id": id})).json()["items"]
+    assert [row["requests"] for row in listed] == [letter["requests"]]
+
+    done = await bob.post(f"/v1/dlq/{letter['id']}:reprocess", json={"reason": "I see it too"})
+    assert (done.status_code, done.json()["requests"]) == (200, [])
+    audit = (await bob.get("/v1/audit", params={"object_id": letter["id"]})).json()["items"]
+    asked = [row["reason"] for row in reversed(audit) if row["action"] == "unsafe_retry.requested"]
+    assert asked == ["the bank is back", "from 'work': the bank is back"]
+    audit = (await bob.get("/v1/audit", params={"object_id": id})).json()["items"]
+    assert [row["reason"] for row in audit if row["action"] == "execution.retried"] == ["I see it too"]
+    again = await until(
+        lambda: bob.get("/v1/reviews", params={"execution_id": id}), lambda found: found.json()["items"]
+    )
+    assert [row["requests"] for row in again.json()["items"]] == [[]]  # what was asked for was about the run before
+
+
+async def no_answer() -> str:
+    raise IndeterminateError("no answer")
+
+
+CHARGES = SagaBuilder("charges").step("charge", no_answer, safety="not_safe_to_retry", compensation_policy="manual")
+
+
+@pytest.mark.parametrize("again", [True, False])
+async def test_what_is_asked_for_about_a_review_is_shown_with_it(make_site: MakeSite, again: bool) -> None:
+    site = await make_site(CHARGES, settings=Settings(four_eyes=("again", "unsafe_retry"), rate_per_second=0))
+    ann, bob = await site.client("acme", "admin"), await site.client("acme", "admin", "second:pair")
+    await ann.post("/v1/executions", json={"definition": "charges"})
+    found = await until(lambda: ann.get("/v1/reviews"), lambda found: found.json()["items"])
+    (review,) = found.json()["items"]
+    at, asked = f"/v1/reviews/{review['id']}", {"resolution": "retry", "again": again}
+    first = await ann.post(f"{at}:resolve", json={**asked, "reason": "the bank saw nothing"})
+    assert (first.status_code, first.json()["code"]) == (403, "four_eyes")
+    (request,) = (await bob.get(at)).json()["requests"]
+    assert (request["kind"], request["reason"]) == ("again" if again else "unsafe_retry", "the bank saw nothing")
+    second = await bob.post(f"{at}:resolve", json={**asked, "reason": "nor did we"})
+    assert (second.status_code, second.json()["state"], second.json()["requests"]) == (200, "resolved", [])

@@ -107,7 +107,8 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
     await stands(admin, id, "waiting_approval")
     (review,) = (await admin.get("/v1/reviews", params={"kind": "approval"})).json()["items"]
     assert review.keys() == {
-        "id", "kind", "execution_id", "step_id", "path", "reason", "permission", "opened_at", "due_at", "state"
+        "id", "kind", "execution_id", "step_id", "path", "reason", "permission", "opened_at", "due_at", "state",
+        "requests",
     }  # fmt: skip
     assert (review["execution_id"], review["state"]) == (id, "open")
     other = await start(admin, "asks")
@@ -184,7 +185,8 @@ async def test_a_dead_letter_is_reprocessed(site: Site, bank: Bank) -> None:
     await stands(client, id, "failed")
     (letter,) = (await client.get("/v1/dlq")).json()["items"]
     assert letter.keys() == {
-        "id", "execution_id", "step_id", "path", "error_class", "error_summary", "attempts", "created_at", "state"
+        "id", "execution_id", "step_id", "path", "error_class", "error_summary", "attempts", "created_at", "state",
+        "requests",
     }  # fmt: skip
     assert (letter["execution_id"], letter["step_id"], letter["error_class"]) == (id, "pay", "NON_RETRYABLE")
     assert (await client.get(f"/v1/dlq/{letter['id']}")).json() == letter

@@ -5,25 +5,28 @@ from tenuto.kernel.address import fingerprint
 from tenuto.names import DEFAULT_TENANT
 from tenuto.projection import AuditRow
 from tenuto.settings import FourEyes
-from tenuto.storage.registry import Registry
+from tenuto.storage.registry import REQUESTED, VALID_MS, Registry
 
 from .scope import Scope
 
-VALID_MS = 24 * 3_600_000
 
+async def confirm(
+    registry: Registry, scope: Scope, now: int, kind: FourEyes, about: tuple[str, str], reason: str, *what: str
+) -> None:
+    """Returns if this is the second person. Otherwise it notes the first, and why he asks, and raises.
 
-async def confirm(registry: Registry, scope: Scope, now: int, kind: FourEyes, execution_id: str, *what: str) -> None:
-    """Returns if this is the second person. Otherwise it notes the first, and raises."""
+    `about` is what it is done to, by its type and its id; with `what`, the same is asked for. The reason may differ.
+    """
     tenant, actor = scope.tenant or DEFAULT_TENANT, scope.actor or "unknown"
-    digest = fingerprint(kind, execution_id, *what)
+    digest = fingerprint(kind, *about, *what)
     note = AuditRow(
         tenant=tenant,
         at=now,
         actor=actor,
-        action=f"{kind}.requested",
-        object_type="execution",
-        object_id=execution_id,
-        reason=", ".join(part for part in what if part),
+        action=f"{kind}{REQUESTED}",
+        object_type=about[0],
+        object_id=about[1],
+        reason=reason,
     )
     if await registry.ask(tenant, digest, actor, now, now - VALID_MS, note):
         return

@@ -7,7 +7,7 @@ import typer
 from .command import AsJson, command, group, place
 from .exits import Exit
 from .screen import Screen
-from .words import ago, many
+from .words import ago, many, requested
 
 if TYPE_CHECKING:
     from tenuto.engine import Engine
@@ -46,7 +46,7 @@ async def ls(
             row["id"],
             row["step_id"],
             when(row["created_at"]),
-            f"{row['error_class']}: {row['error_summary']}",
+            "; ".join([f"{row['error_class']}: {row['error_summary']}", *requested(row)]),
         ],
         "There are no dead letters.",
         as_json=as_json,
@@ -66,6 +66,8 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
         screen.json({**row, "execution": document})
         return
     screen.cells(("dead letter ", "bold"), row["id"], f", {ago(row['created_at'])}, {many(row['attempts'], 'attempt')}")
+    for line in requested(row):
+        screen.paragraph(f"{line} (a second person has to ask for the same)")
     for word in ("reprocess", "discard"):
         command_line = where.line(f"dlq {word} {row['id']} --reason TEXT")
         screen.say(f"    {command_line}")

@@ -6,7 +6,7 @@ import typer
 
 from .command import AsJson, command, group, place, read_json
 from .screen import Screen
-from .words import ago
+from .words import ago, requested
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,13 @@ async def ls(
     screen.listing(
         found,
         ["REVIEW", "KIND", "STEP", "OPENED", "REASON"],
-        lambda row: [row["id"], (row["kind"], "yellow"), row["step_id"], when(row["opened_at"]), row["reason"]],
+        lambda row: [
+            row["id"],
+            (row["kind"], "yellow"),
+            row["step_id"],
+            when(row["opened_at"]),
+            "; ".join(filter(None, [row["reason"], *requested(row)])),
+        ],
         "Nothing waits for a person.",
         as_json=as_json,
     )

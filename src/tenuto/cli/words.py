@@ -95,6 +95,11 @@ def many(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def requested(row: Mapping[str, Any]) -> list[str]:
+    """What somebody has asked for to be done about a review or a dead letter, and a second person has yet to."""
+    return [f"requested by {each['actor']}, {ago(each['at'])}: {each['reason']}" for each in row["requests"]]
+
+
 def error_text(error: Mapping[str, Any] | None) -> str:
     return "" if error is None else failure(error["error_class"], error["code"], error["summary"])
 

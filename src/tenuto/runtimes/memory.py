@@ -6,10 +6,10 @@ execution is never seen halfway. Handlers report from their own tasks; what that
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
@@ -48,15 +48,11 @@ from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import Registry
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, fits
 from tenuto.view import (
-    DeadLetterRow,
     LimitRow,
-    ReviewRow,
     TenantLimitRow,
     Waiting,
     WorkerRow,
-    dead_letter_rows,
     finished_at,
-    review_rows,
     rfc3339,
 )
 
@@ -68,8 +64,6 @@ from .record import Record
 from .relay import Relay
 from .slots import RESUME
 from .worker import ASYNC_SLOTS, THREADS, Then, Worker, has_come
-
-T = TypeVar("T")
 
 
 class MemoryRuntime(Worker):
@@ -421,29 +415,16 @@ class MemoryRuntime(Worker):
                 counts[group] = counts.get(group, 0) + 1
         return counts
 
-    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
-        rows = (row for record in self._with_reviews(wanted) for row in review_rows(record.state))
-        return _page([row for row in rows if wanted.kind in (None, row["kind"])], cursor, limit)
-
-    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
-        rows = (row for r in self._with_reviews(wanted) for row in dead_letter_rows(r.state, r.history))
-        return _page([row for row in rows if wanted.error_class in (None, row["error_class"])], cursor, limit)
-
-    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
+    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
         rows = [row for record in self._in_order for row in _stored_reviews(record) if fits(row, wanted)]
-        rows = sorted((row for row in rows if cursor is None or row.id > cursor), key=lambda row: row.id)
-        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
+        return sorted((row for row in rows if cursor is None or row.id > cursor), key=lambda row: row.id)[:limit]
 
-    async def review(self, tenant: str | None, id: str) -> StoredReview:
+    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
         with suppress(NotFound):
             for row in _stored_reviews(self._find(tenant, id.rpartition(".")[0])):
                 if row.id == id:
                     return row
-        raise NotFound(f"There is no review {id!r}.")
-
-    def _with_reviews(self, wanted: Filter) -> Iterator[Record]:
-        found = (record for record in self._in_order if record.state.reviews and _fits(record, wanted))
-        return (record for record in found if wanted.execution_id in (None, record.state.id))
+        return None
 
     async def workers(self) -> list[WorkerRow]:
         """This process, which is all there is."""
@@ -593,8 +574,3 @@ def _summary(record: Record) -> Summary:
         ended_at=finished_at(state, record.history),
         error_class="" if state.failure is None else state.failure.error_class,
     )
-
-
-def _page(rows: list[T], cursor: str | None, limit: int) -> Page[T]:
-    first = int(cursor) if cursor else 0
-    return Page(rows[first : first + limit], str(first + limit) if first + limit < len(rows) else None)

@@ -2,32 +2,51 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from tenuto.kernel.events import Entry, ExecutionFinished, RunOpened
+from msgspec import structs
+
+from tenuto.errors import NotFound
+from tenuto.kernel.events import Entry, ExecutionFinished, ReviewKind, RunOpened
 from tenuto.projection import AuditRow
-from tenuto.runtime import Acted, Filter, Page, Reading, Summary, execution_summary
+from tenuto.runtime import (
+    Acted,
+    Filter,
+    Page,
+    Reading,
+    Summary,
+    dead_letter_document,
+    execution_summary,
+    review_document,
+)
 from tenuto.storage.audit import Kept, Verified, seal, verify
-from tenuto.storage.registry import AuditEntry, AuditWanted, Registry
+from tenuto.storage.registry import REQUESTED, VALID_MS, AuditEntry, AuditWanted, Registry
+from tenuto.storage.reviews import ReviewsWanted, ShownReview, StoredReview
 from tenuto.view import (
     AuditDocument,
     AuditRecord,
+    DeadLetterRow,
     EventDocument,
     ExecutionDocument,
     ExecutionSummary,
+    RequestRow,
+    ReviewRow,
     blocked,
     event_document,
     execution_document,
     rfc3339,
 )
 
+PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
 _ENDS: dict[type, bool] = {ExecutionFinished: True, RunOpened: False}
 
 
 class Shown(ABC):
     """The part of a runtime that turns readings and rows into documents."""
+
+    _now: Callable[[], int]
 
     @abstractmethod
     async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
@@ -93,6 +112,46 @@ class Shown(ABC):
                 items.append({**execution_summary(row), "blocked": reason})
         return Page(items, found.next_cursor)
 
+    # What waits for a person
+
+    @abstractmethod
+    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]: ...
+
+    @abstractmethod
+    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None: ...
+
+    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
+        kinds = PEOPLES if wanted.kind is None else (wanted.kind,)
+        found = await self.review_page(_reviews_wanted(wanted, kinds), cursor, limit)
+        return Page([review_document(row) for row in found.items], found.next_cursor)
+
+    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
+        found = await self.review_page(_reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
+        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
+
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
+        rows = await self._review_rows(wanted, cursor, limit + 1)
+        shown = await self._with_requests(wanted.tenant, rows[:limit])
+        return Page(shown, rows[limit - 1].id if len(rows) > limit else None)
+
+    async def review(self, tenant: str | None, id: str) -> ShownReview:
+        row = await self._review_row(tenant, id)
+        if row is None or tenant not in (None, row.tenant):
+            raise NotFound(f"There is no review {id!r}.")
+        (shown,) = await self._with_requests(tenant, [row])
+        return shown
+
+    async def _with_requests(self, tenant: str | None, rows: Sequence[StoredReview]) -> list[ShownReview]:
+        about = [row.id for row in rows if row.resolution is None]
+        found = await self.registry.requests(tenant, about, self._now() - VALID_MS) if about else []
+        return [
+            ShownReview(
+                **structs.asdict(row),
+                requests=tuple(_request(note) for note in found if note.object_id == row.id),
+            )
+            for row in rows
+        ]
+
     # The audit
 
     async def note(self, row: AuditRow) -> None:
@@ -117,6 +176,21 @@ class Shown(ABC):
     async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
         await seal(self.registry)
         return await verify(self.registry, tenant, kept)
+
+
+def _reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:
+    return ReviewsWanted(
+        tenant=wanted.tenant,
+        kinds=kinds,
+        definition=wanted.definition,
+        execution=wanted.execution_id,
+        error_class=wanted.error_class,
+    )
+
+
+def _request(note: AuditRow) -> RequestRow:
+    kind: Any = note.action.removesuffix(REQUESTED)
+    return {"kind": kind, "actor": note.actor, "at": rfc3339(note.at), "reason": note.reason}
 
 
 def _is_before(since: str | None, before_ms: int | None) -> bool:

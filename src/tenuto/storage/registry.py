@@ -130,7 +130,12 @@ class Registry(Protocol):
     async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int, note: AuditRow) -> bool:
         """Whether somebody else asked for the same since then. If not, this one has, and that is noted."""
 
+    async def requests(self, tenant: str | None, about: Sequence[str], since: int) -> list[AuditRow]:
+        """What was asked for about these objects and nobody else has asked for yet, oldest first: the notes of it."""
 
+
+VALID_MS = 24 * 3_600_000  # how long a second person has time to ask for the same
+REQUESTED = ".requested"  # the end of what is noted when somebody asked for what a second person must ask for too
 _KEY = ", ".join(KeyRow.__struct_fields__)
 _AUDIT = ", ".join(AuditEntry.__struct_fields__)
 NOTE = f"INSERT INTO audit ({', '.join(AuditRow.__struct_fields__)}) VALUES ($1, $2, $3, $4, $5, $6, $7)"
@@ -282,6 +287,22 @@ class SqlRegistry:
         )
         await self._sql.run_all([(first, (tenant, digest, actor, at)), *noting(note)])
         return False
+
+    async def requests(self, tenant: str | None, about: Sequence[str], since: int) -> list[AuditRow]:
+        fields = AuditRow.__struct_fields__
+        values: list[object] = [since, *about]
+        marks = ", ".join(f"${number + 2}" for number in range(len(about)))
+        of_tenant = ""
+        if tenant is not None:
+            values.append(tenant)
+            of_tenant = f" AND c.tenant = ${len(values)}"
+        # A request and its note were written together, by one person at one moment.
+        query = (
+            f"SELECT {', '.join(f'a.{name}' for name in fields)} FROM confirmations c JOIN audit a "
+            f"ON a.tenant = c.tenant AND a.object_id IN ({marks}) AND a.actor = c.actor AND a.at = c.at "
+            f"WHERE c.at >= $1 AND a.action LIKE '%{REQUESTED}'{of_tenant} ORDER BY a.position"
+        )
+        return [AuditRow(**dict(zip(fields, row, strict=True))) for row in await self._sql.fetch(query, values)]
 
 
 def _numbering(rows: Sequence[AuditEntry]) -> Statement:

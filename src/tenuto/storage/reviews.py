@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tenuto.kernel.definition import names_in_filter
 from tenuto.projection import ReviewRow
+from tenuto.view import RequestRow
 
 from .registry import Statements
 
@@ -15,6 +16,12 @@ class StoredReview(ReviewRow, frozen=True, kw_only=True):
     resolution: str | None = None
     resolved_by: str | None = None
     resolved_at: int | None = None
+
+
+class ShownReview(StoredReview, frozen=True, kw_only=True):
+    """With what somebody has asked for to be done about it, and a second person has yet to."""
+
+    requests: tuple[RequestRow, ...] = ()
 
 
 class ReviewsWanted(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,6 @@ from .blocking import blocked
 from .events import EventDocument, entry_of, event_document
 from .execution import execution_document, finished_at, is_settled, phase, stored_output
 from .finding import find_path, leaf_nodes, path_of, result_of, result_seqs
-from .reviews import dead_letter_rows, review_rows
 from .shapes import (
     NOTHING_UNDER_WAY,
     Activity,
@@ -23,6 +22,7 @@ from .shapes import (
     ExecutionDocument,
     ExecutionSummary,
     LimitRow,
+    RequestRow,
     ReviewRow,
     StepDocument,
     TenantLimitRow,
@@ -48,6 +48,7 @@ __all__ = [
     "ExecutionDocument",
     "ExecutionSummary",
     "LimitRow",
+    "RequestRow",
     "ReviewRow",
     "StepDocument",
     "TenantLimitRow",
@@ -57,7 +58,6 @@ __all__ = [
     "blocked",
     "clone_documents",
     "clone_status",
-    "dead_letter_rows",
     "entry_of",
     "error_document",
     "event_document",
@@ -70,7 +70,6 @@ __all__ = [
     "phase",
     "result_of",
     "result_seqs",
-    "review_rows",
     "rfc3339",
     "step_documents",
     "step_status",

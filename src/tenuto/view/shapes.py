@@ -212,6 +212,15 @@ class AttemptRow(TypedDict):
     logs_ref: str | None
 
 
+class RequestRow(TypedDict):
+    """What one person asked for, and a second one has yet to: `four_eyes`."""
+
+    kind: Literal["again", "unsafe_retry"]
+    actor: str
+    at: str
+    reason: str
+
+
 class ReviewRow(TypedDict):
     id: str
     kind: e.ReviewKind
@@ -223,6 +232,7 @@ class ReviewRow(TypedDict):
     opened_at: str
     due_at: str | None
     state: Literal["open", "resolved"]
+    requests: list[RequestRow]
 
 
 class DeadLetterRow(TypedDict):
@@ -235,6 +245,7 @@ class DeadLetterRow(TypedDict):
     attempts: int
     created_at: str
     state: Literal["open", "resolved"]
+    requests: list[RequestRow]
 
 
 class AuditDocument(TypedDict):

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Literal, get_args
+from typing import Literal
 
 from tenuto.errors import (
     NotFound,
 )
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries
-from tenuto.kernel.events import Entry, ReviewKind
+from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.projection import work_of
@@ -22,8 +22,6 @@ from tenuto.runtime import (
     Reading,
     Summary,
     Until,
-    dead_letter_document,
-    review_document,
 )
 from tenuto.runtimes.perform import Performer, Role
 from tenuto.runtimes.record import Record
@@ -37,16 +35,14 @@ from tenuto.storage.store import (
 from tenuto.view import (
     NOTHING_UNDER_WAY,
     Activity,
-    DeadLetterRow,
     Waiting,
 )
-from tenuto.view import ReviewRow as ReviewDocument
 
 from . import snapshots
 from .claiming import Claimer
 from .keeping import Moved
 from .queued import has_queued, with_queued
-from .rows import reviews_wanted, summary
+from .rows import summary
 from .rows import wanted as stored_filter
 from .serving import Workers
 from .together import Together
@@ -55,7 +51,6 @@ LAST_SEQ = 2**31 - 1
 LOADS = 4  # of a tenant, under way at once
 TAKEN_MS = 2_000  # a worker with a free slot has taken up by then what waits for one
 LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
-PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
 
 
 async def _load(store: Store, ids: Sequence[str]) -> dict[str, Loaded]:
@@ -221,21 +216,8 @@ class Reader(Claimer):
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         return await self._store.seen_by(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
 
-    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewDocument]:
-        kinds = PEOPLES if wanted.kind is None else (wanted.kind,)
-        found = await self.review_page(reviews_wanted(wanted, kinds), cursor, limit)
-        return Page([review_document(row) for row in found.items], found.next_cursor)
+    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
+        return await self._store.seen_by(wanted.tenant).review_book.page(wanted, cursor, limit)
 
-    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
-        found = await self.review_page(reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
-        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
-
-    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
-        rows = await self._store.seen_by(wanted.tenant).review_book.page(wanted, cursor, limit + 1)
-        return Page(rows[:limit], rows[limit - 1].id if len(rows) > limit else None)
-
-    async def review(self, tenant: str | None, id: str) -> StoredReview:
-        row = await self._store.seen_by(tenant).review_book.find(id)
-        if row is None or tenant not in (None, row.tenant):
-            raise NotFound(f"There is no review {id!r}.")
-        return row
+    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
+        return await self._store.seen_by(tenant).review_book.find(id)

@@ -10,7 +10,6 @@ from tenuto.runtime import (
 )
 from tenuto.runtimes.limits import limit_row
 from tenuto.storage.permits import LimitUse, TenantUse
-from tenuto.storage.reviews import ReviewsWanted
 from tenuto.storage.store import (
     DefinitionRow,
     ExecutionRow,
@@ -24,16 +23,6 @@ from tenuto.view import (
     WorkerRow,
     rfc3339,
 )
-
-
-def reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:
-    return ReviewsWanted(
-        tenant=wanted.tenant,
-        kinds=kinds,
-        definition=wanted.definition,
-        execution=wanted.execution_id,
-        error_class=wanted.error_class,
-    )
 
 
 def wanted(wanted: Filter) -> Wanted:

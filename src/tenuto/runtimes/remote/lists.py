@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tenuto.runtime import Acted, Filter, NotActed, Page, Summary
-from tenuto.storage.reviews import ReviewsWanted, StoredReview
+from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.view import ExecutionSummary, rfc3339
 
 from .wire import PAGE, Wire, quoted
@@ -49,7 +49,7 @@ def acted(document: Mapping[str, Any]) -> Acted:
     )
 
 
-async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
+async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
     """Of one kind, or of all."""
     params: dict[str, Any] = {"definition": wanted.definition, "state": "resolved" if wanted.resolved else None}
     if wanted.kinds == ("dead_letter",):
@@ -62,7 +62,7 @@ async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, lim
     return Page([review(row) for row in found.items], found.next_cursor)
 
 
-async def one_review(wire: Wire, id: str) -> StoredReview:
+async def one_review(wire: Wire, id: str) -> ShownReview:
     found = await wire.get(f"/v1/reviews/{quoted(id)}", has="kind")
     if found["kind"] != "dead_letter":
         return review(found)
@@ -90,8 +90,8 @@ def summary(row: Mapping[str, Any]) -> Summary:
     )
 
 
-def review(row: Mapping[str, Any]) -> StoredReview:
-    return StoredReview(
+def review(row: Mapping[str, Any]) -> ShownReview:
+    return ShownReview(
         id=row["id"],
         execution=row["execution_id"],
         tenant="",
@@ -107,11 +107,12 @@ def review(row: Mapping[str, Any]) -> StoredReview:
         opened_at=_ms(row["opened_at"]) or 0,
         due_at=_ms(row["due_at"]),
         resolution=None if row["state"] == "open" else "resolved",
+        requests=tuple(row.get("requests", ())),
     )
 
 
-def letter(row: Mapping[str, Any]) -> StoredReview:
-    return StoredReview(
+def letter(row: Mapping[str, Any]) -> ShownReview:
+    return ShownReview(
         id=row["id"],
         execution=row["execution_id"],
         tenant="",
@@ -127,6 +128,7 @@ def letter(row: Mapping[str, Any]) -> StoredReview:
         opened_at=_ms(row["created_at"]) or 0,
         due_at=None,
         resolution=None if row["state"] == "open" else "resolved",
+        requests=tuple(row.get("requests", ())),
     )
 
 

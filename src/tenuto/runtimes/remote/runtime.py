@@ -45,7 +45,7 @@ from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.catalog import Catalog
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import AuditWanted, Registry
-from tenuto.storage.reviews import ReviewsWanted, StoredReview
+from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.view import (
     AuditDocument,
     AuditRecord,
@@ -266,11 +266,11 @@ class RemoteRuntime:
         found = await self.review_page(_reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
         return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
 
-    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[StoredReview]:
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
         self._check_tenant(wanted.tenant)
         return await lists.review_page(self._wire, wanted, cursor, limit)
 
-    async def review(self, tenant: str | None, id: str) -> StoredReview:
+    async def review(self, tenant: str | None, id: str) -> ShownReview:
         self._check_tenant(tenant)
         return await lists.one_review(self._wire, id)
 

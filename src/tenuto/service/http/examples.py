@@ -117,6 +117,7 @@ SHAPES: dict[str, Any] = {
         "opened_at": _LATER,
         "due_at": None,
         "state": "open",
+        "requests": [],
     },
     "DeadLetterRow": {
         "id": f"{ID}.9",
@@ -128,6 +129,7 @@ SHAPES: dict[str, Any] = {
         "attempts": 1,
         "created_at": _LATER,
         "state": "open",
+        "requests": [],
     },
     "AuditDocument": _AUDIT,
     "AuditRecord": {**_AUDIT, "n": 1042},
