@@ -36,7 +36,7 @@ def test_watch_says_what_goes_on(url: str, work: Work, json_option: tuple[str, .
 
 def test_run_that_waits_does_so_too(url: str, work: Work) -> None:
     work(oslo)
-    with running("--url", url, "run", "book-trip", "-i", '"Rome"', "--wait", ready="No worker") as run:
+    with running("--url", url, "run", "book-trip", "-i", '"Rome"', "--wait", ready="No running worker") as run:
         run.process.send_signal(signal.SIGINT)
         _, err = run.process.communicate()
         assert run.process.returncode == 130
