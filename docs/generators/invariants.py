@@ -30,7 +30,7 @@ It reads in short transactions that may not write, holds one execution in memory
 can be in use because the limit was lowered, because a process that was taken for dead came back with what it runs, or
 because several failed executions were run again at once; none of this is in a row. It passes by itself.
 
-`--stuck` asks a few questions of rows alone, nearly all of them of indexes, and can run every minute. Alarm on anything
+`--stuck` asks a few questions of rows alone, all of them of indexes, and can run every minute. Alarm on anything
 it tells: nothing that Tenuto does by itself explains it, except that no worker was running.
 
 | what is told | what to do |

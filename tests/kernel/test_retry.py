@@ -1,13 +1,16 @@
 """The retry matrix (C1-C10, C21), walked row by row: classes x safety declarations x what happened."""
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from tenuto.kernel.address import chance
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref, chance
 from tenuto.kernel.definition import ERROR_CLASSES, RETRIED_BY_DEFAULT, ErrorClass, RetryPolicy, Safety, Step
+from tenuto.kernel.events import AttemptFailed, DispatchFailed
 from tenuto.kernel.facts import Failed, TimedOut
 from tenuto.kernel.retry import (
     EXCEPTIONS,
@@ -24,7 +27,7 @@ from tenuto.kernel.retry import (
     uncapped_delay_ms,
 )
 
-from .build import GUARDED, SAFE, UNSAFE, step
+from .build import GUARDED, SAFE, UNSAFE, callback, guarded, step
 from .driver import Driver, given
 
 How = Literal["failed", "timed_out", "lost"]
@@ -251,6 +254,56 @@ def test_c3_the_policys_own_delays_win() -> None:
 )
 def test_c6_retry_after_is_respected(error_class: ErrorClass, asked: int, delay: int) -> None:
     assert delay_ms(CALM, error_class, 1, asked) == delay
+
+
+def _failing() -> Driver:
+    run = given(step("a"))
+    run.start()
+    return run
+
+
+def _undoing() -> Driver:
+    run = given(step("a", undo=True, compensation_max_attempts=2), step("b"))
+    run.start()
+    run.succeed("a")
+    run.fail("b")
+    return run
+
+
+def _probing() -> Driver:
+    run = given(guarded("a"))
+    run.start()
+    run.fail("a", "TRANSIENT")
+    run.tick()
+    return run
+
+
+def _planning() -> Driver:
+    run = given(planner="p", mode="parallel")
+    run.start()
+    return run
+
+
+def _sending() -> Driver:
+    run = given(callback("a"))
+    run.start()
+    return run
+
+
+@pytest.mark.parametrize("make", [_failing, _undoing, _probing, _planning, _sending])
+def test_c6_what_was_asked_for_is_recorded_and_kept_to(make: Callable[[], Driver]) -> None:
+    """Whoever it was: a step, an undo, a probe, a planner, or where a directive is sent."""
+    run = make()
+    (ref,) = (key for key in run.state.agenda if isinstance(key, Ref))
+    failed = f.Failed(error_class="RATE_LIMITED", code="busy", retry_after_ms=60_000)
+    if make is _sending:
+        run.tell(f.DispatchRefused(at=run.now, ref=ref, failure=failed))
+    else:
+        run.report(ref.path, failed, phase=ref.phase)
+    event = run.history[-1].event
+    assert isinstance(event, AttemptFailed | DispatchFailed)
+    assert (event.retry_after_ms, event.retry_at) == (60_000, run.now + 60_000)
+    assert run.wake_at == run.elapsed + 60_000
 
 
 @for_all(

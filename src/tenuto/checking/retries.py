@@ -23,6 +23,8 @@ DELAYS: dict[ErrorClass, tuple[int, int]] = {  # the first delay and the longest
     "DEPENDENCY_FAILED": (5_000, 300_000),
 }
 
+RESPECTED: tuple[ErrorClass, ...] = ("RATE_LIMITED", "DEPENDENCY_FAILED")  # they may say when to come again
+
 family = Family("Retry and safety")
 
 R1 = family("R1", "Failures, losses, dispatches and rounds are bounded, unless a person granted more.")
@@ -32,7 +34,11 @@ R3 = family(
 )
 R4 = family("R4", "A guarded step is repeated only after its guard, or a person, said that it is not done.")
 R5 = family("R5", "An unknown outcome of a step that is not safe is looked up first, and not before its time is over.")
-R6 = family("R6", "Nothing is tried before its delay is over, and no delay is shorter than its policy.")
+R6 = family(
+    "R6",
+    "Nothing is tried before its delay is over; no delay is shorter than its policy, or than whoever was asked too "
+    "often wants it to be.",
+)
 R8 = family("R8", "Every run that failed has left one dead letter.")
 R9 = family("R9", "What never began is neither lost nor counted.")
 
@@ -95,8 +101,16 @@ def recorded(books: Books, entry: e.Entry) -> None:
         case e.AttemptBegun():
             begun = books.track(event.path).begun
             require(not begun, R3, f"{Ref(event.path, event.phase, event.number)} began twice")
-        case e.AttemptFailed() | e.AttemptTimedOut() if event.phase == "forward":
-            _failed(books, entry.at, event)
+        case e.AttemptFailed() | e.AttemptTimedOut():
+            if isinstance(event, e.AttemptFailed):
+                _left_alone(event, entry.at)
+            if event.phase == "forward":
+                _failed(books, entry.at, event)
+            elif event.phase == "compensate" and event.verdict == "retry":
+                _undone_later(books, entry.at, event)
+        case e.DispatchFailed():
+            _left_alone(event, entry.at)
+            _sent_later(books, entry.at, event)
         case e.AttemptLost():
             for loss in event.losses:
                 if loss.phase != "plan":
@@ -121,15 +135,41 @@ def _failed(books: Books, at: int, event: e.AttemptFailed | e.AttemptTimedOut) -
     if event.verdict == "retry":
         require(step.safety == "SAFE_TO_RETRY", R3, f"{ref} is simply retried, and the step is {step.safety}")
         require(tries < allowed, R1, f"{ref} is retried after {tries} failures of {allowed}")
-        due = at + _least_delay(step.retry_policy, event.failure.error_class, tries)
-        planned = event.retry_at
-        require(planned is not None and planned >= due, R6, f"{ref} is to be retried at {planned}, before {due}")
+        _waits(event, at + _least_delay(step.retry_policy, event.failure.error_class, tries))
+
+
+Failed = e.AttemptFailed | e.AttemptTimedOut | e.DispatchFailed
+
+
+def _waits(event: Failed, due: int) -> None:
+    ref, planned = Ref(event.path, event.phase, event.number), event.retry_at
+    require(planned is not None and planned >= due, R6, f"{ref} is to be retried at {planned}, before {due}")
+
+
+def _left_alone(event: e.AttemptFailed | e.DispatchFailed, at: int) -> None:
+    """Whoever said when to come again is left alone until then."""
+    again = event.retry_at is not None and event.failure.error_class in RESPECTED
+    if again and event.retry_after_ms is not None:
+        _waits(event, at + event.retry_after_ms)
+
+
+def _undone_later(books: Books, at: int, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
+    track = books.track(event.path)
+    step = track.node.step
+    policy = RetryPolicy(initial_delay_ms=step.compensation_backoff_ms, jitter=step.retry_policy.jitter)
+    _waits(event, at + _least_delay(policy, event.failure.error_class, track.undo_failures + 1))
+
+
+def _sent_later(books: Books, at: int, event: e.DispatchFailed) -> None:
+    if event.verdict in ("retry", "probe"):
+        tries = books.track(event.path).refusals + 1
+        _waits(event, at + _least_delay(RetryPolicy(), event.failure.error_class, tries))
 
 
 def _least_delay(policy: RetryPolicy, error_class: ErrorClass, tries: int) -> int:
     first, longest = DELAYS.get(error_class, (0, 0))
     initial = first if policy.initial_delay_ms is None else policy.initial_delay_ms
-    most = longest if policy.max_delay_ms is None else policy.max_delay_ms
+    most = max(longest, initial) if policy.max_delay_ms is None else policy.max_delay_ms
     factor = 2 ** min(tries - 1, 40) if policy.backoff_strategy == "exponential" else 1
     return int(min(initial * factor, most) * (1 - policy.jitter))
 

@@ -68,7 +68,7 @@ class Track:
         self.spared = False
         if fan_of(self.path) is not None:  # a completed clone is one byte: how it got there is not kept
             self.failures = frozenset()
-            self.losses = 0
+            self.losses = self.refusals = 0
 
     def half_made(self, seq: int) -> None:
         self.half_seq = seq

@@ -157,6 +157,7 @@ class DispatchFailed(Recorded, frozen=True, array_like=True, tag="undispatched")
     failure: Failure
     verdict: Verdict
     retry_at: int | None = None
+    retry_after_ms: int | None = None
 
 
 class AttemptAcked(Recorded, frozen=True, array_like=True, tag="acked"):
@@ -181,6 +182,8 @@ class AttemptSucceeded(Recorded, frozen=True, array_like=True, tag="ok"):
 
 
 class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
+    """`retry_after_ms` is what it asked for, and `retry_at` what was decided."""
+
     path: str
     phase: Phase
     number: int
@@ -192,6 +195,7 @@ class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
     half_done: bool = False
     charge: int = 0
     build: str = ""
+    retry_after_ms: int | None = None
 
 
 class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):

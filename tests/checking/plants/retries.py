@@ -211,3 +211,39 @@ def _() -> list[Struct]:
 def _() -> list[Struct]:
     """One attempt begins twice."""
     return followed(driven(unsafe_begun()), e.AttemptBegun, e.AttemptBegun("pay", "forward", 1, "another"))
+
+
+def _rate_limited() -> Driver:
+    """Whoever was called wants to be left alone for a minute."""
+    run = given(step("a"))
+    run.start()
+    run.fail("a", "RATE_LIMITED", retry_after=60_000)
+    return run
+
+
+@violates("R6")
+def _() -> list[Struct]:
+    """He is called again before that, though after the delay of the policy."""
+    run = _rate_limited()
+    (_, failed) = run.history
+    return altered(driven(run), e.AttemptFailed, retry_at=failed.at + 59_999)
+
+
+@violates("R6")
+def _() -> list[Struct]:
+    """An undo is tried again at once."""
+    run = given(step("a", undo=True, compensation_max_attempts=2), step("b"))
+    run.start()
+    run.succeed("a")
+    run.fail("b")
+    run.undo_fails("a", "TRANSIENT")
+    return altered(driven(run), e.AttemptFailed, 1, retry_at=0)
+
+
+@violates("R6")
+def _() -> list[Struct]:
+    """It is sent again at once."""
+    run = given(callback("a"))
+    run.start()
+    run.refuse_dispatch("a")
+    return altered(driven(run), e.DispatchFailed, retry_at=0)

@@ -60,12 +60,11 @@ def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
         plan_failed(turn, holder, Reported(at=fact.at, ref=ref, outcome=fact.failure), failure)
         return APPLIED
     verdict, review = _after_refusal(state, holder, ref, failure)
-    retry_at = None
+    retry_at, wanted = None, fact.failure.retry_after_ms
     if verdict in ("retry", "probe"):
         tries = holder.refused_dispatches + 1
-        wanted = fact.failure.retry_after_ms
         retry_at = turn.now + delay_ms(SEND_POLICY, failure.error_class, tries, wanted, state.id, ref.path, "send")
-    turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at))
+    turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at, wanted))
     if ref.phase != "compensate":
         follow(turn, holder, verdict, failure, review)
     elif verdict == "review":

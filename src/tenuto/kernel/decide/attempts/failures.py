@@ -1,7 +1,12 @@
 """What is recorded of an attempt that failed, or did not answer."""
 
 from tenuto.kernel.events import Failure
-from tenuto.kernel.facts import Failed, Outcome
+from tenuto.kernel.facts import Failed, Outcome, Pending
+
+
+def wanted_delay(outcome: Outcome) -> int | None:
+    """How long it asks to be left alone."""
+    return outcome.retry_after_ms if isinstance(outcome, Failed | Pending) else None
 
 
 def failure_of(outcome: Outcome, path: str, who: str) -> Failure:

@@ -106,6 +106,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
             judgement.half_done,
             charged,
             fact.build,
+            outcome.retry_after_ms,
         )
     )
     _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)

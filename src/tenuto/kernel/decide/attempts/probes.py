@@ -11,7 +11,7 @@ from tenuto.kernel.facts import Done, Failed, NotDone, Pending, Reported, Unknow
 from tenuto.kernel.retry import delay_ms, may_try_again
 from tenuto.kernel.state import StepState
 
-from .failures import failure_of
+from .failures import failure_of, wanted_delay
 from .steps import follow, go_on, mark_of, open_review, step_disposition, try_again
 
 PROBE_POLICY = RetryPolicy(initial_delay_ms=1_000, max_delay_ms=60_000)
@@ -51,9 +51,10 @@ def probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
         case Failed(error_class="NON_RETRYABLE"):
             _probe_gave_up(turn, step, fact, fact.outcome.summary)
         case _:
-            failure = failure_of(fact.outcome, path, "probe")
+            failure, wanted = failure_of(fact.outcome, path, "probe"), wanted_delay(fact.outcome)
             retry_at = turn.now + _probe_delay(turn, step, fact)
-            turn.emit(AttemptFailed(path, phase, number, fact.started_at, fact.worker, failure, "probe", retry_at))
+            said = (fact.started_at, fact.worker, failure)
+            turn.emit(AttemptFailed(path, phase, number, *said, "probe", retry_at, retry_after_ms=wanted))
 
 
 def _probe_gave_up(turn: Turn, step: StepState, fact: Reported, reason: str) -> None:
@@ -65,7 +66,7 @@ def _probe_gave_up(turn: Turn, step: StepState, fact: Reported, reason: str) -> 
 
 
 def _probe_delay(turn: Turn, step: StepState, fact: Reported) -> int:
-    wanted = fact.outcome.retry_after_ms if isinstance(fact.outcome, Pending | Failed) else None
+    wanted = wanted_delay(fact.outcome)
     if wanted is not None:
         return wanted
     tries = min(fact.ref.number, 16)

@@ -14,7 +14,7 @@ from tenuto.kernel.retry import delay_ms
 from tenuto.kernel.state import Execution, ScopeState
 from tenuto.kernel.validation import problems
 
-from .failures import failure_of
+from .failures import failure_of, wanted_delay
 from .steps import stop_for_credits
 
 PLAN_POLICY = RetryPolicy()
@@ -77,9 +77,11 @@ def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure)
         and scope.status == "open"
         and state.cancel is None
     )
-    retry_at = turn.now + delay_ms(PLAN_POLICY, failure.error_class, tries, None, state.id, path) if again else None
+    wanted = wanted_delay(fact.outcome)
+    retry_at = turn.now + delay_ms(PLAN_POLICY, failure.error_class, tries, wanted, state.id, path) if again else None
     verdict: Literal["retry", "fail"] = "retry" if again else "fail"
-    turn.emit(AttemptFailed(path, phase, number, fact.started_at, fact.worker, failure, verdict, retry_at))
+    said = (fact.started_at, fact.worker, failure)
+    turn.emit(AttemptFailed(path, phase, number, *said, verdict, retry_at, retry_after_ms=wanted))
     if not again:
         fail_scope(turn, scope, failure)
         advance(turn, scope)
