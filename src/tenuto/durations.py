@@ -27,6 +27,12 @@ def milliseconds(duration: Duration) -> int:
     return _whole(amount, duration)
 
 
+def patience(duration: Duration) -> int:
+    """How long somebody waits. What is left of a time may be less than a millisecond, and is one then."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    return 1 if isinstance(seconds, float) and 0 < seconds < 0.001 else milliseconds(duration)
+
+
 def _of_text(text: str) -> float:
     compact = text.strip().replace(" ", "")
     if not _WHOLE.fullmatch(compact):

@@ -11,7 +11,7 @@ from .access.permission import Permission
 from .access.scope import Scope
 from .authoring.markers import StepRef
 from .context import step_name
-from .durations import Duration, milliseconds
+from .durations import Duration, milliseconds, patience
 from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, lease_id, step_id
@@ -154,11 +154,11 @@ class Handle(Generic[O_co]):
         return_when: Until = "settled",
     ) -> SagaResult[O_co]:
         """Waits until it has settled: it is over, or waits for a person. `ResultTimeout` after `timeout`."""
-        patience = None if timeout is None else milliseconds(timeout)
+        timeout_ms = None if timeout is None else patience(timeout)
         check_one_of(return_when, Until, "/return_when")
         link = self._link
         link.scope.require("executions:read")
-        return SagaResult(await link.runtime.wait(link.scope.tenant, self.id, return_when, patience))
+        return SagaResult(await link.runtime.wait(link.scope.tenant, self.id, return_when, timeout_ms))
 
     async def output(self, *, timeout: Duration | None = None) -> O_co:  # noqa: ASYNC109  (as above)
         """Waits until it has settled, and gives its output; `ExecutionFailed` if it has none, or waits for a person."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.durations import milliseconds
+from tenuto.durations import milliseconds, patience
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,10 @@ def test_what_is_written_is_what_is_meant(written: Any, meant: int) -> None:
 def test_what_is_wrong_is_said(written: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why.replace("(", r"\(")):
         milliseconds(written)
+
+
+@pytest.mark.parametrize(
+    ("left", "waits"), [(2e-25, 1), (0.0004, 1), (timedelta(microseconds=1), 1), (0, 0), (0.001, 1), ("2s", 2_000)]
+)
+def test_what_is_left_of_a_time_may_be_very_little(left: Any, waits: int) -> None:
+    assert patience(left) == waits

@@ -30,6 +30,16 @@ async def test_an_execution_is_started_and_looked_at(make_site: MakeSite) -> Non
     assert found.json()["tenant_id"] == "acme"
 
 
+@pytest.mark.parametrize("seconds", ["0", "2e-25", "0.0004", "0.001"])
+async def test_who_waits_for_almost_no_time_is_told_how_it_stands(make_site: MakeSite, seconds: str) -> None:
+    client = await (await make_site(SagaBuilder("asks").approval("ok"))).client()
+    id = (await client.post("/v1/executions", json={"definition": "asks"})).json()["execution_id"]
+    params = {"wait": "terminal", "seconds": seconds}
+    found = await client.get(f"/v1/executions/{id}", params=params)
+    assert (found.status_code, found.json()["execution_id"]) == (200, id)
+    assert (await client.get("/v1/executions/none", params=params)).status_code == 404
+
+
 async def test_no_request_is_led_to_where_its_host_header_says(make_site: MakeSite) -> None:
     client = await (await make_site()).bare(None, Host="evil.example")
     found = await client.get("/v1/executions/")

@@ -113,9 +113,10 @@ async def test_to_make_an_effect_again_is_to_retry(client: httpx2.AsyncClient) -
 
 async def test_a_limit_is_for_a_tenant_that_can_be(make_site: MakeSite) -> None:
     admin = await (await make_site()).client("default")
-    assert places(await admin.put("/v1/tenant-limits/%20", json={"max_in_flight": 1})) == [
-        ("/path/tenant", "string_pattern_mismatch")
-    ]
+    for name in ("%20", "a%3Ab", "a%2Fb"):
+        at = f"/v1/tenant-limits/{name}"
+        for refused in (await admin.put(at, json={"max_in_flight": 1}), await admin.delete(at)):
+            assert places(refused) == [("/path/tenant", "string_pattern_mismatch")], name
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit
 
 @face.operation(
     "PUT",
-    "/v1/tenant-limits/{tenant:plain}",
+    "/v1/tenant-limits/{tenant:whole}",
     "limits:write",
     status_code=204,
     summary="Bound how many executions of a tenant may be under way",
@@ -94,7 +94,7 @@ async def set_tenant_limit(tenant: Tenant, body: TenantLimitBody, caller: Called
 
 @face.operation(
     "DELETE",
-    "/v1/tenant-limits/{tenant:plain}",
+    "/v1/tenant-limits/{tenant:whole}",
     "limits:write",
     status_code=204,
     summary="Let a tenant have as many under way as it likes",
