@@ -1,5 +1,7 @@
 """What the pages show is run, and prints what they say it prints."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,22 @@ from .pages import ROOT, fences, run_page, steady
 PAGES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 
 
+@pytest.fixture
+def logs_as_before() -> Iterator[None]:
+    """What a page makes of the log, as an application may, is not for the tests that follow."""
+    before = {log: (log.level, log.propagate, list(log.handlers)) for log in loggers()}
+    yield
+    for log in loggers():
+        level, log.propagate, log.handlers[:] = before.get(log, (logging.NOTSET, True, []))
+        log.setLevel(level)
+
+
+def loggers() -> list[logging.Logger]:
+    known = list(logging.Logger.manager.loggerDict.values())
+    return [logging.getLogger(), *(log for log in known if isinstance(log, logging.Logger))]
+
+
+@pytest.mark.usefixtures("logs_as_before")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -26,7 +26,7 @@ LAST = 2**53
     "/v1/executions/{id:plain}/history",
     "executions:read",
     summary="All attempts, or with `view=events` what was recorded",
-    responses=documented({200: "[AttemptRow]"}, 404, 422),
+    responses=documented({200: "[AttemptRow|EventDocument]"}, 404, 422),
 )
 async def get_history(
     id: str,

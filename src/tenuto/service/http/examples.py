@@ -172,10 +172,11 @@ PROBLEMS: dict[int, dict[str, Any]] = {
 
 
 def example_of(schema: Mapping[str, Any]) -> Any:
-    """Of an answer with this schema, which names a shape or is a page of it; None if there is none."""
+    """Of an answer with this schema, which names a shape or is a page of some; None if there is none."""
     if "$ref" in schema:
         return SHAPES.get(schema["$ref"].rpartition("/")[2])
     items = schema.get("properties", {}).get("items")
-    return (
-        None if items is None else {"items": [SHAPES[items["items"]["$ref"].rpartition("/")[2]]], "next_cursor": None}
-    )
+    if items is None:
+        return None
+    first, *_ = items["items"].get("anyOf", [items["items"]])
+    return {"items": [example_of(first)], "next_cursor": None}

@@ -14,6 +14,7 @@ from tenuto.view import (
     AuditDocument,
     AuditRecord,
     DeadLetterRow,
+    EventDocument,
     ExecutionDocument,
     ExecutionSummary,
     LimitRow,
@@ -32,6 +33,7 @@ _SHAPES = (
     ExecutionDocument,
     ExecutionSummary,
     AttemptRow,
+    EventDocument,
     ReviewRow,
     DeadLetterRow,
     AuditDocument,
@@ -122,7 +124,7 @@ VERIFIED: dict[str, Any] = {
 
 
 def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[str, Any]]:
-    """The `responses` of an operation. `[Shape]` is a page of that shape."""
+    """The `responses` of an operation. `[Shape]` is a page of that shape, `[One|Other]` of either."""
     found: dict[int | str, dict[str, Any]] = {}
     for status, shape in answers.items():
         found[status] = {"description": _said(status), "content": {"application/json": {"schema": _schema(shape)}}}
@@ -144,7 +146,8 @@ def _said(status: int) -> str:
 def _schema(shape: str) -> dict[str, Any]:
     if not shape.startswith("["):
         return {"$ref": _REF.format(name=shape)}
-    items = {"type": "array", "items": {"$ref": _REF.format(name=shape[1:-1])}}
+    refs = [{"$ref": _REF.format(name=name)} for name in shape[1:-1].split("|")]
+    items = {"type": "array", "items": refs[0] if len(refs) == 1 else {"anyOf": refs}}
     cursor = {"type": ["string", "null"], "description": "`cursor` of the next page; null on the last"}
     return {
         "type": "object",
