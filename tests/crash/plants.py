@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from tenuto.kernel.decide import ending
 from tenuto.kernel.decide.attempts import losses
-from tenuto.runtimes.durable import committer
+from tenuto.runtimes.durable import DurableRuntime, committer
 from tenuto.runtimes.perform import attempt
 from tenuto.storage.pruning import Pruning
 from tenuto.storage.sqlite import SqliteStore
@@ -56,6 +56,19 @@ def _() -> None:
         await self._store.commit(committer._batch(self._session, writes))
 
     type.__setattr__(committer.Committer, "_commit", hasty)
+
+
+@plant("what is claimed first is not taken into hand", "signal")
+def _() -> None:
+    adopt = DurableRuntime._adopt
+    claimed: list[Any] = []
+
+    async def forgetful(self: DurableRuntime, claim: Any, *given: Any) -> None:
+        claimed.append(claim)
+        if len(claimed) > 1:
+            await adopt(self, claim, *given)
+
+    type.__setattr__(DurableRuntime, "_adopt", forgetful)
 
 
 @plant("what belongs together is written one by one", "a definition's life")

@@ -48,6 +48,11 @@ async def _waiting(engine: Engine) -> Handle[Any]:
     return handle
 
 
+async def _nothing_due(*given: object) -> list[Claim]:
+    """It is claimed by whoever has mail for it, and by nobody else."""
+    return []
+
+
 async def test_what_was_owned_when_it_was_asked_is_not_taken_from_whoever_has_it_now(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +135,42 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
         await asyncio.to_thread(lambda: None)
         answer[1].set()
         await sending
+        assert (await handle.result()).output == 1
+
+
+async def test_what_was_loaded_for_one_claim_is_not_taken_for_the_next_of_the_same_session(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two load what was claimed. By the time the second has its answer, the first has let go, and has claimed again."""
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        handle = await _waiting(engine)
+        runtime, real = _runtime(engine), _runtime(engine)._store
+        late, claimed_again, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        loads: list[int] = []  # the epochs of what was loaded
+
+        async def load(ids: list[str], *, short: bool = False) -> list[Loaded]:
+            found = await real.load(ids, short=short)
+            loads.extend(loaded.row.epoch for loaded in found)
+            if len(loads) == 1:
+                await late.wait()
+            elif loads[-1] > loads[0]:
+                claimed_again.set()
+                await go_on.wait()
+            return found
+
+        monkeypatch.setattr(runtime, "_store", Altered(real, load=load, claim=_nothing_due))
+        first = asyncio.create_task(handle.signal("other", 1))
+        await _until(lambda: loads)
+        while runtime._claimed or runtime._records or runtime._letting_go:  # the second has it in hand, and lets go
+            await _claim_and_read(runtime)
+        second = asyncio.create_task(handle.signal("go", 1))
+        await claimed_again.wait()
+        late.set()
+        await first
+        assert await runtime._astray() == []
+        go_on.set()
+        await second
         assert (await handle.result()).output == 1
 
 
@@ -238,15 +279,45 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
                 looked.append(set(runtime._suspected))
             return claim
 
-        async def nothing_due(*given: Any) -> list[Claim]:
-            return []
-
-        monkeypatch.setattr(runtime, "_store", Altered(real, claim=nothing_due, claim_one=claim_one))
+        monkeypatch.setattr(runtime, "_store", Altered(real, claim=_nothing_due, claim_one=claim_one))
         await handle.signal("go", 1)
         assert (await handle.result()).output == 1
     assert looked
     assert not any(looked)
     assert "were in nobody's hand" not in caplog.text
+
+
+async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_aside_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Engine(url) as engine:
+        engine.register(_listens())
+        handle = await _waiting(engine)
+        runtime, real = _runtime(engine), _runtime(engine)._store
+        epochs: list[int] = []
+        parked: list[str] = []
+
+        async def break_it() -> None:
+            claim = await real.claim_one(runtime._session.id, handle.id)
+            assert claim is not None
+            epochs.append(claim.epoch)
+            runtime._broken[handle.id] = runtime._session, claim.epoch
+
+        async def park(session: str, id: str, *given: Any) -> None:
+            parked.append(id)
+            is_first = len(parked) == 1
+            await real.park(session, id, *given)
+            if is_first:
+                await break_it()  # somebody had it in hand before this is answered
+
+        monkeypatch.setattr(runtime, "_store", Altered(real, park=park, claim=_nothing_due))
+        await break_it()
+        while runtime._broken or len(epochs) < 2:
+            await runtime._set_broken_aside()
+            await asyncio.to_thread(lambda: None)
+        row = await real.row(handle.id)
+        assert row is not None
+        assert (row.epoch, row.owner, row.parked) == (epochs[1], None, "incompatible")
 
 
 async def test_what_was_set_aside_is_left_aside_though_it_has_mail(url: str) -> None:

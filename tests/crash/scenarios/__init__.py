@@ -13,6 +13,7 @@ from . import (
     structure,
     surroundings,
     undo,
+    unreadable,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "structure",
     "surroundings",
     "undo",
+    "unreadable",
 ]

@@ -26,6 +26,7 @@ from tenuto.spread import spread
 from tenuto.storage.store import (
     WORK,
     Claim,
+    ExecutionRow,
     Loaded,
     ProgressRow,
     Turn,
@@ -204,7 +205,7 @@ class Claimer(Starter):
         for loaded in await self._store.load(list(self._claimed), short=True):
             if session is not self._session:
                 return  # what is claimed now is another session's, and was not loaded for it
-            claim = self._claimed.pop(loaded.row.id, None)
+            claim = self._claim_of(loaded.row)
             if claim is not None:
                 self._adopting[claim.id] += 1
                 try:
@@ -217,6 +218,15 @@ class Claimer(Starter):
                     await self._set_aside(claim.id, claim.epoch, error)
                 finally:
                     self._adopting -= Counter({claim.id: 1})
+
+    def _claim_of(self, row: ExecutionRow) -> Claim | None:
+        """The one that is to be taken into hand with this row. Others may have loaded the same, and been sooner.
+
+        They may even have let go of it, and claimed it again. Then the row is too old for the claim, and is no reason
+        to forget it: whoever made it loads what is there now.
+        """
+        claim = self._claimed.get(row.id)
+        return None if claim is None or row.epoch < claim.epoch else self._claimed.pop(row.id)
 
     async def _set_aside(self, id: str, epoch: int, error: Exception) -> None:
         """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
@@ -232,7 +242,8 @@ class Claimer(Starter):
             if session is self._session:
                 self._note_tried(id, "")
                 await self._store.park(session.id, id, "incompatible", SET_ASIDE_MS, epoch)
-            self._broken.pop(id, None)
+            if self._broken.get(id) == (session, epoch):  # else it was taken meanwhile, and broke again
+                del self._broken[id]
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         if (loaded.row.owner, loaded.row.epoch) != (session.id, claim.epoch):
