@@ -37,6 +37,7 @@ from .kernel import facts as f
 from .kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
+from .letters import Letters
 from .limiting import Limiting
 from .listing import Listing
 from .many import ActiveStatus, Chosen, Many, filter_of
@@ -767,6 +768,11 @@ class Engine:
     def listing(self) -> Listing:
         """Lists a page at a time, with cursors."""
         return Listing(self._link)
+
+    @property
+    def letters(self) -> Letters:
+        """What is done about dead letters: `dlq` and `listing` show them."""
+        return Letters(self._link, self.resolve)
 
     @property
     def _link(self) -> Link:

@@ -1,7 +1,7 @@
 """One command for many executions, chosen by a filter: each is told by itself, and what is refused stays as it is."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from time import monotonic
@@ -94,8 +94,8 @@ class Many:
             ids = [row.execution_id for row in page.items]
             if self._dry_run:
                 acted.chosen += ids
-            elif ids:
-                await self._tell(ids, tell, acted)
+            else:
+                await tell_all({id: tell(Handle(self._link, id)) for id in ids}, acted)
             left -= len(ids)
             cursor = page.next_cursor
             if cursor is None or acted.pending or monotonic() >= until:
@@ -103,25 +103,6 @@ class Many:
         acted.next_cursor = cursor
         acted.remaining = 0 if cursor is None else await self._count(cursor, until + COUNT_SECONDS)
         return acted
-
-    async def _tell(self, ids: Sequence[str], tell: Tell, acted: Acted) -> None:
-        """What is not answered in time is carried out all the same, when somebody takes the execution up."""
-        tasks = {id: asyncio.ensure_future(tell(Handle(self._link, id))) for id in ids}
-        for task in tasks.values():
-            _under_way.add(task)
-            task.add_done_callback(_end)
-        await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
-        for id, task in tasks.items():
-            if not task.done():
-                acted.pending.append(id)
-                continue
-            try:
-                task.result()
-                acted.done.append(id)
-            except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # then the others are not done either
-                raise
-            except TenutoError as error:
-                acted.refused.append(NotActed(id, error.code, error.message))
 
     async def _count(self, cursor: str | None, until: float) -> int:
         """At least a page of them."""
@@ -133,6 +114,27 @@ class Many:
             if cursor is None or monotonic() >= until:
                 break
         return count
+
+
+async def tell_all(commands: Mapping[str, Awaitable[None]], acted: Acted) -> None:
+    """What is not answered in time is carried out all the same, when somebody takes the execution up."""
+    tasks = {id: asyncio.ensure_future(command) for id, command in commands.items()}
+    for task in tasks.values():
+        _under_way.add(task)
+        task.add_done_callback(_end)
+    if tasks:
+        await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
+    for id, task in tasks.items():
+        if not task.done():
+            acted.pending.append(id)
+            continue
+        try:
+            task.result()
+            acted.done.append(id)
+        except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # then the others are not done either
+            raise
+        except TenutoError as error:
+            acted.refused.append(NotActed(id, error.code, error.message))
 
 
 _under_way: set["asyncio.Future[None]"] = set()  # so that nobody forgets them while they wait for a verdict

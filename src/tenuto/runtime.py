@@ -471,6 +471,12 @@ class Runtime(Protocol):
     async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
         """Where executions are told elsewhere: what came of it for all that fit. None: they are told from here."""
 
+    async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
+        """Where executions are told elsewhere: what became of a dead letter. None: it is answered from here."""
+
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+        """The same of all dead letters that fit."""
+
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]: ...

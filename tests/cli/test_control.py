@@ -144,13 +144,21 @@ def test_dead_letters_are_listed_shown_and_discarded(tenuto: Run, work: Work) ->
     assert tenuto("dlq", "discard", letter, "--reason", "again").code == 4  # it was decided before
 
 
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)
+
+
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("which", [["--all"], ["--definition", "book-trip"], ["--error-class", "NON_RETRYABLE"]])
 def test_dead_letters_are_reprocessed_by_filter(tenuto: Run, work: Work, which: list[str]) -> None:
     ids = [work(atlantis), work(atlantis), work(atlantis)]
     letters = [row["id"] for row in json.loads(tenuto("dlq", "ls", "--json").out)]
     assert tenuto("dlq", "reprocess", "--reason", "r").code == 2
+    assert tenuto("dlq", "reprocess", letters[0], *which, "--reason", "r").code == 2
     done = tenuto("dlq", "reprocess", *which, "--limit", "2", "--reason", "the bank is back", "--json")
-    assert json.loads(done.out) == {"reprocessed": letters[:2], "refused": []}
+    assert json.loads(done.out) == {"reprocessed": letters[:2], "pending": [], "refused": []}
     assert len(tenuto("dlq", "ls").out.splitlines()) == 1
     assert work(settle) == ["failed"] * 3
     assert "run 2" in tenuto("show", ids[0]).out
@@ -166,6 +174,7 @@ async def transfer(engine: Engine) -> str:
     return (await engine.execute("transfer")).execution_id
 
 
+@pytest.mark.usefixtures("patience")
 def test_what_cannot_be_reprocessed_is_told_and_the_others_go_on(
     tenuto: Run, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,15 +195,12 @@ def test_one_dead_letter_is_reprocessed(tenuto: Run, work: Work) -> None:
     id = work(atlantis)
     done = tenuto("dlq", "reprocess", id, "--reason", "r")
     assert done.out == f"1 execution will be tried again\n  {id}\n"
+    for verb in ("reprocess", "discard"):
+        none = tenuto("dlq", verb, "nothing.1", "--reason", "r")
+        assert (none.code, "`tenuto dlq ls` lists those that are open" in none.err) == (3, True)
 
 
 # -- Many at once ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is."""
-    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)
 
 
 @pytest.mark.usefixtures("patience")

@@ -255,6 +255,42 @@ async def test_dead_letters(make_place: MakePlace) -> None:
     assert [row["execution_id"] for row in (await client.listing.dlq(resolved=True)).items] == [once, never]
 
 
+async def test_dead_letters_are_tried_again_or_let_go_at_the_service(
+    make_place: MakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)  # however slow the machine is
+    broken = True
+
+    async def pay() -> str:
+        if broken:
+            raise NonRetryableError("no")
+        return "paid"
+
+    place = await make_place(SagaBuilder("pays").step("pay", pay))
+    operator, viewer = await place.client(roles=("operator",)), await place.client(roles=("viewer",))
+    ids = [(await operator.execute("pays")).execution_id for _ in range(4)]
+    letters = [row["id"] async for row in operator.dlq()]
+    for call in (
+        lambda: viewer.letters.reprocess(letters[0], reason="r"),
+        lambda: viewer.letters.discard("nothing.1", reason="r"),
+        lambda: viewer.letters.reprocess_many(reason="r"),
+    ):
+        with pytest.raises(NotPermitted, match="`dlq:write`"):
+            await call()
+
+    broken = False
+    let_go = await operator.letters.discard(ids[0], reason="known")
+    assert (let_go["id"], let_go["state"]) == (letters[0], "resolved")
+    with pytest.raises(InvalidTransition):
+        await operator.letters.reprocess(letters[0], reason="after all")
+    assert (await operator.letters.reprocess(letters[1], reason="mended"))["state"] == "resolved"
+    some = await operator.letters.reprocess_many(definition="pays", limit=1, reason="mended")
+    assert (some.done, some.pending, some.refused, some.next_cursor is None) == ([letters[2]], [], [], False)
+    rest = await operator.letters.reprocess_many(definition="pays", limit=1, reason="mended", cursor=some.next_cursor)
+    assert (rest.done, rest.next_cursor) == ([letters[3]], None)
+    assert [(await operator.get(id).result()).status for id in ids] == ["failed", *["succeeded"] * 3]
+
+
 async def test_lists_counts_and_workers(make_place: MakePlace) -> None:
     place = await make_place(SagaBuilder("s").step("a", work), SagaBuilder("asks").approval("ok"))
     client = await place.client()

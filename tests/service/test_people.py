@@ -1,6 +1,5 @@
 """What people do over HTTP: approvals, rejections, signals, reviews and dead letters."""
 
-from importlib import import_module
 from itertools import count
 from typing import Any
 from urllib.parse import quote
@@ -37,6 +36,12 @@ async def refuse() -> None:
 
 async def silent() -> None:
     raise IndeterminateError("no answer")
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)
 
 
 @pytest.fixture
@@ -220,7 +225,7 @@ async def test_i4_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank)
     for id in ids:
         await stands(client, id, "failed")
     none = await client.post("/v1/dlq:reprocess", json={"error_class": "TRANSIENT", "limit": 10, "reason": "x"})
-    assert none.json() == {"reprocessed": [], "refused": []}
+    assert none.json() == {"reprocessed": [], "pending": [], "refused": [], "next_cursor": None}
 
     bank.broken = False
     body = {"definition": "pays", "error_class": "NON_RETRYABLE", "limit": 2, "reason": "the bank is back"}
@@ -239,11 +244,33 @@ async def test_what_time_does_not_allow_stays_for_another_request(
     for number in range(3):
         await stands(client, await start(client, "pays", number), "failed")
     bank.broken = False
-    module = import_module("tenuto.service.executions.dlq")  # the package has something else of that name
-    monkeypatch.setattr(module, "monotonic", count(0, 8).__next__)  # eight seconds pass with each look
-    done = (await client.post("/v1/dlq:reprocess", json={"definition": "pays", "limit": 3, "reason": "x"})).json()
+    monkeypatch.setattr("tenuto.letters.AT_ONCE", 1)
+    monkeypatch.setattr("tenuto.letters.monotonic", count(0, 20).__next__)  # each round takes all the time there is
+    body = {"definition": "pays", "limit": 3, "reason": "x"}
+    done = (await client.post("/v1/dlq:reprocess", json=body)).json()
     assert (len(done["reprocessed"]), done["refused"]) == (1, [])
     assert len((await client.get("/v1/dlq")).json()["items"]) == 2
+    rest = (await client.post("/v1/dlq:reprocess", json={**body, "cursor": done["next_cursor"]})).json()
+    assert len(rest["reprocessed"]) == 1
+
+
+async def test_those_behind_letters_that_are_refused_have_their_turn(site: Site, bank: Bank) -> None:
+    """Letters that stay are the oldest in the next request, too: a cursor goes past them."""
+    client = await site.client("acme", "operator")
+    for name in ("unsafe", "unsafe", "pays"):
+        await stands(client, await start(client, name, 7), "failed")
+    letters = [row["id"] for row in (await client.get("/v1/dlq")).json()["items"]]
+    bank.broken = False
+    body = {"error_class": "NON_RETRYABLE", "limit": 2, "reason": "the bank is back"}
+    first = (await client.post("/v1/dlq:reprocess", json=body)).json()
+    assert [(each["id"], each["code"]) for each in first["refused"]] == [(id, "forbidden") for id in letters[:2]]
+    assert (await client.post("/v1/dlq:reprocess", json=body)).json() == first
+    rest = (await client.post("/v1/dlq:reprocess", json={**body, "cursor": first["next_cursor"]})).json()
+    assert rest == {"reprocessed": letters[2:], "pending": [], "refused": [], "next_cursor": None}
+
+    other = {**body, "error_class": "TRANSIENT", "cursor": first["next_cursor"]}
+    refused = await client.post("/v1/dlq:reprocess", json=other)
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "bad_cursor")
 
 
 async def test_a_failed_execution_is_retried(site: Site, bank: Bank) -> None:

@@ -1,6 +1,9 @@
 """`tenuto dlq ls | show | reprocess | discard`: what failed for good."""
 
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -11,10 +14,10 @@ from .words import ago, many, requested
 
 if TYPE_CHECKING:
     from tenuto.engine import Engine
-    from tenuto.errors import TenutoError
-    from tenuto.view import DeadLetterRow
+    from tenuto.runtime import Acted
 
 SECTION = "What waits for a person"
+AT_ONCE = 100  # dead letters in one call
 
 ErrorClass = Literal[
     "TRANSIENT",
@@ -59,7 +62,8 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
 
     where = place(context)
     async with where.engine() as engine:
-        row = await _letter(engine, letter)
+        with _hinted():
+            row = await engine.listing.dead_letter(letter)
         document, history, events = await read(engine, row["execution_id"])
     screen = Screen()
     if as_json:
@@ -90,77 +94,83 @@ async def reprocess(
     """Try again: open the next run of the executions that failed. What is refused stays, and the others go on."""
     if letter is None and not (definition or error_class or all):
         raise typer.BadParameter("name one, or say which: --definition, --error-class or --all", param_hint="LETTER")
+    if letter is not None and (definition or error_class or all or limit):
+        raise typer.BadParameter("name one, or say which with the options, not both", param_hint="LETTER")
+    from tenuto.runtime import Acted
+
+    acted = Acted()
     async with place(context).engine() as engine:
         if letter is not None:
-            row = await _letter(engine, letter)
-            await engine.resolve(row["id"], "retry", reason=reason)
-            tried = Tried([row], [])
+            with _hinted():
+                row = await engine.letters.reprocess(letter, reason=reason)
+            acted.done.append(row["id"])
         else:
-            rows = [row async for row in engine.dlq(definition=definition, error_class=error_class)][:limit]
-            tried = await _try_again(engine, rows, reason, as_json=as_json)
-    tried.tell(as_json=as_json)
-    return Exit.FAILED if tried.refused else Exit.OK
+            wanted = {"definition": definition, "error_class": error_class, "reason": reason}
+            await _try_again(engine, acted, wanted, limit, as_json=as_json)
+    _tell(acted, as_json=as_json)
+    return Exit.FAILED if acted.refused else Exit.OK
 
 
-class Tried(NamedTuple):
-    """Dead letters that were reprocessed, and those that could not be."""
+async def _try_again(
+    engine: "Engine", acted: "Acted", wanted: dict[str, Any], limit: int | None, *, as_json: bool
+) -> None:
+    """A part at a time. If nobody answers any more, what was done until then is told before the error is."""
+    from tenuto.errors import NotAuthenticated, ServiceError, StorageError
 
-    done: "list[DeadLetterRow]"
-    refused: "list[tuple[DeadLetterRow, TenutoError]]"
-
-    def tell(self, *, as_json: bool) -> None:
-        screen = Screen()
-        if as_json:
-            refused = [{"id": row["id"], "code": error.code, "detail": error.message} for row, error in self.refused]
-            screen.json({"reprocessed": [row["id"] for row in self.done], "refused": refused})
-            return
-        screen.say(f"{many(len(self.done), 'execution')} will be tried again")
-        for row in self.done:
-            screen.say(f"  {row['execution_id']}")
-        if self.refused:
-            screen.say(f"{many(len(self.refused), 'dead letter')} could not be, and stay as they are")
-        for row, error in self.refused:
-            screen.say(f"  {row['id']}: {error.message.splitlines()[0]} [{error.code}]")
-
-
-async def _try_again(engine: "Engine", rows: "list[DeadLetterRow]", reason: str, *, as_json: bool) -> Tried:
-    """One after another. If nobody answers any more, what was done until then is told before the error is."""
-    from tenuto.errors import NotAuthenticated, ServiceError, StorageError, TenutoError
-
-    tried = Tried([], [])
-    for row in rows:
+    cursor: str | None = None
+    while (left := (limit or sys.maxsize) - len(acted.done) - len(acted.pending) - len(acted.refused)) > 0:
         try:
-            await engine.resolve(row["id"], "retry", reason=reason)
-            tried.done.append(row)
+            part = await engine.letters.reprocess_many(**wanted, limit=min(left, AT_ONCE), cursor=cursor)
         except (NotAuthenticated, ServiceError, StorageError):
-            tried.tell(as_json=as_json)
+            if cursor is not None:
+                _tell(acted, as_json=as_json)
             raise
-        except TenutoError as error:
-            tried.refused.append((row, error))
-    return tried
+        acted.done += part.done
+        acted.pending += part.pending
+        acted.refused += part.refused
+        cursor = part.next_cursor
+        if cursor is None:
+            break
+
+
+def _tell(acted: "Acted", *, as_json: bool) -> None:
+    screen = Screen()
+    if as_json:
+        refused = [each._asdict() for each in acted.refused]
+        screen.json({"reprocessed": acted.done, "pending": acted.pending, "refused": refused})
+        return
+    screen.say(f"{many(len(acted.done), 'execution')} will be tried again")
+    for id in acted.done:
+        screen.say(f"  {id.rpartition('.')[0]}")
+    if acted.pending:
+        screen.say(f"{many(len(acted.pending), 'dead letter')} told, and not heard of yet")
+    if acted.refused:
+        screen.say(f"{many(len(acted.refused), 'dead letter')} could not be, and stay as they are")
+    for each in acted.refused:
+        screen.say(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
 
 
 async def discard(context: typer.Context, letter: Letter, reason: Why, as_json: AsJson = False) -> None:
     """Leave it as it is: it failed, and somebody has seen it."""
     async with place(context).engine() as engine:
-        row = await _letter(engine, letter)
-        await engine.resolve(row["id"], "dismiss", reason=reason)
+        with _hinted():
+            row = await engine.letters.discard(letter, reason=reason)
     screen = Screen()
     if as_json:
-        screen.json({**row, "state": "resolved"})
+        screen.json(row)
     else:
         screen.say(f"discarded: {row['id']}")
 
 
-async def _letter(engine: "Engine", id: str) -> "DeadLetterRow":
-    """By its id, or by that of its execution."""
+@contextmanager
+def _hinted() -> Iterator[None]:
+    """What there is, for those who name what is not."""
     from tenuto.errors import NotFound
 
     try:
-        return await engine.listing.dead_letter(id)
-    except NotFound:
-        hint = "`tenuto dlq ls` lists those that are open"
-        raise NotFound(f"There is no dead letter {id!r}.", hint=hint) from None
+        yield
+    except NotFound as error:
+        raise NotFound(error.message, hint="`tenuto dlq ls` lists those that are open") from None
 
 
 def add_to(app: typer.Typer) -> None:

@@ -94,6 +94,12 @@ class Shown(ABC):
     async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
         return None
 
+    async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
+        return None
+
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+        return None
+
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         if not wanted.blocked:
             found = await self.executions(wanted, cursor, limit)

@@ -38,6 +38,24 @@ def filter_body(wanted: Filter, *, with_status: bool) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
+def letters_body(wanted: ReviewsWanted) -> dict[str, Any]:
+    given = {
+        "definition": wanted.definition,
+        "error_class": wanted.error_class,
+        "before": _moment(wanted.before),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def reprocessed(document: Mapping[str, Any]) -> Acted:
+    return Acted(
+        done=document["reprocessed"],
+        pending=document["pending"],
+        refused=[NotActed(**each) for each in document["refused"]],
+        next_cursor=document["next_cursor"],
+    )
+
+
 def acted(document: Mapping[str, Any]) -> Acted:
     return Acted(
         done=document.get("canceled", []) + document.get("retried", []),

@@ -64,7 +64,7 @@ from .commands import request_of
 from .definitions import Programs, RemoteCatalog
 from .starting import start_request
 from .stream import followed, recorded
-from .wire import Wire, paged, quoted, quoted_name
+from .wire import Answer, Wire, paged, quoted, quoted_name
 
 REMEMBERED: Final = 32  # executions whose record is not asked for from the beginning again
 WAIT_SECONDS: Final = 20.0  # one request waits no longer than this for an execution
@@ -159,12 +159,7 @@ class RemoteRuntime:
         request = request_of(execution_id, fact, None if known is None else known.state)
         answer = await self._wire.send("POST", request.path, body=request.body, repeats=request.repeats)
         answer.document("execution_id")
-        if answer.status == 202:
-            raise ResultTimeout(
-                "The command was taken, and its verdict is not known yet.",
-                code="verdict_unknown",
-                hint="see how the execution stands; it need not be sent again",
-            )
+        _check_verdict(answer)
         return f.APPLIED
 
     # -- Reading -------------------------------------------------------------------------------------------------------
@@ -247,6 +242,19 @@ class RemoteRuntime:
         request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
         answer = await self._wire.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
         return lists.acted(answer.document("refused"))
+
+    async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
+        answer = await self._wire.send("POST", f"/v1/dlq/{quoted(id)}:{verb}", body={"reason": reason})
+        _check_verdict(answer)
+        found: DeadLetterRow = answer.document("error_class")
+        return found
+
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+        self._check_tenant(wanted.tenant)
+        key = {"Idempotency-Key": self.environment.new_id()}
+        request = {**lists.letters_body(wanted), **body}
+        answer = await self._wire.send("POST", "/v1/dlq:reprocess", body=request, headers=key, repeats=True)
+        return lists.reprocessed(answer.document("reprocessed"))
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         found: dict[str, ExecutionStatus] = {}
@@ -382,6 +390,15 @@ class _NoNotices:
 
     async def notice(self, key: str) -> None:
         raise AssertionError("no handler runs in a client")
+
+
+def _check_verdict(answer: Answer) -> None:
+    if answer.status == 202:
+        raise ResultTimeout(
+            "The command was taken, and its verdict is not known yet.",
+            code="verdict_unknown",
+            hint="see how the execution stands; it need not be sent again",
+        )
 
 
 def _at(execution_id: str) -> str:

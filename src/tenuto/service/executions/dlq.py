@@ -1,15 +1,12 @@
 """Dead letters: what failed for good, tried again or let go."""
 
-from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenuto.errors import TenutoError
 from tenuto.kernel.definition import ErrorClass
-from tenuto.many import CALL_SECONDS
 from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import DiscardBody, ReprocessBody, ReprocessManyBody
 from tenuto.service.http.caller import Called, Caller, Face
@@ -18,8 +15,6 @@ from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import IdempotencyKey, once
 
 face = Face(tags=["dlq"])
-
-PAGE = 100
 
 
 @face.operation(
@@ -98,36 +93,20 @@ async def _decided(caller: Caller, id: str, resolution: Literal["retry", "dismis
 async def reprocess_dead_letters(
     body: ReprocessManyBody, request: Request, caller: Called, key: IdempotencyKey = None
 ) -> Response:
-    """Says of each whether it was taken; what was refused stays where it is, with the reason."""
+    """Says of each whether it was taken; what was refused stays where it is, with the reason. `pending` were told, and
+    their verdict is not known yet. With `next_cursor` there may be more: call again with it as `cursor`."""
 
     async def work() -> Response:
-        return answer(await _reprocess(caller, body))
-
-    return await once(caller, "POST /v1/dlq:reprocess", key, await request.body(), work)
-
-
-async def _reprocess(caller: Caller, body: ReprocessManyBody) -> dict[str, Any]:
-    done: list[str] = []
-    refused: list[dict[str, str]] = []
-    cursor: str | None = None
-    until = monotonic() + CALL_SECONDS
-    while (left := body.limit - len(done) - len(refused)) > 0 and monotonic() < until:
-        found = await caller.engine.listing.dlq(
+        acted = await caller.engine.letters.reprocess_many(
             definition=body.definition,
             error_class=body.error_class,
             before=body.before,
-            cursor=cursor,
-            limit=min(left, PAGE),
+            limit=body.limit,
+            cursor=body.cursor,
+            reason=body.reason,
         )
-        for letter in found.items:
-            if monotonic() >= until:  # the rest stays where it is, for another request
-                break
-            try:
-                await caller.engine.resolve(letter["id"], "retry", reason=body.reason)
-                done.append(letter["id"])
-            except TenutoError as error:
-                refused.append({"id": letter["id"], "code": error.code, "detail": error.message})
-        cursor = found.next_cursor
-        if cursor is None:
-            break
-    return {"reprocessed": done, "refused": refused}
+        refused = [each._asdict() for each in acted.refused]
+        told = {"reprocessed": acted.done, "pending": acted.pending, "refused": refused}
+        return answer({**told, "next_cursor": acted.next_cursor})
+
+    return await once(caller, "POST /v1/dlq:reprocess", key, await request.body(), work)

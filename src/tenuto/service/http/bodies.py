@@ -134,6 +134,9 @@ class ReprocessManyBody(Body):
     error_class: ErrorClass | None = Field(default=None, examples=["TRANSIENT"])
     before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
+    cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
+        default=None, description="`next_cursor` of the answer before"
+    )
     reason: Why = Field(examples=["the bank is back"])
 
 

@@ -147,6 +147,8 @@ SHAPES: dict[str, Any] = {
     "Schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"},
     "Reprocessed": {
         "reprocessed": [f"{ID}.9"],
+        "pending": [],
+        "next_cursor": None,
         "refused": [{"id": f"{ID}.12", "code": "forbidden", "detail": "This needs the permission `effects:again`."}],
     },
     "Canceled": {**_ACTED, "canceled": [ID]},

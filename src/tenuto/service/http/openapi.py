@@ -68,11 +68,14 @@ PROBLEM_SCHEMA: dict[str, Any] = {
 }
 
 
+_IDS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 REPROCESSED: dict[str, Any] = {
     "type": "object",
-    "required": ["reprocessed", "refused"],
+    "required": ["reprocessed", "pending", "refused", "next_cursor"],
     "properties": {
-        "reprocessed": {"type": "array", "items": {"type": "string"}},
+        "reprocessed": _IDS,
+        "pending": {**_IDS, "description": "told, and not heard of yet"},
+        "next_cursor": {"type": ["string", "null"], "description": "`cursor` of the next call; null if none fit"},
         "refused": {
             "type": "array",
             "items": {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "code", "detail")}},
@@ -82,20 +85,19 @@ REPROCESSED: dict[str, Any] = {
 
 
 def _acted(word: str) -> dict[str, Any]:
-    ids = {"type": "array", "items": {"type": "string"}}
     return {
         "type": "object",
         "required": [word, "pending", "refused", "chosen", "remaining", "next_cursor"],
         "properties": {
-            word: ids,
-            "pending": {**ids, "description": "told, and not heard of yet"},
+            word: _IDS,
+            "pending": REPROCESSED["properties"]["pending"],
             "refused": REPROCESSED["properties"]["refused"],
-            "chosen": {**ids, "description": "with `dry_run`: those that it would be"},
+            "chosen": {**_IDS, "description": "with `dry_run`: those that it would be"},
             "remaining": {
                 "type": "integer",
                 "description": "fit as well; no more than 10,000 are counted, fewer where that takes long",
             },
-            "next_cursor": {"type": ["string", "null"], "description": "`cursor` of the next call; null if none fit"},
+            "next_cursor": REPROCESSED["properties"]["next_cursor"],
         },
     }
 
