@@ -29,7 +29,9 @@ async def checks(settings: Settings) -> AsyncIterator[Check]:
     if settings.server:
         yield await _server(settings)
     else:
-        yield await _schema(settings.url)
+        yield (database := await _schema(settings.url))
+        if not database.ok:
+            return  # nothing else can be told of it
         if settings.url.startswith("postgres"):
             yield await _wall(settings.url)
             yield await _rights(settings.url)
@@ -79,10 +81,14 @@ async def _server(settings: Settings) -> Check:
 
 
 async def _schema(url: str) -> Check:
-    from tenuto.storage import make_store
+    """It is read first, on a connection that cannot write: a file that is somebody else's stays as it is."""
+    from tenuto.storage import make_reader, make_store
 
     try:
         check_there(url, creates=False)
+        reader = make_reader(url)
+        await reader.open()
+        await reader.close()
         store = make_store(url)
         await store.open(migrate=False)
         await store.close()
@@ -124,7 +130,6 @@ async def _workers(url: str) -> Check:
     from tenuto.storage import make_store
 
     try:
-        check_there(url, creates=False)
         store = make_store(url)
         now = await store.open(migrate=False)
         sessions = [row for row in await store.sessions() if row.works and row.expires_at > now]

@@ -22,7 +22,7 @@ from tenuto.projection import AuditRow, execution_of
 from tenuto.spread import spread
 
 from . import queries
-from .migrations import MIGRATIONS_TABLE, Migration, migrations, missing
+from .migrations import MIGRATIONS_TABLE, NO_SCHEMA, Migration, migrations, missing
 from .notify import Notifier
 from .outbox import OutboxStore, SqlOutbox
 from .postgres_admissions import admit, known_keys, refused_starts
@@ -351,7 +351,7 @@ class PostgresStore(SqlReading):
         known = migrations("postgres")
         has_table = await connection.fetchval("SELECT to_regclass('tenuto_migrations') IS NOT NULL")
         if not apply and not has_table:
-            raise StorageError("the database has no tenuto schema", code="no_schema", hint="run `tenuto migrate`")
+            raise StorageError("the database has no tenuto schema", code="no_schema", hint=NO_SCHEMA)
         if has_table and not missing(known, await _applied(connection)):
             return  # as nearly always: nobody waits for anybody
         if not apply:

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from tenuto.errors import StorageError
 
-from .migrations import migrations, missing
-from .postgres import translated
+from .migrations import NO_SCHEMA, migrations, missing
+from .postgres import CONNECT_SECONDS, translated
 from .postgres_sql import NOW
 
 BATCH = 100
@@ -29,7 +29,7 @@ class PostgresReader:
 
     async def open(self) -> None:
         async with translated(_PERMIT):
-            self._connection = await asyncpg.connect(self.dsn)
+            self._connection = await asyncpg.connect(self.dsn, timeout=CONNECT_SECONDS)
             try:
                 await self._check()
             except BaseException:
@@ -39,7 +39,7 @@ class PostgresReader:
     async def _check(self) -> None:
         await self._connection.execute("SET default_transaction_read_only = on")
         if not await self._connection.fetchval("SELECT to_regclass('tenuto_migrations') IS NOT NULL"):
-            raise StorageError("the database has no tenuto schema", code="no_schema", hint="check the URL")
+            raise StorageError("the database has no tenuto schema", code="no_schema", hint=NO_SCHEMA)
         rows = await self._connection.fetch("SELECT number, checksum FROM tenuto_migrations")
         if missing(migrations("postgres"), {row["number"]: row["checksum"] for row in rows}):
             raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")

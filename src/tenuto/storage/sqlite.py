@@ -20,7 +20,7 @@ from tenuto.errors import StorageError
 from tenuto.projection import execution_of
 
 from . import queries
-from .migrations import MIGRATIONS_TABLE, migrations, missing
+from .migrations import MIGRATIONS_TABLE, NO_SCHEMA, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
 from .reading import SqlReading, loaded, row_of
 from .registry import Statement
@@ -155,7 +155,7 @@ class SqliteStore(SqlReading):
         connection = self._write
         has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tenuto_migrations'").fetchone()
         if not apply and has_table is None:
-            raise StorageError("the database has no tenuto schema", code="no_schema", hint="run `tenuto migrate`")
+            raise StorageError("the database has no tenuto schema", code="no_schema", hint=NO_SCHEMA)
         with self._transaction():
             connection.execute(MIGRATIONS_TABLE)
             applied = dict(connection.execute("SELECT number, checksum FROM tenuto_migrations"))

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tenuto.errors import StorageError
 
-from .migrations import migrations, missing
+from .migrations import NO_SCHEMA, migrations, missing
 from .reading import row_of
 from .sqlite import BUSY_MS, translated
 
@@ -41,14 +41,14 @@ class SqliteReader:
 
     def _open(self) -> None:
         with translated():
-            if not Path(self.path).exists():
+            if not Path(self.path).is_file():
                 raise StorageError("there is no such file", code="unreachable", hint="check the URL")
             self._connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
             self._connection.set_busy_timeout(BUSY_MS)
             self._connection.execute("PRAGMA query_only = ON")
             known = "SELECT 1 FROM sqlite_master WHERE name = 'tenuto_migrations'"
             if self._connection.execute(known).fetchone() is None:
-                raise StorageError("the database has no tenuto schema", code="no_schema", hint="check the URL")
+                raise StorageError("the database has no tenuto schema", code="no_schema", hint=NO_SCHEMA)
             applied = dict(self._connection.execute("SELECT number, checksum FROM tenuto_migrations"))
             if missing(migrations("sqlite"), applied):
                 raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")

@@ -15,6 +15,7 @@ MIGRATIONS_TABLE = (
     "CREATE TABLE IF NOT EXISTS tenuto_migrations "
     "(number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, applied_at BIGINT NOT NULL)"
 )
+NO_SCHEMA = "run `tenuto migrate`, or check the URL"  # what to do
 
 
 class Migration(NamedTuple):
