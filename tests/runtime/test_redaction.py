@@ -29,6 +29,40 @@ from tenuto.redaction import MAX_BYTES, MAX_DEPTH, bounded, is_secret, redact, r
         ("user ann.lee+x@example.co.uk unknown", "ann.lee"),
         ("card 4111 1111 1111 1111 declined", "1111 1111"),
         ("card 4111111111111111", "4111111111111111"),
+        ("card 2223000048400011", "2223000048400011"),
+        (
+            "Authorization: AWS4-HMAC-SHA256 Credential=AKIAIOSFODNN7EXAMPLE/s3, SignedHeaders=a;b, Signature=hunter2",
+            "hunter2",
+        ),
+        ('Authorization: Digest username="ann", realm="x", response="hunter2"', "hunter2"),
+        ("[(b'host', b'x'), (b'x-api-key', b'hunter2')]", "hunter2"),
+        ("[('set-cookie', 'sid=hunter2; Path=/')]", "hunter2"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEhunter2\nhunter2\n-----END RSA PRIVATE KEY-----", "hunter2"),
+        ("-----BEGIN OPENSSH PRIVATE KEY-----\\nb3Blhunter2\\nb3Bl, which is cut off", "hunter2"),
+        ("Server=db;User Id=sa;Password=hunter2;Encrypt=yes", "hunter2"),
+        ("AccountName=x;AccountKey=hunter2==;EndpointSuffix=y", "hunter2"),
+        ("PGPASSWORD=hunter2 psql", "hunter2"),
+        ("encryption_key: hunter2", "hunter2"),
+        ("api key: hunter2", "hunter2"),
+        ("https://host/c?sv=2020&sig=hunter2&se=1", "hunter2"),
+        ("https://host/c?X-Amz-Signature=hunter2", "hunter2"),
+        ("https://host/cb?code=hunter2hunter2hunter2&state=x", "hunter2"),
+        ("X-Hub-Signature-256: sha256=hunter2", "hunter2"),
+        ("user[password]=hunter2&user[name]=ann", "hunter2"),
+        ('body was "{\\"password\\": \\"hunter2\\", \\"n\\": 1}"', "hunter2"),
+        ('{"password": "a\\"hunter2"}', "hunter2"),
+        ('the answer began {"token": "hunter2', "hunter2"),
+        ("{'password': b'hunter2'}", "hunter2"),
+        ("Settings(password=Secret('hunter2'))", "hunter2"),
+        ("passwords: ['hunter2', 'hunter3']", "hunter"),
+        ("secrets={'bank': 'hunter2'}", "hunter2"),
+        ("login failed for ann with password 'hunter2'", "hunter2"),
+        ("Command '['psql', '--password', 'hunter2']' returned 1", "hunter2"),
+        ("mysqldump --password hunter2 orders", "hunter2"),
+        ("<wsse:Password>hunter2</wsse:Password>", "hunter2"),
+        ("cvv=737", "737"),
+        ("glpat-hunter2hunter2hunter2", "hunter2"),
+        ("SG.hunter2hunter2.hunter2hunter2", "hunter2"),
     ],
 )
 def test_secrets_are_masked(text: str, secret: str) -> None:
@@ -47,6 +81,17 @@ def test_secrets_are_masked(text: str, secret: str) -> None:
         "invalid literal for int() with base 10: 'x'",
         "KeyError: 'customer_id'",
         "no such file: /var/lib/tenuto/orders/2026-11-15.json",
+        'duplicate key value violates unique constraint "pk_orders_customer_id"',
+        "no module has MyVeryLongClassNameWithNumber42AndMore",
+        "s3://bucket/Prefix/2026/01/15/Part7/orders-of-the-day/Report.parquet",
+        "invalid token: expected ',' at line 3",
+        "password: too short, session: closed, 'token': None",
+        "secretary: bob, tokenizer: bert, passport=valid, bypass=1",
+        "at 1768469400007, or 1768469400000000007 ns, of 20260115093000122",  # times that would pass for card numbers
+        "trace_id=4bf92f3577b34da6a3ce929d0e0e4736",
+        "image sha256:9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a",
+        "https://host/x?code=404&page=2",
+        "Unable to locate credentials: no such file",
     ],
 )
 def test_what_is_no_secret_is_left(text: str) -> None:
@@ -71,7 +116,10 @@ def test_what_no_database_takes_is_left_out() -> None:
 
 
 HOSTILE = (
-    "=", "a", "_", "0", "1 ", "@.", "x@", "a.", "1-", "a://", "a://b:", "password", "pass_", "token ", "eyJa.", "sk-"
+    "=", "a", "_", "0", "1 ", "@.", "x@", "a.", "1-", "a://", "a://b:", "password", "pass_", "token ", "eyJa.", "sk-",
+    "token:[", "token={", "token='", 'token="\\', 'token:\\"', "password '", "--", "--token ", "<token>", "<",
+    "('a', '",
+    "-----BEGIN PRIVATE KEY-----", "Aa1/", "&sig=", "authorization=a,b=", "\\",
 )  # fmt: skip
 
 

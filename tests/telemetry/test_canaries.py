@@ -163,6 +163,11 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "in a group": lambda: ExceptionGroup("several", [ValueError(f"api_key: {CANARY}"), KeyError(f"secret={CANARY}")]),
     "that would end a program": lambda: Shy(f"Authorization: Bearer {CANARY}-0000"),
     "of ours": lambda: NonRetryableError(f"refused: password={CANARY}, Authorization: Bearer {CANARY}"),
+    "in its code": lambda: NonRetryableError("refused", code=f"token={CANARY}"),
+    "in bytes": lambda: ValueError({"headers": [(b"x-api-key", CANARY.encode())]}),
+    "in JSON that is text": lambda: ValueError(json.dumps(json.dumps({"password": CANARY}))),
+    "in a key": lambda: ValueError(f"-----BEGIN PRIVATE KEY-----\nMIIE{CANARY}\n-----END PRIVATE KEY-----"),
+    "in a query": lambda: RuntimeError(f"404 for https://host/x?se=1&sig={CANARY}&page=2"),
     "with arguments": lambda: OSError(13, f"denied: passwd={CANARY}", f"https://me:{CANARY}@host/"),
 }
 

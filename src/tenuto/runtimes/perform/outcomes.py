@@ -15,7 +15,7 @@ from tenuto.kernel.definition import ERROR_CLASSES, JSON, ErrorClass, Scope, Ste
 from tenuto.kernel.events import NULL
 from tenuto.kernel.retry import classify
 from tenuto.program import Handler
-from tenuto.redaction import bounded, summary
+from tenuto.redaction import bounded, redact, summary
 from tenuto.schema import Schema
 
 
@@ -59,8 +59,8 @@ def _encoded(handler: Handler, value: object) -> Raw:
     return NULL if raw is None else raw
 
 
-def _refused(code: str, summary: str) -> f.Failed:
-    return f.Failed(error_class="NON_RETRYABLE", code=code, summary=bounded(summary))
+def _refused(code: str, why: str) -> f.Failed:
+    return f.Failed(error_class="NON_RETRYABLE", code=code, summary=summary(why))
 
 
 def _probed(handler: Handler, value: object) -> f.Outcome:
@@ -152,7 +152,7 @@ def _declared(error: StepError) -> f.Failed:
         retry_after = None
     return f.Failed(
         error_class=error_class,
-        code=bounded(str(error.code), 128),
+        code=bounded(redact(bounded(str(error.code))), 128),
         summary=summary(str(error.message)),
         retry_after_ms=retry_after,
         partial_effect=bool(error.partial_effect),
