@@ -64,6 +64,8 @@ record; others have tests of their own. By their ids in the list of invariants t
 | I2, I4 | no tenant sees another's, and each has its share | who reads and who waits is not recorded |
 | Z1 | limits bite before the first write | there is nothing to look at |
 | P6, D4 | clones are undone before what they depend on; a new version moves nothing | parts of P2 and of G4 |
+| C3 to C8 | the account of a tenant | there is none: credits are in the history of a run, for C1 and C2 |
+| B6, F1 | lanes; artefacts | there are none |
 
 Of an execution that was started in nobody's name, the audit has no row for its start and its end (the history has). Of
 what happened before the database had an audit, it has none at all.
@@ -90,7 +92,8 @@ answers that are kept for repeated requests and requests for a second person are
 | worked out from the history | what |
 |---|---|
 | `run` | from a start or a retry to its end |
-| `step` | of the last run, with its safety, its layer, the order of undo, when it was done |
+| `transition` | a change of the execution's status: from what to what, with which entry, why and by whom |
+| `step` | of every run, with its safety, its layer, the order of undo, when it was done |
 | `attempt` | every try, with its lease and key: in the phase `compensate` an undo, in `guard`, `reconcile` a question |
 | `timer` | what the execution waits for |
 | `callback` | mail, opened: about which attempt it is, and what became of it |

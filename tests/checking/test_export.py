@@ -18,6 +18,7 @@ FIELDS = {
     "page": "at",
     "execution": "id tenant definition version key request_hash status created_at ended_at target_id correlation_id",
     "run": "execution run status started_at ended_at",
+    "transition": "execution run seq at event before after cause actor",
     "step": "execution run path safety compensable policy layer status done_seq",
     "attempt": "execution run path phase number lease epoch worker key state error_class granted_seq until ended_seq "
     "cause",
@@ -74,6 +75,24 @@ def test_entries_have_names(lines: dict[str, list[dict[str, Any]]]) -> None:
     entry = lines["events"][0]["entries"][0]
     assert {"seq", "at", "event", "cause", "actor", "epoch", "grants"} <= entry.keys()
     assert entry["event"]["type"] == "started"
+
+
+def test_the_changes_of_a_status_follow_one_another_to_what_it_is(lines: dict[str, list[dict[str, Any]]]) -> None:
+    by_execution: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in lines["transition"]:
+        by_execution[row["execution"]].append(row)
+    for changes in by_execution.values():
+        assert [row["before"] for row in changes] == ["", *(row["after"] for row in changes[:-1])]
+    last = {id: changes[-1]["after"] for id, changes in by_execution.items()}
+    assert last == {row["id"]: row["status"] for row in lines["execution"]}
+
+
+def test_steps_are_told_of_every_run(lines: dict[str, list[dict[str, Any]]]) -> None:
+    runs = {(row["execution"], row["run"]) for row in lines["run"]}
+    again = {id for id, run in runs if run > 1}
+    assert again
+    told = {(row["execution"], row["run"]) for row in lines["step"]}
+    assert {each for each in told if each[0] in again} == {each for each in runs if each[0] in again}
 
 
 def test_what_was_done_in_names_is_beside_its_execution(lines: dict[str, list[dict[str, Any]]]) -> None:

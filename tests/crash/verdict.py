@@ -29,7 +29,8 @@ class Record:
     def __init__(self, lines: list[bytes]) -> None:
         records = [record_of(line) for line in lines]
         self.executions = {row.id: row for row in records if isinstance(row, ExecutionRecord)}
-        self.steps = [row for row in records if isinstance(row, StepRow)]
+        steps = [row for row in records if isinstance(row, StepRow)]
+        self.steps = [row for row in steps if row.run == self.executions[row.execution].run]
         self.runs = [row for row in records if isinstance(row, RunRow)]
         attempts = [row for row in records if isinstance(row, AttemptRow)]
         self.attempts = {(row.execution, row.path, row.phase, row.number): row for row in attempts}

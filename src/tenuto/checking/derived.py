@@ -1,4 +1,6 @@
-"""Rows that follow from a history, for those who read an export with their own tools: runs, steps, attempts, timers."""
+"""Rows that follow from a history, for those who read an export with their own tools: runs, steps, attempts, timers,
+changes of status.
+"""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -22,8 +24,25 @@ class RunRow(Struct, frozen=True, kw_only=True):
     ended_at: int | None
 
 
+class TransitionRow(Struct, frozen=True, kw_only=True):
+    """The status of the execution changed, with this entry of its history. Before its start it has none."""
+
+    execution: str
+    run: int
+    seq: int
+    at: int
+    event: str
+    before: str
+    after: str
+    cause: str | None
+    actor: str | None
+
+
 class StepRow(Struct, frozen=True, kw_only=True):
-    """`policy` is the order in which its execution undoes; `layer` is None where steps are not taken in layers."""
+    """As it was when its run was over, and another was opened; or as it is, in the last one.
+
+    `policy` is the order in which its execution undoes; `layer` is None where steps are not taken in layers.
+    """
 
     execution: str
     run: int
@@ -93,11 +112,16 @@ class Deriver:
         self._taken_until: dict[tuple[str, str, int], int | None] = {}
         self._open: dict[Ref, _Granted] = {}
         self._run_began = 0
+        self._status = ""
 
     def entry(self, entry: e.Entry) -> Iterator[Struct]:
         """What follows from this entry, which is followed here."""
-        self._follower.follow(entry)
         event = entry.event
+        if isinstance(event, e.RunOpened):
+            yield from self._steps()
+        self._follower.follow(entry)
+        if self._follower.state.status != self._status:
+            yield self._transition(entry)
         if isinstance(event, e.ExecutionStarted | e.RunOpened):
             self._run_began = entry.at
         elif isinstance(event, e.ExecutionFinished):
@@ -121,6 +145,21 @@ class Deriver:
         for (kind, path), due in sorted(state.timers.items()):
             at: Literal["set", "due"] = "due" if due <= self._now else "set"
             yield TimerRow(execution=state.id, id=f"{kind}:{path}", kind=kind, path=path, due_at=due, state=at)
+
+    def _transition(self, entry: e.Entry) -> TransitionRow:
+        state = self._follower.state
+        before, self._status = self._status, state.status
+        return TransitionRow(
+            execution=state.id,
+            run=state.run,
+            seq=entry.seq,
+            at=entry.at,
+            event=str(entry.event.__struct_config__.tag),
+            before=before,
+            after=self._status,
+            cause=entry.cause,
+            actor=entry.actor,
+        )
 
     def _run(self, status: str, ended_at: int | None) -> RunRow:
         state = self._follower.state

@@ -37,7 +37,7 @@ from tenuto.storage.records import (
 from tenuto.storage.store import DefinitionRow, SnapshotRow
 
 from .callbacks import CallbackRow
-from .derived import AttemptRow, RunRow, StepRow, TimerRow
+from .derived import AttemptRow, RunRow, StepRow, TimerRow, TransitionRow
 from .records import FORMAT, End, Head, Page
 
 KINDS: dict[str, type[Struct]] = {
@@ -65,13 +65,14 @@ KINDS: dict[str, type[Struct]] = {
     "notice": NoticeRecord,
     "act": ActRecord,
     "run": RunRow,
+    "transition": TransitionRow,
     "step": StepRow,
     "attempt": AttemptRow,
     "timer": TimerRow,
     "callback": CallbackRow,
     "end": End,
 }
-DERIVED = (RunRow, StepRow, AttemptRow, TimerRow, CallbackRow)
+DERIVED = (RunRow, TransitionRow, StepRow, AttemptRow, TimerRow, CallbackRow)
 """Worked out from the history for those who read an export. A check works them out again, and so does not read them."""
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
