@@ -76,6 +76,26 @@ async def test_it_is_answered_though_what_it_waits_for_does_not_end(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
+async def test_each_is_answered_in_its_time_though_others_end_before() -> None:
+    stuck, may_answer = Stuck(), asyncio.Event()
+    stuck.may_end.set()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") == "/stuck":
+            await stuck(scope, receive, send)
+        else:
+            await may_answer.wait()
+            await PlainTextResponse("well")(scope, receive, send)
+
+    async with asking(app) as client:
+        first = asyncio.create_task(client.get("/first"))
+        others = [asyncio.create_task(client.get("/stuck")) for _ in range(3)]
+        may_answer.set()
+        assert (await first).text == "well"
+        assert [(await other).status_code for other in others] == [503, 503, 503]
+        assert (await client.get("/stuck")).status_code == 503  # when nobody was waited for in between, too
+
+
 async def test_an_answer_that_has_begun_is_not_cut_off() -> None:
     stuck = Stuck()
     stuck.may_end.set()

@@ -54,8 +54,8 @@ class StartBody(Body):
     target: Target | None = Field(default=None, examples=[{"type": "Invoice", "id": "inv-42"}])
     priority: Literal["high", "normal"] = "normal"
     concurrency_key: Name | None = None
-    variables: dict[str, Any] = Field(default={}, max_length=100)
-    headers: dict[str, str] = Field(default={}, max_length=50)
+    variables: dict[str, Any] = Field(default_factory=dict, max_length=100)
+    headers: dict[str, str] = Field(default_factory=dict, max_length=50)
 
     @model_validator(mode="after")
     def _has_one_input(self) -> "StartBody":

@@ -5,8 +5,7 @@ nobody knows what came of it: what was under way may have been done, or be done 
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -24,86 +23,99 @@ _BOUND = "tenuto.bound"  # in a request's scope
 class Bounded:
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self._app = app
-        self._seconds = seconds
+        self._usual = _Queue(seconds)
+        self._attended = _Queue(seconds + LONGEST_WAIT_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        seconds = self._seconds + (LONGEST_WAIT_S if is_attended(scope) else 0)
-        bound = scope[_BOUND] = _Bound(seconds, scope, receive, send)
+        queue = self._attended if is_attended(scope) else self._usual
+        bound = scope[_BOUND] = _Bound(queue, scope, receive, send)
+        queue.add(bound)
         try:
             await self._app(scope, receive, bound.send)
         except (Exception, asyncio.CancelledError):
             if not bound.is_late:
                 raise
         finally:
-            bound.stop()
+            queue.remove(bound)
             del scope[_BOUND]  # they hold each other: what is left of each request would wait for the collector
         if bound.is_late:
             await bound.end()
 
 
-@contextmanager
-def uncounted(scope: Scope) -> Iterator[None]:
+def uncounted(scope: Scope) -> AbstractContextManager[None]:
     """How long a request is on its way does not count: that is the sender's time, and has a bound of its own."""
-    bound: _Bound | None = scope.get(_BOUND)
-    if bound is None:
-        yield
-        return
-    bound.stop()
-    yield
-    bound.begin()
+    return scope.get(_BOUND) or nullcontext()
+
+
+class _Queue:
+    """Requests that may all take as long: whoever came first is due first. So one timer is enough for them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._due: dict[_Bound, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, bound: "_Bound") -> None:
+        loop = asyncio.get_running_loop()
+        self._due[bound] = due = loop.time() + self.seconds
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._look)
+
+    def remove(self, bound: "_Bound") -> None:
+        self._due.pop(bound, None)
+        if not self._due and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = None
+        while self._due:
+            bound, due = next(iter(self._due.items()))
+            if due > loop.time():
+                self._timer = loop.call_at(due, self._look)
+                return
+            del self._due[bound]
+            bound.give_up()
 
 
 class _Bound:
-    """One request, and the moment by which it is answered."""
+    """One request, which is answered once; within it, time that is not counted."""
 
-    __slots__ = (
-        "__weakref__",
-        "_is_answered",
-        "_receive",
-        "_scope",
-        "_seconds",
-        "_send",
-        "_task",
-        "_telling",
-        "_timer",
-    )
+    __slots__ = ("__weakref__", "_is_answered", "_queue", "_receive", "_scope", "_send", "_task", "_telling")
 
-    def __init__(self, seconds: float, scope: Scope, receive: Receive, send: Send) -> None:
-        self._seconds = seconds
+    def __init__(self, queue: _Queue, scope: Scope, receive: Receive, send: Send) -> None:
+        self._queue = queue
         self._scope = scope
         self._receive = receive
         self._send = send
         self._task = asyncio.current_task()
         self._is_answered = False
         self._telling: asyncio.Task[None] | None = None
-        self._timer = self._set()
 
-    def _set(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(self._seconds, self._give_up)
+    def __enter__(self) -> None:
+        self._queue.remove(self)
 
-    def begin(self) -> None:
-        self._timer = self._set()
-
-    def stop(self) -> None:
-        self._timer.cancel()
+    def __exit__(self, *_: object) -> None:
+        self._queue.add(self)
 
     @property
     def is_late(self) -> bool:
         return self._telling is not None
 
     async def send(self, message: Message) -> None:
-        if not self.is_late:
+        if self._telling is None:
             self._is_answered = True
             await self._send(message)
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
         """It is told by a task of its own: the one that does the work may not end as soon as it is told to."""
         assert self._task is not None
         if not self._is_answered:
-            response = told(_late(self._scope["method"], self._seconds))
+            response = told(_late(self._scope["method"], self._queue.seconds))
             self._telling = asyncio.ensure_future(response(self._scope, self._receive, self._send))
             self._task.cancel()
 
