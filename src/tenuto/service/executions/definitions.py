@@ -15,18 +15,9 @@ from tenuto.service.http.replay import IdempotencyKey, once
 
 face = Face(tags=["definitions"])
 
-EXAMPLE = {
-    "name": "invoice-approval",
-    "version": 1,
-    "steps": [
-        {"step_id": "approve", "type": "human_approval", "timeout_ms": 3_600_000, "on_success": "tell"},
-        {"step_id": "tell", "type": "notify", "handler": "log", "idempotency_strategy": "SAFE_TO_RETRY"},
-    ],
-}
-
 Name = Annotated[str, Path(max_length=128)]
 Version = Annotated[int, Path(ge=1, le=2**31 - 1)]
-Document = Annotated[dict[str, Any], Body(openapi_examples={"approval": {"value": EXAMPLE}})]
+Document = Annotated[dict[str, Any], Body()]
 
 
 @face.operation(
@@ -35,7 +26,7 @@ Document = Annotated[dict[str, Any], Body(openapi_examples={"approval": {"value"
     "definitions:write",
     status_code=201,
     summary="Keep a draft",
-    responses=documented({201: "DefinitionSummary", 200: "DefinitionSummary"}, 409, 422),
+    responses=documented({201: "Definition", 200: "Definition"}, 409, 422),
 )
 async def draft_definition(
     document: Document, request: Request, caller: Called, key: IdempotencyKey = None
@@ -74,7 +65,7 @@ async def list_definitions(
     "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:read",
     summary="A definition with its status",
-    responses=documented({200: "DefinitionSummary"}, 404),
+    responses=documented({200: "Definition"}, 404),
 )
 async def get_definition(name: Name, version: Version, caller: Called) -> Response:
     return answer(await caller.engine.catalog.get(name, version))
@@ -85,7 +76,7 @@ async def get_definition(name: Name, version: Version, caller: Called) -> Respon
     "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:write",
     summary="Change a draft",
-    responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
+    responses=documented({200: "Definition"}, 404, 409, 422),
 )
 async def replace_definition(name: Name, version: Version, document: Document, caller: Called) -> Response:
     return answer(await caller.engine.catalog.replace(name, version, document))
@@ -96,7 +87,7 @@ async def replace_definition(name: Name, version: Version, document: Document, c
     "/v1/definitions/{name:plain}/{version:plain}:publish",
     "definitions:write",
     summary="Publish: from now on it can be started, and never changes",
-    responses=documented({200: "DefinitionSummary"}, 404, 409, 422),
+    responses=documented({200: "Definition"}, 404, 409, 422),
 )
 async def publish_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
     return answer(await caller.engine.catalog.publish(name, version))
@@ -107,7 +98,7 @@ async def publish_definition(name: Name, version: Version, caller: Called, body:
     "/v1/definitions/{name:plain}/{version:plain}:deprecate",
     "definitions:write",
     summary="Deprecate: no more of it is started, what runs goes on",
-    responses=documented({200: "DefinitionSummary"}, 404, 409),
+    responses=documented({200: "Definition"}, 404, 409),
 )
 async def deprecate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
     return answer(await caller.engine.catalog.deprecate(name, version))

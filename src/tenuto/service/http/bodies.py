@@ -49,7 +49,7 @@ class StartBody(Body):
     )
     input: Any = Field(default=None, examples=[{"amount": 1200}])
     inputs: dict[str, StepInput] | None = Field(
-        default=None, max_length=1_000, description="instead of `input`: by step", examples=[None]
+        default=None, max_length=1_000, description="instead of `input`: by step"
     )
     target: Target | None = Field(default=None, examples=[{"type": "Invoice", "id": "inv-42"}])
     priority: Literal["high", "normal"] = "normal"
@@ -65,7 +65,7 @@ class StartBody(Body):
 
 
 class PauseBody(Body):
-    reason: Reason = ""
+    reason: Reason = Field(default="", examples=["the books are closed"])
 
 
 class NoFields(Body):
@@ -76,41 +76,43 @@ class CancelBody(Body):
     mode: Literal["drain", "terminate", "compensate"] | None = Field(
         default=None, description="without one, as defined"
     )
-    reason: Reason = ""
+    reason: Reason = Field(default="", examples=["the invoice was withdrawn"])
 
 
 class RetryStepBody(Body):
     again: bool = Field(default=False, description="make completed effects from that step on once more, under new keys")
-    reason: Why = Field(examples=["the bank is back"])
+    reason: Why = Field(examples=["the invoice was corrected"])
 
 
 class RetryBody(Body):
-    from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["pay"])
+    from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["approve"])
     again: bool = Field(
         default=False, description="make completed effects from that step on once more, under new keys: needs `from`"
     )
-    reason: Why = Field(examples=["the bank is back"])
+    reason: Why = Field(examples=["the invoice was corrected"])
 
 
 class DecisionBody(Body):
-    comment: Reason = Field(default="", examples=["fine"])
+    comment: Reason = Field(default="", examples=["compared with the order"])
     data: Any = None
 
 
 class SignalBody(Body):
-    payload: Any = None
+    payload: Any = Field(default=None, examples=[{"paid": 1200}])
     id: Name | None = Field(default=None, description="the same id twice is one signal")
 
 
 class ResolveBody(Body):
-    resolution: Literal["completed", "not_completed", "retry", "compensate", "dismiss", "approved", "rejected"]
+    resolution: Literal["completed", "not_completed", "retry", "compensate", "dismiss", "approved", "rejected"] = Field(
+        examples=["approved"]
+    )
     result: Any = None
     again: bool = False
     reason: Reason = Field(
         default="",
         validate_default=True,
         description="wanted with all but `approved` and `rejected`",
-        examples=["the bank says so"],
+        examples=["compared with the order"],
     )
 
     @field_validator("reason")
@@ -122,22 +124,22 @@ class ResolveBody(Body):
 
 
 class ReprocessBody(Body):
-    reason: Why = Field(examples=["the bank is back"])
+    reason: Why = Field(examples=["the invoice was corrected"])
 
 
 class DiscardBody(Body):
-    reason: Why = Field(examples=["the order was made anew"])
+    reason: Why = Field(examples=["there is a new invoice"])
 
 
 class ReprocessManyBody(Body):
-    definition: Name | None = None
-    error_class: ErrorClass | None = Field(default=None, examples=["TRANSIENT"])
+    definition: Name | None = Field(default=None, examples=["invoice-approval"])
+    error_class: ErrorClass | None = Field(default=None, examples=["NON_RETRYABLE"])
     before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
     cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
         default=None, description="`next_cursor` of the answer before"
     )
-    reason: Why = Field(examples=["the bank is back"])
+    reason: Why = Field(examples=["the invoices were corrected"])
 
 
 class ManyBody(Body):
@@ -192,4 +194,4 @@ class LimitBody(Body):
 
 
 class TenantLimitBody(Body):
-    max_in_flight: int = Field(ge=0, le=2**31 - 2)
+    max_in_flight: int = Field(ge=0, le=2**31 - 2, examples=[500])

@@ -1,31 +1,60 @@
-"""Examples for the OpenAPI document: one answer of each shape, and one problem of each status."""
+"""Examples for the OpenAPI document. They tell one story, which a service tells in the same words.
 
+An invoice waits for its approval. Another was rejected by whoever looked at it, and left a dead letter.
+"""
+
+import json
 from collections.abc import Mapping
 from typing import Any
 
-ID = "01k9wq3z5n8r4t6v7x8y9z0a1b"
-_AT, _LATER = "2026-01-15T09:30:00.000Z", "2026-01-15T09:30:01.250Z"
-_HASH = "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a"
-
-_STEP = {
-    "step_id": "approve",
-    "path": "approve@1",
-    "type": "human_approval",
-    "status": "awaiting_approval",
-    "attempts": 0,
-    "error": None,
-    "retry_at": None,
-    "review_id": f"{ID}.3",
-    "compensation": "none",
-    "progress": None,
-    "clones": None,
+DEFINITION: dict[str, Any] = {
+    "name": "invoice-approval",
+    "version": 1,
+    "input_schema": {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer"}}},
+    "steps": [
+        {"step_id": "approve", "type": "human_approval", "timeout_ms": 3_600_000, "on_success": "tell"},
+        {"step_id": "tell", "type": "notify", "handler": "log", "with": {"message": "${input.amount} may be paid"}},
+    ],
 }
+ID = "1a1e1c763e38d8d06329bb"
+_REJECTED = "1a1e1c8a02b7d8d06329bc"
+_AT, _LATER, _DUE = "2026-01-15T09:30:00.000Z", "2026-01-15T09:45:01.250Z", "2026-01-15T10:30:00.000Z"
+_PAUSED_UNTIL = "2026-01-22T09:45:01.250Z"
+_HASH = "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a"
+_ACTOR = "key:shop:4fK2mQ9xLp"
+_COMMENT = "compared with the order"
+
+_REJECTION = {"error_class": "NON_RETRYABLE", "code": "rejected", "summary": _COMMENT, "step_id": "approve"}
+
+
+def _step(step_id: str, kind: str, status: str, **more: Any) -> dict[str, Any]:
+    return {
+        "step_id": step_id,
+        "path": step_id if status in ("pending", "skipped") else f"{step_id}@1",
+        "type": kind,
+        "status": status,
+        "attempts": 0,
+        "error": None,
+        "retry_at": None,
+        "review_id": None,
+        "compensation": "none",
+        "progress": None,
+        "clones": None,
+        **more,
+    }
+
+
+def _steps(approve: str, tell: str, **of_approve: Any) -> list[dict[str, Any]]:
+    return [_step("approve", "human_approval", approve, **of_approve), _step("tell", "notify", tell)]
+
+
+_WAITING = _steps("awaiting_approval", "pending", review_id=f"{ID}.2")
 _BLOCKED = {
     "reason": "approval",
-    "review_id": f"{ID}.3",
-    "since": _LATER,
-    "waiting_for": "a person's decision on step 'approve'",
-    "next_check": None,
+    "review_id": f"{ID}.2",
+    "since": _AT,
+    "waiting_for": "approve",
+    "next_check": _DUE,
     "commands": ["approve", "reject", "cancel"],
 }
 _SUMMARY = {
@@ -40,9 +69,18 @@ _SUMMARY = {
     "started_at": _AT,
     "completed_at": None,
 }
+_DEFINED = {
+    "definition_id": "invoice-approval",
+    "name": "invoice-approval",
+    "version": 1,
+    "status": "published",
+    "hash": _HASH,
+    "created_at": _AT,
+    "published_at": _AT,
+}
 _AUDIT = {
     "action": "execution.started",
-    "actor": "key:shop:4fK2mQ9xLp",
+    "actor": _ACTOR,
     "at": _AT,
     "tenant": "acme",
     "object_type": "execution",
@@ -53,20 +91,9 @@ _AUDIT = {
 
 _ACTED = {"pending": [], "refused": [], "chosen": [], "remaining": 0, "next_cursor": None}
 SHAPES: dict[str, Any] = {
-    "DefinitionSummary": {
-        "definition_id": "invoice-approval",
-        "name": "invoice-approval",
-        "version": 1,
-        "status": "published",
-        "hash": _HASH,
-        "created_at": _AT,
-        "published_at": _LATER,
-    },
-    "Validation": {
-        "valid": False,
-        "errors": [{"pointer": "/steps/1/on_success", "code": "unknown_step", "message": "there is no step 'payy'"}],
-        "missing_handlers": [],
-    },
+    "Definition": {**DEFINITION, **_DEFINED},
+    "DefinitionSummary": _DEFINED,
+    "Validation": {"valid": True, "errors": [], "missing_handlers": []},
     "ExecutionDocument": {
         **_SUMMARY,
         "phase": "forward",
@@ -81,21 +108,21 @@ SHAPES: dict[str, Any] = {
         "cancel_requested": False,
         "pause_reason": None,
         "blocked": _BLOCKED,
-        "steps": [_STEP],
+        "steps": _WAITING,
     },
     "ExecutionSummary": {**_SUMMARY, "error_class": None},
-    "StepDocument": _STEP,
+    "StepDocument": _WAITING[0],
     "AttemptRow": {
-        "step_execution_id": f"{ID}/pay@1/1",
+        "step_execution_id": f"{ID}/tell@1/forward/1",
         "execution_id": ID,
-        "step_id": "pay",
-        "path": "pay@1",
+        "step_id": "tell",
+        "path": "tell@1",
         "kind": "forward",
         "status": "succeeded",
         "attempt_number": 1,
         "generation": 1,
         "run": 1,
-        "started_at": _AT,
+        "started_at": _LATER,
         "finished_at": _LATER,
         "worker": "worker-1",
         "error_class": None,
@@ -103,38 +130,57 @@ SHAPES: dict[str, Any] = {
         "error_summary": None,
         "retry_after_at": None,
         "idempotency_key": _HASH,
-        "result": {"status": 200},
+        "result": None,
         "logs_ref": None,
     },
+    "EventDocument": {
+        "seq": 2,
+        "at": _AT,
+        "type": "review",
+        "actor": _ACTOR,
+        "cause": None,
+        "epoch": 1,
+        "data": {
+            "id": f"{ID}.2",
+            "kind": "approval",
+            "path": "approve@1",
+            "reason": "approval",
+            "permission": "",
+            "due_at": 1_768_473_000_000,
+            "failure": None,
+            "attempts": 0,
+        },
+        "grants": [],
+    },
     "ReviewRow": {
-        "id": f"{ID}.3",
+        "id": f"{ID}.2",
         "kind": "approval",
         "execution_id": ID,
         "step_id": "approve",
         "path": "approve@1",
-        "reason": "",
-        "permission": "invoices:approve",
-        "opened_at": _LATER,
-        "due_at": None,
+        "reason": "approval",
+        "permission": "",
+        "opened_at": _AT,
+        "due_at": _DUE,
         "state": "open",
         "requests": [],
     },
     "DeadLetterRow": {
-        "id": f"{ID}.9",
-        "execution_id": ID,
-        "step_id": "pay",
-        "path": "pay@1",
+        "id": f"{_REJECTED}.5",
+        "execution_id": _REJECTED,
+        "step_id": "approve",
+        "path": "approve@1",
         "error_class": "NON_RETRYABLE",
-        "error_summary": "the account is closed",
-        "attempts": 1,
+        "error_summary": _COMMENT,
+        "attempts": 0,
         "created_at": _LATER,
         "state": "open",
         "requests": [],
     },
     "AuditDocument": _AUDIT,
-    "AuditRecord": {**_AUDIT, "n": 1042},
+    "AuditRecord": {**_AUDIT, "n": 5},
     "WorkerRow": {
-        "id": "01k9wq3z5n8r4t6v7x8y9z0w00",
+        "id": "1a1e1c5446c80c6aefc871",
         "worker": "worker-1",
         "build": "",
         "queues": ["default"],
@@ -145,18 +191,61 @@ SHAPES: dict[str, Any] = {
     "LimitRow": {"name": "ses", "rate": "14/s", "concurrency": 20, "running": 3, "waiting": 0},
     "TenantLimitRow": {"tenant": "acme", "max_in_flight": 500, "in_flight": 12},
     "Schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"},
-    "Reprocessed": {
-        "reprocessed": [f"{ID}.9"],
-        "pending": [],
-        "next_cursor": None,
-        "refused": [{"id": f"{ID}.12", "code": "forbidden", "detail": "This needs the permission `effects:again`."}],
-    },
+    "Reprocessed": {"reprocessed": [f"{_REJECTED}.5"], "pending": [], "refused": [], "next_cursor": None},
     "Canceled": {**_ACTED, "canceled": [ID]},
-    "Retried": {**_ACTED, "retried": [ID]},
-    "Counts": {"counts": {"running": 12, "succeeded": 340}},
+    "Retried": {**_ACTED, "retried": [_REJECTED]},
+    "Counts": {"counts": {"failed": 1, "waiting_approval": 1}},
     "Statuses": {"statuses": {ID: "waiting_approval"}},
-    "Verified": {"tenant": "acme", "rows": 1042, "head": _HASH, "broken_at": None, "cut": False},
+    "Verified": {"tenant": "acme", "rows": 12, "head": _HASH, "broken_at": None, "cut": False},
 }
+_ENDED = {"phase": "finished", "completed_at": _LATER, "duration_ms": 901_250, "blocked": None}
+_AGAIN = {
+    "execution_id": _REJECTED,
+    "attempt_count": 2,
+    "blocked": {**_BLOCKED, "review_id": f"{_REJECTED}.9", "since": _LATER},
+    "steps": _steps("awaiting_approval", "pending", review_id=f"{_REJECTED}.9"),
+}
+# Where an answer tells what the request has changed.
+_AFTER: dict[str, dict[str, Any]] = {
+    "draft_definition": {"status": "draft", "published_at": None},
+    "replace_definition": {"status": "draft", "published_at": None},
+    "deprecate_definition": {"status": "deprecated"},
+    "pause_execution": {
+        "status": "paused",
+        "pause_reason": "the books are closed",
+        "blocked": {
+            "reason": "paused",
+            "review_id": None,
+            "since": _LATER,
+            "waiting_for": "the books are closed",
+            "next_check": _PAUSED_UNTIL,
+            "commands": ["resume", "approve", "reject", "cancel"],
+        },
+    },
+    "approve_step": {"status": "running", "blocked": None, "steps": _steps("succeeded", "running")},
+    "reject_step": {
+        **_ENDED,
+        "status": "failed",
+        "error": _REJECTION,
+        "steps": _steps("failed", "skipped", error=_REJECTION),
+    },
+    "cancel_execution": {
+        **_ENDED,
+        "status": "canceled",
+        "cancelled_at": _LATER,
+        "steps": _steps("canceled", "skipped"),
+    },
+    "retry_execution": _AGAIN,
+    "retry_step": _AGAIN,
+    "resolve_review": {"state": "resolved"},
+    "reprocess_dead_letter": {"state": "resolved"},
+    "discard_dead_letter": {"state": "resolved"},
+}
+_EVENT = SHAPES["EventDocument"]
+STREAM = (
+    f"id: {_EVENT['seq']}\nevent: {_EVENT['type']}\ndata: {json.dumps(_EVENT, separators=(',', ':'))}\n\n"
+    f'event: end\ndata: {{"execution_id":"{ID}","status":"waiting_approval"}}\n\n'
+)
 
 PROBLEMS: dict[int, dict[str, Any]] = {
     400: {"code": "malformed", "detail": "The body is not JSON."},
@@ -173,12 +262,22 @@ PROBLEMS: dict[int, dict[str, Any]] = {
 }
 
 
-def example_of(schema: Mapping[str, Any]) -> Any:
+def example_of(operation: str, schema: Mapping[str, Any]) -> Any:
     """Of an answer with this schema, which names a shape or is a page of some; None if there is none."""
     if "$ref" in schema:
-        return SHAPES.get(schema["$ref"].rpartition("/")[2])
+        found = SHAPES.get(schema["$ref"].rpartition("/")[2])
+        return {**found, **_AFTER[operation]} if found is not None and operation in _AFTER else found
     items = schema.get("properties", {}).get("items")
     if items is None:
         return None
     first, *_ = items["items"].get("anyOf", [items["items"]])
-    return {"items": [example_of(first)], "next_cursor": None}
+    return {"items": [example_of(operation, first)], "next_cursor": None}
+
+
+def example_of_body(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:
+    """Of a request: of each field that has an example, that. What names no shape is a definition."""
+    for part in (schema, *schema.get("anyOf", ())):
+        if "$ref" in part:
+            fields = schemas[part["$ref"].rpartition("/")[2]].get("properties", {})
+            return {name: field["examples"][0] for name, field in fields.items() if field.get("examples")}
+    return DEFINITION

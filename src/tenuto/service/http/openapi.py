@@ -23,7 +23,7 @@ from tenuto.view import (
     WorkerRow,
 )
 
-from .examples import PROBLEMS, example_of
+from .examples import PROBLEMS, STREAM, example_of, example_of_body
 from .problems import TYPE
 
 _REF = "#/components/schemas/{name}"
@@ -137,7 +137,7 @@ def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[
 
 def streamed(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
     """With a stream of events as the answer."""
-    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    content = {"text/event-stream": {"schema": {"type": "string"}, "example": STREAM}}
     return {200: {"description": "Events, and `end` as the last of them", "content": content}, **responses}
 
 
@@ -193,6 +193,7 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     components.setdefault("schemas", {}).update(
         {
             **shapes,
+            "Definition": _definition(shapes["DefinitionSummary"]),
             "Problem": PROBLEM_SCHEMA,
             "Schema": {"type": "object"},
             "Reprocessed": REPROCESSED,
@@ -208,22 +209,36 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     }
     for item in document["paths"].values():
         for operation in item.values():
-            _finish(operation)
+            _finish(operation, components["schemas"])
     components["schemas"].pop("HTTPValidationError", None)
     components["schemas"].pop("ValidationError", None)
     return document
 
 
-def _finish(operation: dict[str, Any]) -> None:
+def _definition(summary: dict[str, Any]) -> dict[str, Any]:
+    """What is told of a definition, with the document that it was drafted with."""
+    steps = {"type": "array", "items": {"type": "object"}, "description": "and whatever else the document has"}
+    return {
+        **summary,
+        "title": "Definition",
+        "description": "A definition: its document, and what is told of it.",
+        "properties": {**summary["properties"], "steps": steps},
+        "required": [*summary["required"], "steps"],
+    }
+
+
+def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """What the framework says of its own errors is replaced by what is answered here."""
     responses = operation["responses"]
     if "application/json" in responses.get("422", {}).get("content", {}):
         responses["422"] = _problem(422)
     if "requestBody" in operation:
+        content = operation["requestBody"]["content"]["application/json"]
+        content["example"] = example_of_body(content["schema"], schemas)
         responses.update({str(status): _problem(status) for status in (408, 413, 415)})
     for response in responses.values():  # only now: the framework would take everything out of them that is null
         content = response.get("content", {}).get("application/json", {})
-        if (example := example_of(content.get("schema", {}))) is not None:
+        if (example := example_of(operation["operationId"], content.get("schema", {}))) is not None:
             content["example"] = example
     if "x-permission" in operation:
         operation["security"] = [{"key": []}]

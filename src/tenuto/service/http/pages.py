@@ -46,7 +46,7 @@ def docs_page(document: dict[str, Any]) -> str:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             tag = (operation.get("tags") or ["service"])[0]
-            by_tag.setdefault(tag, []).append(_operation(method.upper(), path, operation, document))
+            by_tag.setdefault(tag, []).append(_operation(method.upper(), path, operation))
     sections = [f"<h2>{escape(tag)}</h2>{''.join(operations)}" for tag, operations in by_tag.items()]
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     opening = "<p>The whole description, for programs: <a href='openapi.json'>openapi.json</a>.</p>"
@@ -57,7 +57,7 @@ def docs_page(document: dict[str, Any]) -> str:
     )
 
 
-def _operation(method: str, path: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
+def _operation(method: str, path: str, operation: dict[str, Any]) -> str:
     permission = escape(operation.get("x-permission", "open"))
     head = (
         f"<summary><code class='path'>{method} {escape(path)}</code>"
@@ -68,7 +68,7 @@ def _operation(method: str, path: str, operation: dict[str, Any], document: dict
     fields = "".join(_field(parameter) for parameter in operation.get("parameters", ()))
     return (
         f"<details id='{escape(operation['operationId'])}'>{head}{about}"
-        f"<form data-method='{method}' data-path='{escape(path)}'>{fields}{_body(operation, document)}"
+        f"<form data-method='{method}' data-path='{escape(path)}'>{fields}{_body(operation)}"
         "<button>Send</button><pre hidden></pre></form></details>"
     )
 
@@ -81,25 +81,8 @@ def _field(parameter: dict[str, Any]) -> str:
     return f"<label><code>{name}</code><span><input name='{name}' data-in='{place}'{needed}> {note}</span></label>"
 
 
-def _body(operation: dict[str, Any], document: dict[str, Any]) -> str:
+def _body(operation: dict[str, Any]) -> str:
     if "requestBody" not in operation:
         return ""
-    content = operation["requestBody"]["content"]["application/json"]
-    text = json.dumps(_example(content, document), indent=2, ensure_ascii=False)
+    text = json.dumps(operation["requestBody"]["content"]["application/json"]["example"], indent=2, ensure_ascii=False)
     return f"<label><code>body</code><textarea spellcheck='false'>{escape(text)}</textarea></label>"
-
-
-def _example(content: dict[str, Any], document: dict[str, Any]) -> Any:
-    """What the document gives as one; else, of each field that has an example, that."""
-    for example in content.get("examples", {}).values():
-        return example["value"]
-    properties = _properties(content.get("schema", {}), document)
-    return {name: each["examples"][0] for name, each in properties.items() if each.get("examples")}
-
-
-def _properties(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    for part in (schema, *schema.get("anyOf", ())):
-        if "$ref" in part:
-            found: dict[str, Any] = document["components"]["schemas"][part["$ref"].rpartition("/")[2]]
-            return dict(found.get("properties", {}))
-    return dict(schema.get("properties", {}))
