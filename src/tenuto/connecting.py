@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from .authoring.programs import compile_document
 from .errors import InvalidInput, NotSupported
 from .messages import Announced, Publish
+from .redaction import redact_url
 from .runtime import (
     Environment,
     Observer,
@@ -79,7 +80,9 @@ def runtime_for(
         return RemoteRuntime(environment, url, api_key, lambda definition: compile_document(definition, {}))
     if scheme in LATER:
         raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
-    raise NotSupported(f"{url!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or https://…")
+    raise NotSupported(
+        f"{redact_url(url)!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or https://…"
+    )
 
 
 def _check_client(**given: object) -> None:

@@ -48,6 +48,32 @@ def test_memory_is_no_place_to_look_at(tenuto: Run) -> None:
     assert "seen by its own process alone" in done.err
 
 
+@pytest.mark.parametrize("process", ["serve", "worker"])
+def test_memory_is_no_place_where_processes_meet(tenuto: Run, process: str) -> None:
+    done = tenuto("--url", "memory://", process)
+    assert (done.code, done.out) == (1, "")
+    assert "a service and its workers would not meet" in done.err
+    assert "`tenuto --url memory:// dev`" in done.err
+
+
+@pytest.mark.parametrize("command", ["ls", "run x", "doctor", "migrate", "keys ls", "dev", "serve", "worker"])
+def test_a_service_is_no_database(tenuto: Run, command: str) -> None:
+    done = tenuto("--url", "https://ada:hunter2@tenuto.example", *command.split())
+    assert done.code == 1
+    told = " ".join((done.out + done.err).split())
+    assert "https://[secret]@tenuto.example is the address of a service, and no database." in told
+    assert "--server or TENUTO_SERVER" in told
+    assert "hunter2" not in told
+
+
+def test_an_address_that_nobody_knows_is_told_without_its_password(tenuto: Run) -> None:
+    for command in ("ls", "migrate", "serve"):
+        done = tenuto("--url", "postgrs://app:hunter2@db/orders", command)
+        assert (done.code, done.out) == (1, "")
+        assert "What to do: " in done.err
+        assert "hunter2" not in done.err
+
+
 def test_an_option_goes_before_the_environment(tenuto: Run, tmp_path: Path) -> None:
     assert tenuto("--url", f"sqlite:///{tmp_path}/other.db", "migrate").code == 0
     assert tenuto("--url", f"sqlite:///{tmp_path}/other.db", "ls") == (0, "", "")

@@ -119,10 +119,22 @@ def check_there(url: str, *, creates: bool) -> None:
             "What is in memory:// is seen by its own process alone.",
             hint="set TENUTO_URL to a database, or TENUTO_SERVER to a service",
         )
+    check_no_service(url)
     path = sqlite_file(url)
     if path is not None and not creates and not path.exists():
         raise StorageError(
             f"There is no database {path}.",
             code="no_database",
             hint="set TENUTO_URL or TENUTO_SERVER, or make one here: `tenuto dev` or `tenuto migrate`",
+        )
+
+
+def check_no_service(url: str) -> None:
+    from tenuto.errors import NotSupported
+    from tenuto.redaction import redact_url
+
+    if url.startswith(("http://", "https://")):
+        raise NotSupported(
+            f"{redact_url(url)} is the address of a service, and no database.",
+            hint="a service is named with --server or TENUTO_SERVER, a database with --url or TENUTO_URL",
         )

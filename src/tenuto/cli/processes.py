@@ -8,6 +8,7 @@ import typer
 from tenuto.redaction import redact_url
 
 from .command import command, place
+from .place import check_no_service
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ async def dev(
     if not settings.egress_allow:
         own["egress_allow"] = LOOPBACK
     settings = place(context).settings(**given, **own)
+    check_no_service(settings.url)
     made_engine = make_engine(settings)  # before anything is listened on: what is wrong with it is told first
     listener = _listener(settings, any_port="port" not in settings.sources)
     async with made_engine as engine:
@@ -68,6 +70,7 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
     from tenuto.signals import stopping
 
     settings = place(context).settings(app=app, host=host, port=port)
+    check_shared(settings.url)
     made = make_engine(settings, worker=False)
     listener = _listener(settings)
     async with made as engine:
@@ -82,6 +85,7 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
     from tenuto.signals import stopping
 
     settings = place(context).settings(app=app, queues=tuple(queue) if queue else None)
+    check_shared(settings.url)
     async with make_engine(settings) as engine:
         names = await store_definitions(engine)
         queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
@@ -89,6 +93,18 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
             Screen().say(f"worker on {redact_url(settings.url)}, {queues}: {_told(names)}")
             await _answer_probes(engine, settings, stop)
             Screen().say("stopping: waits for what runs")
+
+
+def check_shared(url: str) -> None:
+    """A service and its workers meet in a database. What starts without one would never hear of the others."""
+    from tenuto.errors import NotSupported
+
+    check_no_service(url)
+    if url.startswith("memory:"):
+        raise NotSupported(
+            "What is in memory:// is seen by its own process alone: a service and its workers would not meet.",
+            hint="name a database, as in --url sqlite:///tenuto.db; or run both in one process: `tenuto dev`",
+        )
 
 
 def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
