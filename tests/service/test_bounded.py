@@ -28,7 +28,7 @@ LONG_S = 120.0
 @asynccontextmanager
 async def asking(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
     async with (
-        serving(Bounded(app, BOUND_S)) as address,
+        serving(Bounded(app, BOUND_S, LONG_S)) as address,
         httpx2.AsyncClient(base_url=address, timeout=LONG_S) as client,
     ):
         yield client

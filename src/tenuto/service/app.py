@@ -69,7 +69,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.add_middleware(ShortWays, shorts=executions.shorts())
     app.add_middleware(Turnstile, room=room, refused_starts=refused_starts)
     app.add_middleware(Guard, settings=settings, admission=admission)
-    app.add_middleware(Bounded, seconds=settings.answer_seconds)
+    app.add_middleware(Bounded, seconds=settings.answer_seconds, body_seconds=settings.body_seconds)
     app.add_middleware(Gate, room=room, refused_starts=refused_starts)
     app.add_middleware(Caught)
     app.add_middleware(Headers)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
 
 from starlette.types import Scope
 
@@ -51,22 +50,22 @@ class Admission:
         for it is a question to the database."""
         authorization = header(scope, b"authorization")
         address = scope["client"][0] if scope.get("client") else ""
-        is_new = self.authenticator.is_new(authorization)
-        if is_new:
-            take(scope, "rate", self._by_stranger.spend, address)
+        if not self.authenticator.is_new(authorization):
+            try:
+                return await self.authenticator.principal(authorization)
+            except NotAuthenticated:
+                take(scope, "rate", self._by_stranger.spend, address)
+                raise
+        take(scope, "rate", self._by_stranger.spend, address)
         try:
-            async with self._looking if is_new else nullcontext():
+            async with self._looking:
                 principal = await self.authenticator.principal(authorization)
         except NotAuthenticated:
-            if not is_new:
-                take(scope, "rate", self._by_stranger.spend, address)
             raise
-        except BaseException:
-            if is_new:  # the database did not say: nobody is a stranger for that
-                self._by_stranger.give_back(address)
-            raise
-        if is_new:
+        except BaseException:  # the database did not say: nobody is a stranger for that
             self._by_stranger.give_back(address)
+            raise
+        self._by_stranger.give_back(address)
         return principal
 
 

@@ -5,14 +5,13 @@ nobody knows what came of it: what was under way may have been done, or be done 
 """
 
 import asyncio
-from contextlib import AbstractContextManager, nullcontext
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.errors import StorageError
 
 from .gate import is_attended
-from .problems import told
+from .problems import Refusal, refused, told
 
 LONGEST_WAIT_S = 60.0  # of somebody who waits for an execution, and says how long
 RETRY_AFTER_S = 5.0
@@ -21,8 +20,11 @@ _BOUND = "tenuto.bound"  # in a request's scope
 
 
 class Bounded:
-    def __init__(self, app: ASGIApp, seconds: float) -> None:
+    """`body_seconds` are the sender's, for what he sends; `seconds` are those for the answer, from then on."""
+
+    def __init__(self, app: ASGIApp, seconds: float, body_seconds: float) -> None:
         self._app = app
+        self._sending = _Queue(body_seconds)
         self._usual = _Queue(seconds)
         self._attended = _Queue(seconds + LONGEST_WAIT_S)
 
@@ -31,7 +33,7 @@ class Bounded:
             await self._app(scope, receive, send)
             return
         queue = self._attended if is_attended(scope) else self._usual
-        bound = scope[_BOUND] = _Bound(queue, scope, receive, send)
+        bound = scope[_BOUND] = Bound(queue, self._sending, scope, receive, send)
         queue.add(bound)
         try:
             await self._app(scope, receive, bound.send)
@@ -45,9 +47,10 @@ class Bounded:
             await bound.end()
 
 
-def uncounted(scope: Scope) -> AbstractContextManager[None]:
-    """How long a request is on its way does not count: that is the sender's time, and has a bound of its own."""
-    return scope.get(_BOUND) or nullcontext()
+def sending(scope: Scope) -> "Bound":
+    """Within it, somebody sends. A request that is not here in time is answered with 408."""
+    bound: Bound = scope[_BOUND]
+    return bound
 
 
 class _Queue:
@@ -55,16 +58,16 @@ class _Queue:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._due: dict[_Bound, float] = {}
+        self._due: dict[Bound, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, bound: "_Bound") -> None:
+    def add(self, bound: "Bound") -> None:
         loop = asyncio.get_running_loop()
         self._due[bound] = due = loop.time() + self.seconds
         if self._timer is None:
             self._timer = loop.call_at(due, self._look)
 
-    def remove(self, bound: "_Bound") -> None:
+    def remove(self, bound: "Bound") -> None:
         self._due.pop(bound, None)
         if not self._due and self._timer is not None:
             self._timer.cancel()
@@ -82,24 +85,41 @@ class _Queue:
             bound.give_up()
 
 
-class _Bound:
-    """One request, which is answered once; within it, time that is not counted."""
+class Bound:
+    """One request, which is answered once: by whoever does the work, or by this."""
 
-    __slots__ = ("__weakref__", "_is_answered", "_queue", "_receive", "_scope", "_send", "_task", "_telling")
+    __slots__ = (
+        "__weakref__",
+        "_is_answered",
+        "_is_sent",
+        "_queue",
+        "_receive",
+        "_scope",
+        "_send",
+        "_sending",
+        "_task",
+        "_telling",
+    )
 
-    def __init__(self, queue: _Queue, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, queue: _Queue, sending: _Queue, scope: Scope, receive: Receive, send: Send) -> None:
         self._queue = queue
+        self._sending = sending
         self._scope = scope
         self._receive = receive
         self._send = send
         self._task = asyncio.current_task()
+        self._is_sent = True
         self._is_answered = False
         self._telling: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
+        self._is_sent = False
         self._queue.remove(self)
+        self._sending.add(self)
 
     def __exit__(self, *_: object) -> None:
+        self._is_sent = True
+        self._sending.remove(self)
         self._queue.add(self)
 
     @property
@@ -115,7 +135,8 @@ class _Bound:
         """It is told by a task of its own: the one that does the work may not end as soon as it is told to."""
         assert self._task is not None
         if not self._is_answered:
-            response = told(_late(self._scope["method"], self._queue.seconds))
+            late = told(_late(self._scope["method"], self._queue.seconds))
+            response = late if self._is_sent else refused(Refusal(408))
             self._telling = asyncio.ensure_future(response(self._scope, self._receive, self._send))
             self._task.cancel()
 

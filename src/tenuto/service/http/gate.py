@@ -28,6 +28,7 @@ TAKEN = "tenuto.taken"  # in a request's scope: the tenants of whose share it ha
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _EXECUTION = re.compile(r"/v1/executions/[^/:]+")
 _EVENTS = re.compile(r"/v1/executions/[^/:]+/events")
+_NOBODY = nullcontext()
 _TRUE = ("1", "on", "t", "true", "y", "yes")
 
 
@@ -84,7 +85,7 @@ class Turnstile(_Barrier):
         taken: list[str] = []
         scope[TAKEN] = taken
         try:
-            with nullcontext() if tenant is None else self._refused_starts.passing(tenant):
+            with _NOBODY if tenant is None else self._refused_starts.passing(tenant):
                 await self._app(scope, receive, send)
         finally:
             room.under_way -= 1

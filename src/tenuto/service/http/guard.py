@@ -3,7 +3,6 @@
 A stranger's body is not read: he hears so by the head of his request. What he sends all the same is thrown away.
 """
 
-import asyncio
 import json
 import math
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from tenuto.errors import TenutoError
 from tenuto.settings import Settings
 
 from .admission import Admission
-from .bounded import uncounted
+from .bounded import sending
 from .headers import header
 from .lean import BODY
 from .problems import Refusal, refused, told
@@ -48,8 +47,8 @@ class Guard:
         try:
             await self._admission.admit(scope)
             answer = send
-            with uncounted(scope):
-                body = await self._read_in_time(scope, receive)
+            with sending(scope):
+                body = await self._read(scope, receive)
             if body is None:
                 return
             scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
@@ -60,13 +59,6 @@ class Guard:
             await told(error)(scope, receive, answer)
             return
         await self._app(scope, _replay(body, receive), send)
-
-    async def _read_in_time(self, scope: Scope, receive: Receive) -> bytes | None:
-        try:
-            async with asyncio.timeout(self._settings.body_seconds):
-                return await self._read(scope, receive)
-        except TimeoutError:
-            raise Refusal(408) from None
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """None: the client went away."""

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated
 
 from fastapi import Header
@@ -18,6 +18,7 @@ IdempotencyKey = Annotated[
     Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key twice is one request"),
 ]
 REPLAYED = {"Idempotency-Replayed": "true"}
+_UNNAMED = nullcontext()  # of whoever gives no key
 
 
 def unquoted(key: str | None) -> str | None:
@@ -29,15 +30,16 @@ def unquoted(key: str | None) -> str | None:
     return key[1:-1]
 
 
-@contextmanager
-def alone(caller: Caller, key: str | None) -> Iterator[None]:
+def alone(caller: Caller, key: str | None) -> AbstractContextManager[None]:
     """One start at a time with a key: whoever comes meanwhile gets 409, and the execution when he comes again.
 
     That holds for this process. One that comes through another waits in the database for the first, and replays it.
     """
-    if key is None:
-        yield
-        return
+    return _UNNAMED if key is None else _alone(caller, key)
+
+
+@contextmanager
+def _alone(caller: Caller, key: str) -> Iterator[None]:
     at, starting = (caller.principal.tenant, key), caller.service.starting
     if at in starting:
         raise RequestInFlight
