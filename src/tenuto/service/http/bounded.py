@@ -54,32 +54,33 @@ def sending(scope: Scope) -> "Bound":
 
 
 class _Queue:
-    """Requests that may all take as long: whoever came first is due first. So one timer is enough for them."""
+    """Requests that may all take as long: whoever came first is due first. So one timer is enough for them.
+
+    It is left to itself when nobody waits: the next one who does would need it again.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._due: dict[Bound, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the timer, while there is one
 
     def add(self, bound: "Bound") -> None:
         loop = asyncio.get_running_loop()
         self._due[bound] = due = loop.time() + self.seconds
-        if self._timer is None:
-            self._timer = loop.call_at(due, self._look)
+        if self._loop is not loop:  # an application may be served again, by another
+            self._loop = loop
+            loop.call_at(due, self._look)
 
     def remove(self, bound: "Bound") -> None:
         self._due.pop(bound, None)
-        if not self._due and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def _look(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._timer = None
+        loop, self._loop = asyncio.get_running_loop(), None
         while self._due:
             bound, due = next(iter(self._due.items()))
             if due > loop.time():
-                self._timer = loop.call_at(due, self._look)
+                self._loop = loop
+                loop.call_at(due, self._look)
                 return
             del self._due[bound]
             bound.give_up()
