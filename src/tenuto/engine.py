@@ -227,7 +227,7 @@ class Engine:
             self._runtime.provide(program)
 
     def handler(self, name: str, function: Callable[..., Any]) -> None:
-        """A function that JSON definitions call by this name."""
+        """A function that JSON definitions call by this name. The last one given counts, for all of them."""
         bound = bind_handler(name, function)
         self._handlers[name] = bound
         self._runtime.provide_handler(bound)

@@ -26,6 +26,20 @@ def handlers(engine: Engine, stage: Stage, *names: str, **outcomes: Any) -> None
         engine.handler(name, stage.does(name, *(outcome if isinstance(outcome, tuple) else (outcome,))))
 
 
+async def test_the_last_handler_of_a_name_counts(engine: Engine) -> None:
+    """Whether it was there before the definition or not, and also for what is under way."""
+    stage = Stage()
+    handlers(engine, stage, "a", "b")
+    go = {"step_id": "go", "type": "wait", "with": {"signal": "go"}}
+    await engine.apply({"name": "doc", "mode": "sequence", "steps": [task("a"), go, task("b")]})
+    handle = await engine.start("doc")
+    await until_blocked(handle, "signal")
+    engine.handler("b", stage.does("another"))
+    await handle.signal("go")
+    assert (await handle.result()).output == "another"
+    assert stage.log == ["a", "another"]
+
+
 # The example of the documentation. Its handlers are doubles here: no service is needed to show what it promises.
 INVOICE: dict[str, Any] = {
     "name": "invoice-approval",

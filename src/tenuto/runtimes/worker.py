@@ -9,6 +9,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -178,9 +179,14 @@ class Worker(Shown):
         return None if performer is None else performer.program
 
     def provide_handler(self, handler: Handler) -> None:
+        """From now on this is what definitions call by that name, also those that came after an earlier one of it."""
+        earlier = self._handlers.get(handler.name)
         self._handlers[handler.name] = handler
         for performer in self._performers.values():
-            performer.replace(performer.program)
+            program = performer.program
+            if earlier is not None and program.handlers.get(handler.name) is earlier:
+                program = replace(program, handlers={**program.handlers, handler.name: handler})
+            performer.replace(program)
         self._unpark()
 
     def _know(self, program: Program) -> Performer:
