@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from tenuto import Done, Engine, FromStep, Handle, Retry, SagaBuilder
-from tenuto.errors import CompensationRequiredError, IndeterminateError, NonRetryableError, TransientError
+from tenuto.errors import CompensationRequiredError, IndeterminateError, NonRetryableError, PayloadError, TransientError
 
 from .conftest import MakeEngine, MakeHarness
 from .doubles import Stage, until, until_blocked
@@ -246,6 +246,39 @@ async def test_i8_incompatible_until_the_code_fits_again(engine: Engine) -> None
     engine.register(saga(old, reads_text))
     result = await handle.result()
     assert (result.output, result.steps["use"].attempts) == ("OSLO", 1)
+
+
+UNSAFE: dict[str, Any] = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
+
+
+@pytest.mark.parametrize("in_thread", [False, True])
+@pytest.mark.parametrize("options", [{}, UNSAFE], ids=["safe", "unsafe"])
+async def test_r3_what_was_called_and_cannot_read_more_may_have_acted(
+    engine: Engine, options: dict[str, Any], in_thread: bool
+) -> None:
+    """As when it waits for another execution, whose output has changed. It is called again where that does no harm;
+    elsewhere a person is asked what became of it."""
+    charged: list[str] = []
+
+    def charges() -> str:
+        charged.append("once")
+        raise PayloadError("output: Expected `int`, got `str`", code="incompatible")
+
+    async def charges_in_a_task() -> str:
+        return charges()
+
+    async def mended() -> str:
+        charged.append("again")
+        return "done"
+
+    engine.register(one_step("s", charges if in_thread else charges_in_a_task, **options).build())
+    handle = await engine.start("s")
+    await until_blocked(handle, "review" if options else "incompatible")
+    engine.register(one_step("s", mended, **options).build())
+    if options:
+        assert ((await handle.status())["status"], charged) == ("waiting_approval", ["once"])
+    else:
+        assert ((await handle.result()).output, charged) == ("done", ["once", "again"])
 
 
 async def test_i8_slot(make_engine: MakeEngine) -> None:

@@ -107,6 +107,7 @@ class Role:
         "handler",
         "handler_name",
         "limits",
+        "may_repeat",
         "node",
         "phase",
         "schema",
@@ -123,6 +124,7 @@ class Role:
         self.handler = handlers(self.handler_name) if self.handler_name is not None else None
         self.begins = needs_begin(node, Ref("", phase, 1))
         self.dispatches = False  # its handler only sends: the answer comes from outside
+        self.may_repeat = True  # what it did may be done once more, whatever that was
         self.limits: tuple[str, ...] = ()
         self.template: Template | None = None
         self.schema: Schema | None = None
@@ -134,6 +136,7 @@ class Role:
     def _of_step(self, step: Step, phase: Phase) -> None:
         self.limits = step.limits
         self.dispatches = phase == "forward" and step.completion == "callback"
+        self.may_repeat = phase != "forward" or (step.safety == "SAFE_TO_RETRY" and not self.dispatches)
         self.timeout_ms = step.retry_policy.timeout_ms
         given = step.with_
         if phase == "compensate":

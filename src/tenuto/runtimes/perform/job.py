@@ -112,7 +112,16 @@ class Job:
         # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
         if self.stopped or self.timed_out:
             return None
-        return failed(error, self.attempt.role.step, self.attempt.performer.classify)
+        return self._understood(error)
+
+    def _understood(self, error: BaseException) -> f.Failed | Parked:
+        """One that cannot read what it is given was not called. One that can was, and could not read something else, as
+        what another execution gave: what it did before that nobody knows."""
+        attempt = self.attempt
+        ending = failed(error, attempt.role.step, attempt.performer.classify)
+        if isinstance(ending, Parked) and not attempt.role.may_repeat and attempt.unreadable() is None:
+            return f.Failed(error_class="INDETERMINATE", code="incompatible", summary=ending.why)
+        return ending
 
     # For plain handlers
 
@@ -134,7 +143,7 @@ class Job:
         try:
             ending = succeeded(handler, role.phase, handler.invoke(attempt), role.schema)
         except BaseException as error:
-            ending = failed(error, role.step, attempt.performer.classify)
+            ending = self._understood(error)
         try:
             self.loop.call_soon_threadsafe(self._end, ending)
         except RuntimeError:  # the loop was closed while the handler ran
