@@ -91,6 +91,16 @@ class TaskEnded(Struct, frozen=True):
     number: int
 
 
+class TaskWithdrawn(Struct, frozen=True):
+    """One that nobody need begin any more. `sends`: it is a directive, and whoever took it may have sent it."""
+
+    execution: str
+    path: str
+    phase: Phase
+    number: int
+    sends: bool
+
+
 class OutboxRow(Struct, frozen=True):
     execution: str
     seq: int
@@ -209,6 +219,17 @@ def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | Tas
                 )
         elif effect is None and not _is_local(state, key):
             yield TaskEnded(state.id, *key.parts)
+
+
+def withdrawn(state: Execution) -> Iterator[TaskWithdrawn]:
+    """What a canceled execution has in queues: what is to undo or to find out something stays there."""
+    for key, effect in state.agenda.items():
+        if isinstance(effect, DispatchAttempt) and isinstance(key, Ref) and key.phase in ("forward", "plan"):
+            holder = holder_of(state, key)
+            assert holder is not None
+            if holder.node.queue is not None and handler_name(holder.node.spec, key.phase) is not None:
+                sends = key.phase == "forward" and holder.node.step.completion == "callback"
+                yield TaskWithdrawn(state.id, *key.parts, sends)
 
 
 def _is_local(state: Execution, ref: Ref) -> bool:

@@ -13,7 +13,7 @@ from tests.checking.plants.mail import applied, succeeded, told
 from tests.checking.plants.planting import two_steps
 from tests.checking.streams import driven, found_in, given, stream, stream_of
 from tests.kernel import driver, history
-from tests.kernel.build import definition, step, wait_for
+from tests.kernel.build import callback, definition, scope, step, wait_for
 
 NAMES = history.names()
 
@@ -56,6 +56,32 @@ async def test_an_undo_that_a_person_asked_for_takes_no_others_place() -> None:
     run.lose("a")
     assert run.open() == ["b:undo/2", "a:undo/2"]
     assert run.run_out() == "failed"
+    assert await found_in(driven(run)) == []
+
+
+async def test_a_cancel_that_awaits_nobody_is_sound() -> None:
+    """A directive and a planner that nobody has, and what was taken out of a queue."""
+    ask = scope("s", planner="p", mode="parallel")
+    run = driver.given(callback("a"), ask, step("q", queue="gpu"), callback("b"), mode="parallel")
+    run.start(owned=False)
+    run.crash()
+    run.tell(f.Returned(at=run.now, refs=tuple(ref for ref in run.state.agenda if isinstance(ref, Ref))))
+    run.cancel("drain")
+    assert run.open() == ["q/1"]
+    run.give_back("q")
+    assert run.status == "canceled"
+    assert await found_in(driven(run)) == []
+
+
+async def test_a_directive_that_nobody_sent_may_be_sent_in_the_next_round() -> None:
+    """It is not safe to send twice, and was not sent."""
+    charge = callback("pay", safety="NOT_SAFE_TO_RETRY", reconcile_handler="find")
+    run = driver.given(charge, step("b", tries=1), mode="parallel", failure_mode="retry", max_rounds=2)
+    run.start()
+    run.give_back("pay")
+    run.fail("b", "TRANSIENT")
+    run.tick()
+    assert run.open() == ["pay/2", "b/2"]
     assert await found_in(driven(run)) == []
 
 

@@ -207,6 +207,34 @@ async def test_i8_no_worker_has_the_handler(engine: Engine) -> None:
     assert (result.output, result.steps["a"].attempts) == ("sent", 1)
 
 
+SAFE = {"idempotency_strategy": "SAFE_TO_RETRY"}
+CALLBACK = {"completion": "callback", "result_timeout_ms": 600_000}
+UNABLE: dict[str, dict[str, Any]] = {
+    "a step": {"type": "task", "handler": "ghost", **SAFE},
+    "a directive": {"type": "external_call", "handler": "ghost", **CALLBACK, **SAFE},
+    "a planner": {"type": "scope", "mode": "parallel", "planner": "ghost", "children": []},
+    "a step in a queue": {"type": "task", "handler": "ghost", "queue": "nobodys", **SAFE},
+    "a directive in a queue": {"type": "external_call", "handler": "ghost", "queue": "nobodys", **CALLBACK, **SAFE},
+    "a planner in a queue": {
+        "type": "scope", "mode": "parallel", "planner": "ghost", "queue": "nobodys", "children": [],
+    },
+    "what may not be done twice, in a queue": {
+        "type": "task", "handler": "ghost", "queue": "nobodys", "idempotency_strategy": "NOT_SAFE_TO_RETRY",
+        "compensation_policy": "manual",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["drain", "compensate"])
+@pytest.mark.parametrize("what", UNABLE)
+async def test_r8_a_cancel_does_not_wait_for_what_nobody_can_begin(engine: Engine, what: str, mode: Any) -> None:
+    await engine.apply({"name": "doc", "steps": [{"step_id": "a", **UNABLE[what]}]})
+    handle = await engine.start("doc")
+    await until_blocked(handle, "no_worker")
+    await handle.cancel(mode)
+    assert (await handle.result(timeout="30s")).status == "canceled"
+
+
 async def test_i8_an_engine_that_is_no_worker_runs_nothing(make_engine: MakeEngine) -> None:
     stage = Stage()
     engine = await make_engine(chain("s", stage, "a").build(), worker=False)

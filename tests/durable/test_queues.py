@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol
 import pytest
 
 from tenuto import Done, Engine, FromStep, Handle, SagaBuilder, SagaContext
+from tenuto.checking import check_database
 from tenuto.errors import TransientError
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.codec import decode_answer, encode_fact
@@ -283,6 +284,29 @@ async def test_a_cancel_and_its_drain_reach_a_guest(owner: MakeEngine, guest: Ma
     gate.open()
     result = await handle.result()
     assert (result.status, attempts(await handle.history())[0]) == ("canceled", (1, "succeeded"))
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_r8_a_cancel_does_not_wait_for_a_queue_that_nobody_serves(
+    owner: MakeEngine, guest: MakeEngine, url: str, works: bool
+) -> None:
+    """What others began is awaited; what nobody began is begun by nobody, whoever comes."""
+    stage = Stage()
+    gate = stage.gate("served")
+    builder = SagaBuilder("s").step("a", gate.pass_through, queue="gpu")
+    saga = builder.step("b", stage.does("unserved"), queue="nobodys").build()
+    client = await owner(saga, worker=works)
+    await guest(saga)
+    handle = await client.start("s")
+    await gate.reached.wait()
+    await handle.cancel("drain")
+    document = await until(handle, lambda found: found["steps"][1]["status"] == "canceled")
+    assert (document["status"], document["steps"][0]["status"]) == ("running", "running")
+    await owner(saga, queues=("nobodys",))
+    gate.open()
+    result = await handle.result(timeout="30s")
+    assert (result.status, stage.log) == ("canceled", ["served"])
+    assert await check_database(url) == []
 
 
 async def test_what_was_settled_without_its_guest_is_stopped_there(owner: MakeEngine, guest: MakeEngine) -> None:

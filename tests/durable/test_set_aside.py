@@ -10,6 +10,7 @@ import pytest
 
 from tenuto import Engine, FromStep, SagaBuilder
 from tenuto.checking import check_database, find_stuck_in
+from tenuto.kernel.address import Ref, lease_id
 from tenuto.runtimes.durable import claiming
 from tests.contract.doubles import until_blocked
 
@@ -180,6 +181,80 @@ async def test_it_is_canceled_without_anybody_who_can_read_it(
     assert (result.status, result.steps["b"].status) == ("canceled", "canceled")
 
 
+# -- Directives and plans ----------------------------------------------------------------------------------------------
+
+SAFE = {"idempotency_strategy": "SAFE_TO_RETRY"}
+CALLBACK = {"type": "external_call", "handler": "last", "completion": "callback", "result_timeout_ms": 600_000}
+FURTHER: dict[str, dict[str, Any]] = {
+    "directive": {**CALLBACK, **SAFE},
+    "directive that may not be sent twice": {
+        **CALLBACK, "idempotency_strategy": "NOT_SAFE_TO_RETRY", "reconcile_handler": "first",
+    },
+    "planner": {"type": "scope", "mode": "parallel", "planner": "last", "children": []},
+}  # fmt: skip
+
+
+async def plans_from_text(value: Annotated[str, FromStep("a")]) -> Any:
+    return [{"step_id": "c", "type": "task", "handler": "first", **SAFE}]
+
+
+async def plans_from_number(value: Annotated[int, FromStep("a")]) -> Any:
+    return [{"step_id": "c", "type": "task", "handler": "first", **SAFE}]
+
+
+async def give(engine: Engine, what: str, *, reads: type) -> None:
+    """The code of a process: what it takes for the result of the first step."""
+    engine.handler("first", text)
+    if what == "planner":
+        engine.handler("last", plans_from_text if reads is str else plans_from_number)
+    else:
+        engine.handler("last", takes_text if reads is str else takes_number)
+    first = {"step_id": "a", "type": "task", "handler": "first", **SAFE}
+    go = {"step_id": "go", "type": "wait", "with": {"signal": "go"}}
+    await engine.apply({"name": "changed", "mode": "sequence", "steps": [first, go, {"step_id": "b", **FURTHER[what]}]})
+
+
+async def blocked_by_new_code(url: str, make: Make, what: str) -> tuple[Engine, str]:
+    async with Engine(url) as old:
+        await give(old, what, reads=str)
+        handle = await old.start("changed")
+        await until_blocked(handle, "signal")
+    newer = await make()
+    await give(newer, what, reads=int)
+    await newer.get(handle.id).signal("go")
+    blocked = await until_blocked(newer.get(handle.id), "incompatible")
+    assert blocked["waiting_for"].endswith("parameter 'value': Expected `int`, got `str`")
+    return newer, handle.id
+
+
+@pytest.mark.parametrize("what", FURTHER)
+@pytest.mark.parametrize("mode", ["drain", "compensate"])
+async def test_a_cancel_does_not_wait_for_what_cannot_be_sent_or_planned(
+    url: str, make: Make, what: str, mode: Any
+) -> None:
+    newer, id = await blocked_by_new_code(url, make, what)
+    await newer.get(id).cancel(mode)
+    assert (await newer.get(id).result(timeout="30s")).status == "canceled"
+    assert await check_database(url) == []
+
+
+@pytest.mark.parametrize("what", FURTHER)
+async def test_it_is_sent_or_planned_by_a_worker_that_can_read_it(url: str, make: Make, what: str) -> None:
+    newer, id = await blocked_by_new_code(url, make, what)
+    older = await make()
+    await give(older, what, reads=str)
+    if what == "planner":
+        assert (await newer.get(id).result(timeout="30s")).status == "succeeded"
+    else:
+        await until_blocked(older.get(id), "callback")
+        await older.get(id).cancel("drain")  # it was sent, and is awaited
+        assert (await older.get(id).status())["status"] == "running"
+        lease = lease_id(id, Ref("b", "forward", 1))
+        assert (await older.get(id).answer("b", attempt=1, lease=lease, result="done")) == "applied"
+        assert (await older.get(id).result(timeout="30s")).status == "canceled"
+    assert await check_database(url) == []
+
+
 async def test_what_nobody_has_the_code_of_is_canceled(make: Make) -> None:
     client = await make(saga(text, takes_text), worker=False)
     handle = await client.start("changed")
@@ -195,6 +270,26 @@ async def test_what_was_learned_meanwhile_is_tried_at_once(url: str, make: Make)
     await until_blocked(engine.get(id), "incompatible")
     engine.register(saga(text, takes_text))
     assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
+
+
+async def test_what_is_learned_while_it_is_handed_back_begins_when_it_is_granted_again(url: str, make: Make) -> None:
+    """Until then it is nobody's: a cancel would not await it, and whoever takes over would take it for not begun."""
+    id = await stored_by_the_code_before(url, saga(text, takes_text))
+    engine = await make(saga(number, takes_number))
+    runtime: Any = engine._runtime
+    hand_back = runtime._return_work
+
+    def learn_meanwhile(record: Any, unknown: Any) -> None:
+        runtime._return_work = hand_back
+        hand_back(record, unknown)
+        assert record.unkept
+        engine.register(saga(text, takes_text))
+
+    runtime._return_work = learn_meanwhile
+    await engine.get(id).signal("go")
+    assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
+    events = await recorded(engine, id)
+    assert events[events.index("AttemptsReturned") :][:3] == ["AttemptsReturned", "AttemptsGranted", "AttemptSucceeded"]
 
 
 async def test_what_runs_beside_it_comes_to_its_end(url: str, make: Make) -> None:

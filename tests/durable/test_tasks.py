@@ -6,8 +6,8 @@ import pytest
 
 from tenuto.kernel.address import Phase, Ref
 from tenuto.kernel.codec import decode_fact
-from tenuto.kernel.facts import Lost
-from tenuto.projection import TaskEnded, TaskRow
+from tenuto.kernel.facts import Lost, Returned
+from tenuto.projection import TaskEnded, TaskRow, TaskWithdrawn
 from tenuto.storage import Store
 from tenuto.storage.postgres import PostgresStore
 from tenuto.storage.sqlite import SqliteStore
@@ -330,3 +330,67 @@ async def test_what_follows_an_entry(store: Store) -> None:
     assert await store.tail("x1", 3) == []
     assert await store.tails({"x1": 1, "unknown": 0}) == {"x1": [b"[2]", b"[3]"]}
     assert await store.tails({"x1": 3}) == await store.tails({}) == {}
+
+
+# -- Taken out of their queues -----------------------------------------------------------------------------------------
+
+
+def unwanted(of: TaskKey, *, sends: bool = False) -> TaskWithdrawn:
+    return TaskWithdrawn(*of, sends)
+
+
+async def withdraw(store: Store, *tasks: TaskWithdrawn, session: str = "s1") -> None:
+    """With the commit that says why, as their owner makes it."""
+    ids = dict.fromkeys(task.execution for task in tasks)
+    standings = {id: standing(id) for id in ids}
+    await store.commit(Batch(session=session, standings=standings, withdrawn=list(tasks)))
+
+
+async def withdrawn(store: Store) -> list[tuple[str, tuple[Ref, ...]]]:
+    found = [mail for mail in await store.mail("s1") if mail.id.startswith("withdrawn:")]
+    facts = [(mail.execution, decode_fact(mail.body)) for mail in found]
+    return sorted((id, fact.refs) for id, fact in facts if isinstance(fact, Returned))
+
+
+async def test_r8_what_nobody_began_is_withdrawn_and_mail_says_so(store: Store) -> None:
+    """It waits, or was taken and not begun. A directive may have been sent by whoever took it: that is not noted."""
+    waits, taken, begun, told = key("x1", "a#0"), key("x1", "a#1"), key("x1", "a#2"), key("x1", "a#3")
+    other, sent, unsent = key("x2", "a"), key("x2", "b"), key("x2", "c")
+    await open_sessions(store, "s1", "s2", "s3")
+    await grant(store, *(row(of) for of in (taken, begun, told, sent)))
+    assert sorted(await take(store)) == sorted((taken, begun, told, sent))
+    await store.tasks.begin("s2", [Beginning(first(begun), marks=True), Beginning(first(sent), marks=False)])
+    await store.tasks.begin("s2", [Beginning(first(told), True, Letter("begun", "x1", b"{}"))])
+    await store.commit(Batch(session="s1", tasks=[row(waits), row(other), row(unsent)]))
+    every = [unwanted(of) for of in (waits, taken, begun, told, other)]
+    directives = [unwanted(of, sends=True) for of in (sent, unsent)]
+    await withdraw(store, *every, *directives)
+    assert await withdrawn(store) == [("x1", (waits.ref, taken.ref)), ("x2", (other.ref, unsent.ref))]
+    assert sorted(held.taking.key for held in await store.tasks.held("s2")) == sorted((begun, told, sent))
+    assert await take(store, "s3") == []
+    assert await store.tasks.begin("s2", [Beginning(first(taken), marks=True)]) == (set(), set())
+    await withdraw(store, *every, *directives)
+    assert len(await withdrawn(store)) == 2, "once"
+
+
+async def test_r8_whoever_owns_it_no_more_withdraws_nothing(store: Store) -> None:
+    await open_sessions(store, "s1", "s2")
+    await grant(store, row(key()))
+    await store.end_session("s1")
+    await withdraw(store, unwanted(key()))
+    await withdraw(store, unwanted(key()), session="s2")
+    assert await take(store) == [key()]
+
+
+async def test_r8_a_task_begins_or_is_withdrawn_and_never_both(store: Store) -> None:
+    tasks = [key("x1", f"a#{n:02}") for n in range(40)]
+    await open_sessions(store, "s1", "s2")
+    await grant(store, *(row(of) for of in tasks))
+    taken = await take(store, limit=40)
+    halves = [taken[:20], taken[20:]]
+    beginnings = [store.tasks.begin("s2", [Beginning(first(of), marks=True) for of in half]) for half in halves]
+    found = await asyncio.gather(beginnings[0], withdraw(store, *map(unwanted, tasks)), beginnings[1])
+    begun = {taking.key.ref for takings, _ in (found[0], found[2]) for taking in takings}
+    gone = {ref for _, refs in await withdrawn(store) for ref in refs}
+    assert not begun & gone
+    assert begun | gone == {of.ref for of in tasks}

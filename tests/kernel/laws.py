@@ -233,6 +233,9 @@ class Ledger:
                     self.spent.pop(path, None)
             case e.AttemptSucceeded(phase="compensate"):
                 self.spent.pop(event.path, None)
+            case e.AttemptsReturned():  # it was granted, and so nothing was spent before; and it was not begun
+                for ref in event.refs:
+                    self.spent.pop(ref.path, None)
 
 
 def _tried(event: e.Event) -> list[str]:

@@ -1,13 +1,14 @@
 """Cancel (B14, X-5, K-5, R-8): three modes, and what an outcome that nobody knows does to each."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.decide import decide
-from tenuto.kernel.definition import CancelMode, Node
+from tenuto.kernel.definition import CancelMode, Node, Step
 from tenuto.kernel.events import AttemptsReturned, Entry
 from tenuto.kernel.evolve import evolve
 
@@ -446,19 +447,6 @@ def test_r8_nor_is_it_begun_by_whoever_takes_over() -> None:
     assert state.status == "canceled"
 
 
-def test_r8_what_is_to_be_sent_is_sent_by_whoever_takes_over() -> None:
-    """A dispatch that was handed back is awaited: nobody else would tell what becomes of it."""
-    run = given(callback("a"), step("b"), mode="parallel")
-    run.start()
-    run.give_back("a")
-    run.cancel("drain")
-    run.succeed("b")
-    run.crash()
-    assert run.open() == ["a/1"]
-    run.dispatch("a")
-    assert run.status == "running"
-
-
 def test_r8_clones_that_nobody_began_are_not_awaited() -> None:
     run = given(step("f", foreach="[1, 2, 3]"), step("b"))
     run.start()
@@ -477,4 +465,177 @@ def test_r8_what_was_begun_is_awaited() -> None:
     run.cancel("drain")
     assert run.open() == ["b/1"]
     run.succeed("b")
+    assert run.status == "canceled"
+
+
+UNSAFE_DIRECTIVE: dict[str, Any] = {"safety": "NOT_SAFE_TO_RETRY", "reconcile_handler": "find"}
+
+
+@pytest.mark.parametrize("fields", [{}, UNSAFE_DIRECTIVE], ids=["safe", "unsafe"])
+@pytest.mark.parametrize("cancel_first", [True, False])
+def test_r8_a_directive_that_nobody_sent_is_not_awaited(fields: dict[str, Any], cancel_first: bool) -> None:
+    """The owner handed it back, because it cannot send it: nobody else has it."""
+    run = given(step("a", undo=True), callback("b", **fields), step("c"))
+    run.start()
+    run.succeed("a")
+    if cancel_first:
+        run.cancel("compensate")
+        assert run.open() == ["b/1"], "it may be on its way"
+    run.give_back("b")
+    if not cancel_first:
+        run.cancel("compensate")
+    assert run.open() == ["a:undo/1"]
+    run.undo("a")
+    assert (run.status, run.reviews()) == ("canceled", [])
+
+
+def test_r8_nor_is_one_of_an_execution_that_nobody_ever_took() -> None:
+    run = given(callback("a"))
+    run.start(owned=False)
+    run.cancel("drain")
+    assert run.status == "canceled"
+
+
+def test_r8_whoever_takes_over_is_granted_what_nobody_sent() -> None:
+    """From then on it may have been sent, and a cancel awaits it, whoever comes after him."""
+    run = given(callback("a"), step("b"))
+    run.start()
+    run.give_back("a")
+    run.skip_lines()
+    run.crash()
+    run.expect("granted + a/1")
+    run.crash()
+    run.expect("")
+    back = f.Returned(at=run.now, refs=(Ref("a", "forward", 1),))
+    answer = decide(run.state, back, run.now, run.state.epoch + 1).answer
+    assert answer == f.Ignored("stale_attempt"), "the one before may have sent it"
+    run.cancel("drain")
+    assert run.open() == ["a/1"]
+    run.answer("a", f.Succeeded())
+    assert run.status == "canceled"
+
+
+def test_r8_a_canceled_directive_that_was_handed_back_is_sent_by_nobody() -> None:
+    """Of a release that awaited it: canceled, handed back, and waiting for a worker ever since."""
+    run = given(callback("a"))
+    run.start()
+    run.cancel("drain")
+    state = run.state
+    evolve(state, Entry(state.seq + 1, run.now, 1, AttemptsReturned((Ref("a", "forward", 1),))))
+    decide(state, f.Taken(at=run.now, epoch=2), run.now)
+    assert state.status == "canceled"
+
+
+def _dispatched(run: Driver) -> None:
+    run.dispatch("a")
+
+
+def _acked(run: Driver) -> None:
+    run.ack("a")
+
+
+@pytest.mark.parametrize("happens", [_dispatched, _acked])
+def test_r8_what_was_sent_is_awaited_whoever_would_hand_it_back(happens: Callable[[Driver], None]) -> None:
+    run = given(callback("a"), step("b"))
+    run.start()
+    happens(run)
+    assert run.give_back("a") == f.Ignored("stale_attempt")
+    run.cancel("drain")
+    assert run.open() == ["a/1"]
+    run.answer("a", f.Succeeded())
+    assert run.status == "canceled"
+
+
+def test_r8_what_was_recorded_to_begin_is_awaited_though_it_was_granted_to_nobody() -> None:
+    """Of a release that did not grant it to whoever took over."""
+    run = given(callback("a", **UNSAFE_DIRECTIVE))
+    run.start(owned=False)
+    run.begin("a")
+    run.cancel("drain")
+    assert run.open() == ["a/1"]
+    run.crash()
+    assert run.open() == ["a/1"]
+
+
+def test_r8_what_is_fetched_by_whoever_answers_it_is_awaited() -> None:
+    """Nobody sends it: somebody may have it as soon as it is granted."""
+    run = given(Step(id="a", type="external_call", completion="callback", result_timeout_ms=1_000), step("b"))
+    run.start(owned=False)
+    assert run.give_back("a") == f.Ignored("stale_attempt")
+    run.cancel("drain")
+    assert run.open() == ["a/1"]
+
+
+@pytest.mark.parametrize("path", ["", "s"])
+@pytest.mark.parametrize("cancel_first", [True, False])
+def test_r8_a_planner_that_nobody_asked_is_not_awaited(cancel_first: bool, path: str) -> None:
+    nodes = [scope("s", planner="p", mode="parallel")] if path else []
+    run = given(*nodes, planner=None if path else "p", mode="sequence" if path else "parallel")
+    run.start()
+    back = f.Returned(at=run.now, refs=(Ref(path, "plan", 1),))
+    if cancel_first:
+        run.cancel("drain")
+        assert run.open() != [], "it may be at work"
+    run.tell(back)
+    if not cancel_first:
+        run.cancel("drain")
+    assert (run.status, run.open()) == ("canceled", [])
+
+
+def test_r8_a_planner_that_was_handed_back_under_a_cancel_is_asked_by_nobody() -> None:
+    """Of a release that awaited it."""
+    run = given(planner="p", mode="parallel")
+    run.start()
+    run.cancel("drain")
+    state = run.state
+    evolve(state, Entry(state.seq + 1, run.now, 1, AttemptsReturned((Ref("", "plan", 1),))))
+    decide(state, f.Taken(at=run.now, epoch=2), run.now)
+    assert state.status == "canceled"
+
+
+def test_r8_an_undo_that_nobody_began_is_for_the_next_owner() -> None:
+    run = given(step("a", undo=True), step("b"))
+    run.start()
+    run.succeed("a")
+    run.cancel("compensate")
+    run.succeed("b")
+    run.give_back("a")
+    assert run.open() == ["a:undo/1"]
+    run.crash()
+    run.undo("a")
+    assert run.status == "canceled"
+
+
+# -- Queues ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_r8_what_is_taken_out_of_its_queue_is_not_awaited(owned: bool) -> None:
+    """Whoever takes it out knows that nobody began it, and that nobody will."""
+    run = given(step("a", queue="gpu"), step("b"))
+    run.start(owned=owned)
+    run.cancel("drain")
+    assert run.open() == ["a/1"], "somebody may have it"
+    run.give_back("a")
+    assert run.status == "canceled"
+
+
+def test_r8_a_planner_in_a_queue_is_awaited_unless_it_is_taken_out() -> None:
+    run = given(scope("s", planner="p", mode="parallel", queue="gpu"))
+    run.start(owned=False)
+    run.cancel("drain")
+    assert run.open() == ["s:plan/1"]
+    run.tell(f.Returned(at=run.now, refs=(Ref("s", "plan", 1),)))
+    assert run.status == "canceled"
+
+
+def test_r8_what_is_wanted_is_not_taken_out_of_its_queue() -> None:
+    run = given(step("a", queue="gpu", undo=True), step("b"))
+    run.start()
+    assert run.give_back("a") == f.Ignored("stale_attempt")
+    run.succeed("a")
+    run.cancel("compensate")
+    run.succeed("b")
+    assert run.give_back("a") == f.Ignored("stale_attempt"), "what is to be undone is undone"
+    run.undo("a")
     assert run.status == "canceled"

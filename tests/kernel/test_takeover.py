@@ -404,3 +404,12 @@ def test_what_waits_after_a_second_loss_leaves_its_place_to_others() -> None:
     run.expect("""
         lost a/2 -> retry@1957 + b/1
     """)
+
+
+def test_what_waits_for_its_key_is_taken_over() -> None:
+    run = given(step("a"), concurrency_key="'k'")
+    run.start(key="k", admitted=False)
+    run.crash()
+    assert run.open() == []
+    run.admit()
+    assert run.open() == ["a/1"]

@@ -45,7 +45,8 @@ def _granted_planning(frame: Frame, ref: Ref) -> None:
 
 def _granted_again(track: Track, entry: e.Entry) -> None:
     assert track.open is not None
-    nobody_began = track.returned or track.epoch == 0 or (track.open.phase == "forward" and track.never_begins)
+    handed_back = (track.returned or track.epoch == 0) and not track.sent
+    nobody_began = handed_back or (track.open.phase == "forward" and track.never_begins)
     require(nobody_began, L3, f"{track.open} was granted again in epoch {entry.epoch}, and may have begun")
 
 

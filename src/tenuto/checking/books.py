@@ -138,7 +138,6 @@ class Books:
         match event:
             case e.AttemptBegun():
                 track = self.track(event.path)
-                track.was_unsafe = track.unsafe
                 track.begun = track.unsafe = True
                 track.since = entry.at
             case e.AttemptSucceeded():
@@ -152,7 +151,9 @@ class Books:
                     self._lose(entry.seq, loss)
             case e.AttemptsReturned():
                 for ref in event.refs:
-                    if ref.phase != "plan":
+                    if ref.phase == "plan":
+                        self.frames[ref.path].unasked = True
+                    else:
                         self._return(self.track(ref.path))
             case e.AttemptAbandoned():
                 for ref in event.refs:
@@ -162,6 +163,9 @@ class Books:
                         self.cut_off.append(ref)
             case e.AttemptDispatched():
                 self.track(event.path).refusals = 0
+                self.track(event.path).sent = True
+            case e.AttemptAcked():
+                self.track(event.path).sent = True
             case e.DispatchFailed():
                 self._dispatch_failed(event)
             case e.ProbeAnswered():
@@ -246,6 +250,7 @@ class Books:
         if ref.phase == "plan":
             frame = self.frames[ref.path]
             frame.planning, frame.plan_number = ref, ref.number
+            frame.unasked = entry.epoch == 0 and frame.node.queue is None
             self.open_refs[ref] = None
             return
         track = self.track(ref.path)
@@ -254,12 +259,13 @@ class Books:
             return
         track.open, track.epoch, track.since = ref, entry.epoch, entry.at
         self.open_refs[ref] = None
-        track.begun = track.returned = False
+        track.begun = track.returned = track.sent = False
         track.numbers[ref.phase] = ref.number
         if ref.phase == "forward":
             self._give_time(track, entry.at)
             track.late = None
             track.guarded = False
+            track.was_unsafe = track.unsafe
             track.unsafe = track.unsafe or track.node.outside  # a directive may leave as soon as it is granted
             self._run(track)
         elif ref.phase == "compensate":
@@ -453,6 +459,8 @@ class Books:
         for path in event.paths:
             track = self.tracks.get(path)
             if track is not None:
+                if track.is_nobodys:
+                    track.unsafe = track.was_unsafe
                 self._end_open(track)
             status = {"reused": "succeeded", "marked": "skipped", "failed_upstream": "skipped"}
             if path in self.frames:

@@ -54,6 +54,9 @@ def recorded(books: Books, entry: e.Entry) -> None:
     match event:
         case e.NodesClosed():
             _closed(books, event)
+        case e.AttemptAbandoned(why="settled"):
+            asked = [ref for ref in event.refs if ref.phase == "plan" and not books.frames[ref.path].unasked]
+            require(not asked, G5, f"{asked[:3]} were given up, and may have been under way")
         case e.ScopeRestarted():
             require(not books.cancel, G7, f"a round of {event.path!r} began after a cancel")
             inside = _open_in(books, event.path)

@@ -20,6 +20,7 @@ class Track:
     since: int = 0  # when the open attempt was granted, or was recorded to begin
     begun: bool = False
     returned: bool = False
+    sent: bool = False  # a directive: who answers it has it
     late: Ref | None = None
     generation: int = 1
     # Since the last round or run began
@@ -33,7 +34,7 @@ class Track:
     done: bool = False
     # Of the effect, for ever
     unsafe: bool = False  # begun, and nothing recorded since says that it may be made once more
-    was_unsafe: bool = False  # before the open attempt began
+    was_unsafe: bool = False  # before the open attempt was granted
     made_seq: int = 0
     half_seq: int = 0
     undone_generation: int = 0
@@ -85,9 +86,11 @@ class Track:
 
     @property
     def is_nobodys(self) -> bool:
-        """Its open attempt was handed back, or nobody has taken the execution since it was granted."""
-        going_forward = self.open is not None and self.open.phase == "forward" and not self.node.outside
-        return going_forward and (self.returned or self.epoch == 0)
+        """Its open attempt was handed back, or only an owner can begin it, and there was none since it was granted."""
+        if self.open is None or self.open.phase != "forward" or self.sent:
+            return False
+        is_fetched = self.node.outside and (self.node.queue is not None or self.node.step.handler is None)
+        return self.returned or (self.epoch == 0 and not is_fetched and not self.begun)
 
     @property
     def to_undo(self) -> int:
@@ -108,6 +111,7 @@ class Frame:
     not_before: int = 0
     round: int = 1
     planning: Ref | None = None
+    unasked: bool = False  # its planner: nobody who could ask it has it in hand
     plan_number: int = 0
     plan_losses: int = 0
     plan_not_before: int = 0

@@ -229,7 +229,10 @@ class AttemptLost(Recorded, frozen=True, array_like=True, tag="lost"):
 
 
 class AttemptsReturned(Recorded, frozen=True, array_like=True, tag="returned"):
-    """A worker left in good order and had not begun these: they are as if granted anew, and nothing is counted."""
+    """Nobody began these: their worker left, or could not run them, or they were taken out of their queue.
+
+    Nothing is counted. Whoever goes on with them is granted them anew.
+    """
 
     refs: tuple[Ref, ...]
 

@@ -246,7 +246,7 @@ class MemoryRuntime(Worker):
     def _call_off_parked(self, record: Record) -> None:
         """What cannot run here was never begun: a cancel does not wait for it."""
         agenda = record.state.agenda
-        refs = tuple(ref for ref in record.parked if ref.phase == "forward" and type(agenda.get(ref)) is RunAttempt)
+        refs = tuple(ref for ref in record.parked if ref.phase in ("forward", "plan") and ref in agenda)
         if refs:
             self.apply(record, f.Returned(at=self._now(), refs=refs))
 

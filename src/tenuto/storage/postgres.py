@@ -31,7 +31,7 @@ from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
 from .postgres_rights import check_rights
 from .postgres_sql import LIVE, NOW, columns
-from .postgres_tasks import PostgresTasks
+from .postgres_tasks import PostgresTasks, withdraw
 from .postgres_wall import HAS_WALL, NO_WALL, READING, Wall, Walled, leave_as_it_is
 from .reading import SqlReading, loaded
 from .registry import Statement
@@ -483,6 +483,9 @@ class PostgresStore(SqlReading):
                 await admit(connection, standing)
         for query, rows in rest_of(batch, refused):
             await connection.executemany(query, rows)
+        unwanted = [task for task in batch.withdrawn if task.execution not in refused]
+        if unwanted:
+            await withdraw(connection, unwanted)
 
     # Sessions -------------------------------------------------------------------------------------------------------
 
@@ -744,8 +747,9 @@ async def _migrated(connection: asyncpg.Connection, known: list[Migration]) -> b
 
 def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
-    rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.tasks or batch.tasks_ended
-    return not (rare or batch.outbox or any(standing.admission for standing in batch.standings.values()))
+    tasks = batch.tasks or batch.tasks_ended or batch.withdrawn
+    rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
+    return not (tasks or rare or any(standing.admission for standing in batch.standings.values()))
 
 
 def _places(starts: Sequence[NewExecution]) -> dict[str, int]:

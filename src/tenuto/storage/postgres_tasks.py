@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from .postgres_sql import LIVE, NOW
+from tenuto.projection import TaskWithdrawn
+
+from .postgres_sql import LIVE, NOW, columns
+from .rows import values_of
 from .tasks import (
     SERVING,
     Answered,
@@ -23,6 +26,7 @@ from .tasks import (
     TaskState,
     loss,
     queues_of,
+    withdrawals,
 )
 
 WINDOW = 1_000  # waiting tasks among which turns are shared out
@@ -94,6 +98,13 @@ _OF = f"""
 SELECT {_KEY}, plan, queue, handler, worker, begun_at IS NOT NULL AS begun, body AS progress, parked
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session LEFT JOIN progress USING (execution, path)
 WHERE execution = $1 ORDER BY created_at, path, number"""
+_WITHDRAW = f"""
+WITH mine AS (
+    SELECT {_T_KEY} FROM tasks t
+    JOIN unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bool[]) AS w ({_KEY}, sends) USING ({_KEY})
+    WHERE t.begun_at IS NULL AND (t.takings = 0 OR NOT w.sends) ORDER BY {_T_KEY} FOR UPDATE OF t
+)
+DELETE FROM tasks t USING mine WHERE {_IS_MINE} RETURNING {_T_KEY}, {NOW} AS now"""
 _PROGRESS = """
 INSERT INTO progress (execution, path, body) VALUES ($1, $2, $3)
 ON CONFLICT (execution, path) DO UPDATE SET body = excluded.body"""
@@ -213,6 +224,14 @@ class PostgresTasks:
             rows = await db.fetch(_OF, execution)
         fields = ("plan", "queue", "handler", "worker", "begun", "progress", "parked")
         return [TaskState(key=_key(row), **{name: row[name] for name in fields}) for row in rows]
+
+
+async def withdraw(db: Any, unwanted: Sequence[TaskWithdrawn]) -> None:
+    """In the transaction that records why, which has locked their executions."""
+    rows = await db.fetch(_WITHDRAW, *columns([values_of(task) for task in unwanted], 5))
+    gone = sorted(_key(row) for row in rows)
+    for letter in withdrawals(gone, rows[0]["now"] if rows else 0):
+        await _post(db, letter)
 
 
 def _key(row: Any) -> TaskKey:

@@ -29,7 +29,7 @@ from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
 from .sqlite_limits import SqliteLimits
 from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, plain
-from .sqlite_tasks import SqliteTasks
+from .sqlite_tasks import SqliteTasks, withdraw
 from .store import (
     SESSIONS_KEPT_MS,
     Append,
@@ -275,6 +275,7 @@ class SqliteStore(SqlReading):
             connection.execute(_APPENDS, (as_json(appends),))
         for query, rows in rest_of(batch, refused):
             connection.executemany(query.replace("$", "?"), rows)
+        withdraw(connection, [task for task in batch.withdrawn if task.execution not in refused], self.now())
         for row in batch.audit:
             if execution_of(row) not in refused:
                 connection.execute(_AUDIT, values_of(row))

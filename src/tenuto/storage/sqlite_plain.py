@@ -56,8 +56,9 @@ def install(connection: apsw.Connection) -> None:
 
 def plain(batch: Batch) -> Plain | None:
     """Its rows, if it has none but of these kinds."""
-    rare = (batch.reviews, batch.closed, batch.mail, batch.snapshots, batch.tasks, batch.tasks_ended, batch.audit)
-    if batch.outbox or any(rare) or any(start.reject_conflict for start in batch.starts):
+    tasks = (batch.tasks, batch.tasks_ended, batch.withdrawn)
+    rare = (batch.reviews, batch.closed, batch.mail, batch.snapshots, batch.audit, batch.outbox)
+    if any(tasks) or any(rare) or any(start.reject_conflict for start in batch.starts):
         return None
     standings = batch.standings
     if any(standing.admission for standing in standings.values()):

@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
+from tenuto.projection import TaskWithdrawn
+
 from .tasks import (
     SERVING,
     Answered,
@@ -20,6 +22,7 @@ from .tasks import (
     TaskState,
     loss,
     queues_of,
+    withdrawals,
 )
 
 T = TypeVar("T")
@@ -65,6 +68,7 @@ _BEGIN = f"UPDATE tasks SET begun_at = coalesce(begun_at, ?), beat_at = ? WHERE 
 _GIVE_BACK = f"""
 UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = ?, parked_by = parked_by || ?
 WHERE {_IS_MINE}"""
+_WITHDRAW = f"DELETE FROM tasks WHERE {_IS_KEY} AND begun_at IS NULL AND (takings = 0 OR NOT ?)"
 _LIVE = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
 _ORPHANS = """
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session
@@ -152,14 +156,7 @@ class SqliteTasks:
         return await self._write(work)
 
     def _post(self, db: apsw.Connection, letter: Letter) -> list[str | None]:
-        """The owner of the execution, if there is such an execution."""
-        now = self._now()
-        owners = db.execute("UPDATE executions SET wake_at = ? WHERE id = ? RETURNING owner", (now, letter.execution))
-        found = [owner for (owner,) in owners]
-        if found:
-            query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
-            db.execute(query, (letter.id, letter.execution, letter.body, now))
-        return found
+        return _post(db, letter, self._now())
 
     async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
         by = f"{session} " if why else ""
@@ -219,6 +216,28 @@ class SqliteTasks:
             )
             for row in await self._fetch(_OF, (execution,))
         ]
+
+
+def withdraw(db: apsw.Connection, unwanted: Sequence[TaskWithdrawn], now: int) -> None:
+    """In the transaction that records why."""
+    gone: list[TaskKey] = []
+    for task in unwanted:
+        key = TaskKey(task.execution, task.path, task.phase, task.number)
+        db.execute(_WITHDRAW, (*key, task.sends))
+        if db.changes():
+            gone.append(key)
+    for letter in withdrawals(gone, now):
+        _post(db, letter, now)
+
+
+def _post(db: apsw.Connection, letter: Letter, now: int) -> list[str | None]:
+    """The owner of the execution, if there is such an execution."""
+    owners = db.execute("UPDATE executions SET wake_at = ? WHERE id = ? RETURNING owner", (now, letter.execution))
+    found = [owner for (owner,) in owners]
+    if found:
+        query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
+        db.execute(query, (letter.id, letter.execution, letter.body, now))
+    return found
 
 
 def _taking(row: Sequence[Any]) -> Taking:

@@ -31,7 +31,7 @@ from typing import Literal, Protocol, Self, TypeAlias
 
 from msgspec import Struct
 
-from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow
+from tenuto.projection import AuditRow, OutboxRow, ReviewClosed, ReviewRow, Standing, TaskEnded, TaskRow, TaskWithdrawn
 from tenuto.spread import spread
 
 from .catalog import Catalog
@@ -105,6 +105,7 @@ class Batch(Struct, kw_only=True):
     snapshots: list[SnapshotRow] = []
     tasks: list[TaskRow] = []
     tasks_ended: list[TaskEnded] = []
+    withdrawn: list[TaskWithdrawn] = []
     outbox: list[OutboxRow] = []
     audit: list[AuditRow] = []
 

@@ -13,8 +13,9 @@ earlier one changes nothing: a database may carry it out late, after its sender 
 task may be in other hands by then, or in the same ones for another time.
 
 A worker that leaves returns what it did not begin. When a session is over, `sweep` does the same for it, and reports
-what it had begun as lost: that mail and the end of the row are one transaction too. So whoever sees an attempt open and
-its row gone finds the mail that says why.
+what it had begun as lost: that mail and the end of the row are one transaction too. When an execution is canceled, what
+nobody has begun of it is taken out of the queues with the commit that says so, and mail says that as well. So whoever
+sees an attempt open and its row gone finds the mail that says why.
 
 Like a commit, taking and beginning first lock the session's row and find it live. Rows are locked in one order:
 session, execution, task.
@@ -28,7 +29,7 @@ from msgspec import Struct
 
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.codec import encode_fact
-from tenuto.kernel.facts import Lost
+from tenuto.kernel.facts import Lost, Returned
 
 ANY_PLAN = "*"
 SERVING = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND queues <> 'null' AND expires_at >= "
@@ -136,6 +137,17 @@ def loss(key: TaskKey, now: int, lease_ms: int) -> Letter:
     """That the worker of this attempt is gone. An attempt is lost once, and so is the id."""
     fact = Lost(at=now, refs=(key.ref,), lease_ms=lease_ms)
     return Letter(f"lost:{lease_id(key.execution, key.ref)}", key.execution, encode_fact(fact))
+
+
+def withdrawals(keys: Sequence[TaskKey], now: int) -> list[Letter]:
+    """That nobody began these, and nobody will: a letter for each execution. An attempt is withdrawn once."""
+    by_execution: dict[str, list[Ref]] = {}
+    for key in keys:
+        by_execution.setdefault(key.execution, []).append(key.ref)
+    return [
+        Letter(f"withdrawn:{lease_id(id, refs[0])}", id, encode_fact(Returned(at=now, refs=tuple(refs))))
+        for id, refs in by_execution.items()
+    ]
 
 
 def work_names(plan: str, handler: str) -> tuple[str, str]:

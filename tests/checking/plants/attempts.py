@@ -28,6 +28,15 @@ def _() -> list[Struct]:
     return followed(driven(two_steps()), e.AttemptSucceeded, e.AttemptsGranted(), Grant("b", "forward", 1))
 
 
+@violates("L3")
+def _() -> list[Struct]:
+    """A directive that was sent, though it had been granted to nobody."""
+    run = given(callback("a"))
+    run.start(owned=False)
+    run.dispatch("a")
+    return followed(driven(run), e.AttemptDispatched, e.AttemptsGranted(), Grant("a", "forward", 1))
+
+
 @violates("L4")
 def _() -> list[Struct]:
     run = two_steps()

@@ -1,15 +1,18 @@
 """The state machine: how histories go on and end, and the rows that say so."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Struct
 
 from tenuto.kernel import events as e
+from tenuto.kernel.address import Ref
 from tenuto.kernel.events import Grant
 from tenuto.storage.records import EventsRow, ExecutionRecord, ProgressRecord, ReviewRecord, TaskRecord
 from tenuto.storage.store import SnapshotRow
 from tests.checking.streams import altered, change, driven, followed, placed
-from tests.kernel.build import scope, step
-from tests.kernel.driver import given
+from tests.kernel.build import callback, scope, step
+from tests.kernel.driver import Driver, given
 
 from .planting import (
     beside,
@@ -19,6 +22,7 @@ from .planting import (
     fanned_out,
     mail,
     notice,
+    planning,
     queued,
     replace,
     rolled_back,
@@ -207,6 +211,46 @@ def _() -> list[Struct]:
 @violates("G5")
 def _() -> list[Struct]:
     return followed(driven(two_steps()), e.AttemptSucceeded, e.NodesClosed(("b",), "canceled"))
+
+
+@violates("G5")
+def _() -> list[Struct]:
+    """A planner is given up that may be at work."""
+    planner = e.AttemptAbandoned((Ref("", "plan", 1),), "settled")
+    return followed(driven(planning()), e.ExecutionStarted, planner)
+
+
+def _directive(*, owned: bool = True, **fields: Any) -> Driver:
+    """A directive that was granted."""
+    run = given(callback("a", **fields), step("b"))
+    run.start(owned=owned)
+    return run
+
+
+@violates("G5")
+def _() -> list[Struct]:
+    """A directive is given up that its owner may have sent."""
+    run = _directive()
+    run.cancel("drain")
+    return followed(driven(run), e.CancelRequested, e.NodesClosed(("a",), "canceled"))
+
+
+@violates("G5")
+def _() -> list[Struct]:
+    """One that was sent, though it was granted to nobody."""
+    run = _directive(owned=False)
+    run.dispatch("a")
+    run.cancel("drain")
+    return followed(driven(run), e.CancelRequested, e.NodesClosed(("a",), "canceled"))
+
+
+@violates("G5")
+def _() -> list[Struct]:
+    """What is in a queue is given up, and nobody took it out."""
+    run = given(step("a", queue="gpu"))
+    run.start(owned=False)
+    run.cancel("drain")
+    return followed(driven(run), e.CancelRequested, e.NodesClosed(("a",), "canceled"))
 
 
 @violates("G5")

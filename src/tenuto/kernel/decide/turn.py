@@ -13,7 +13,7 @@ from tenuto.kernel.definition import JSON, plain_name
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
 from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_above
 from tenuto.kernel.expression import Expression, Template
-from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, StepState
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
 
 class Turn:
@@ -98,6 +98,23 @@ def has_slot(state: Execution, step: StepState) -> bool:
         return False
     clone = fan_of(step.path)
     return clone is None or fan_at(state, clone[0]).busy < step.node.limit
+
+
+def is_nobodys(holder: StepState | ScopeState) -> bool:
+    """Whether its open attempt can only be begun by an owner, and none has it: it was handed back, or never granted
+    to one. What is in a queue, or is fetched by whoever answers it, may be begun without an owner."""
+    open = holder.open
+    if open is None or open.epoch or open.begun_at or holder.node.queue is not None:
+        return False
+    is_directive = open.ref.phase == "forward" and holder.node.outside
+    return not is_directive or is_unsent(holder)
+
+
+def is_unsent(holder: StepState | ScopeState) -> bool:
+    """Of a directive: whether it is to be sent, and nothing is known of it. Who sent it may not have come to say so."""
+    open = holder.open
+    assert open is not None
+    return holder.node.step.handler is not None and not open.dispatched_at and not open.acked
 
 
 def may_have_been_made(step: StepState) -> bool:

@@ -402,5 +402,6 @@ def _merge(batch: Batch, extra: Batch) -> None:
     batch.snapshots += extra.snapshots
     batch.tasks += extra.tasks
     batch.tasks_ended += extra.tasks_ended
+    batch.withdrawn += extra.withdrawn
     batch.outbox += extra.outbox
     batch.audit += extra.audit

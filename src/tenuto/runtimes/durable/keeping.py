@@ -19,8 +19,9 @@ from tenuto.errors import (
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import encode_answer, encode_entries
-from tenuto.kernel.effects import EffectKey, RequestHold, RunAttempt
-from tenuto.kernel.events import AttemptsGranted, AttemptsReturned, Entry, ReviewOpened, ReviewResolved
+from tenuto.kernel.effects import EffectKey, RequestHold
+from tenuto.kernel.events import AttemptsGranted, AttemptsReturned, CancelRequested, Entry, ReviewOpened, ReviewResolved
+from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.messages import Announced
 from tenuto.projection import (
@@ -35,6 +36,8 @@ from tenuto.projection import (
     reviews,
     standing,
     tasks,
+    withdrawn,
+    work_of,
 )
 from tenuto.runtimes.enduring import report
 from tenuto.runtimes.record import Record
@@ -47,6 +50,7 @@ from tenuto.storage.store import (
     Append,
     Batch,
     MailVerdict,
+    mail_for,
 )
 from tenuto.view import Waiting
 
@@ -137,7 +141,7 @@ class Keeper(Librarian):
         self._smallest_tail = snapshots.SMALLEST_TAIL
         self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
         self._letters = Letters()
-        self._fresh: dict[str, None] = {}  # claimed, and their mail not read yet: to let go of them would lose it
+        self._fresh: dict[str, None] = {}  # there may be mail that nobody has looked for: they are not let go of before
         self._mail_in_hand: str | None = None
         self._broken: dict[str, tuple[Session, int]] = {}  # to be set aside, held since this epoch of it
         self._tried: dict[str, int] = {}  # set aside here, and how much this process had learned by then
@@ -232,6 +236,8 @@ class Keeper(Librarian):
             else:
                 assert isinstance(task, TaskEnded)
                 extra.tasks_ended.append(task)
+        if state.plan.has_queues and any(type(entry.event) is CancelRequested for entry in entries):
+            extra.withdrawn.extend(withdrawn(state))
         if mail is not None:
             extra.mail.append(MailVerdict(state.id, mail, encode_answer(answer)))
         return extra
@@ -259,6 +265,9 @@ class Keeper(Librarian):
                 self._tell_waiters(record)
         if self._relay is not None and kept.extra is not None and kept.extra.outbox:
             self._relay.nudge()
+        if kept.extra is not None and kept.extra.withdrawn and self._records.get(kept.execution) is record:
+            self._fresh[kept.execution] = None  # mail tells what was withdrawn, and nobody else may come to read it
+            self._nudge(mail_for(self._session.id))
         if not record.jobs:
             self._let_go_if_idle(record)
 
@@ -361,6 +370,18 @@ class Keeper(Librarian):
         super()._park(record, ref, why)
         self._later(partial(self._let_go_if_idle, record))
 
+    def _take_up_again(self, record: Record, refs: list[Ref]) -> None:
+        """What was just handed back is nobody's, though it is still here: it begins when it is granted to us again."""
+        back = [ref for ref in refs if self._was_handed_back(record, ref)]
+        if back:
+            fact = f.Taken(at=self._now(), epoch=record.epoch)
+            self.apply(record, fact, RESUME, lambda _: super(Keeper, self)._take_up_again(record, back))
+        super()._take_up_again(record, [ref for ref in refs if ref not in back])
+
+    def _was_handed_back(self, record: Record, ref: Ref) -> bool:
+        holder = holder_of(record.state, ref)
+        return holder is not None and holder.open is not None and holder.open.ref == ref and not holder.open.epoch
+
     def _bury(self, record: Record, path: str) -> None:
         super()._bury(record, path)
         self._let_go_if_idle(record)
@@ -443,9 +464,7 @@ class Keeper(Librarian):
 
         `unknown` are the attempts that had to be stopped: what came of them nobody knows.
         """
-        agenda = record.state.agenda
-        granted = [effect.ref for effect in agenda.values() if isinstance(effect, RunAttempt)]
-        refs = tuple(ref for ref in granted if ref not in unknown and ref not in record.jobs)
+        refs = tuple(ref for ref in work_of(record.state) if ref not in unknown and ref not in record.jobs)
         if refs and record.owned:
             self.apply(record, f.Returned(at=self._now(), refs=refs))
 

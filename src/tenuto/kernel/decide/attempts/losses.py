@@ -2,11 +2,11 @@
 
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.decide.ending import advance_undo, open_undo_failure
-from tenuto.kernel.decide.scopes import advance, cancel_step, fail_scope, must_be_awaited
-from tenuto.kernel.decide.turn import Turn, may_repeat
+from tenuto.kernel.decide.scopes import advance, cancel_step, fail_scope, give_up_planning
+from tenuto.kernel.decide.turn import Turn, is_nobodys, is_unsent, may_repeat
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind
-from tenuto.kernel.evolve import fan_at, find_step, holder_of, scope_above, scope_at, step_at
+from tenuto.kernel.evolve import fan_at, holder_of, scope_above, scope_at, step_at
 from tenuto.kernel.facts import APPLIED, Answer, Ignored, Lost, Returned, Taken
 from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, loss_delay_ms, needs_begin
 from tenuto.kernel.state import Execution, ScopeState, StepState
@@ -20,7 +20,7 @@ def taken(turn: Turn, fact: Taken) -> Answer:
     state = turn.state
     losses: list[Ref] = []
     again: list[Ref] = []
-    for holder in _local_attempts(state, fact.epoch):
+    for holder in _own_attempts(state, fact.epoch):
         open = holder.open
         assert open is not None
         never_begun = not open.begun_at and (open.epoch == 0 or needs_begin(holder.node, open.ref))
@@ -37,15 +37,20 @@ def taken(turn: Turn, fact: Taken) -> Answer:
     return APPLIED
 
 
-def _local_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
+def _own_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
+    """Those that an earlier owner was to run, and the directives that nobody was to send.
+
+    What an earlier owner was to send may have been sent, and is not lost with him: who comes after him sends it again.
+    """
     holders: list[tuple[Ref, StepState | ScopeState]] = []
-    for effect in state.agenda.values():
-        if isinstance(effect, RunAttempt):
-            holder = holder_of(state, effect.ref)
-            assert holder is not None
-            assert holder.open is not None
-            if holder.open.epoch < epoch:
-                holders.append((effect.ref, holder))
+    for key, effect in state.agenda.items():
+        if not isinstance(key, Ref):
+            continue
+        holder = holder_of(state, key)
+        assert holder is not None
+        assert holder.open is not None
+        if holder.open.epoch < epoch and (isinstance(effect, RunAttempt) or is_nobodys(holder)):
+            holders.append((key, holder))
     # Sorted: a state that was loaded has its agenda in another order than one that grew, and must decide the same.
     return [holder for _, holder in sorted(holders, key=lambda found: found[0])]
 
@@ -134,18 +139,32 @@ def _after_loss(turn: Turn, loss: Loss) -> None:
 
 
 def returned(turn: Turn, fact: Returned) -> Answer:
-    state = turn.state
-    refs = [ref for ref in fact.refs if (holder := open_holder(state, ref)) and holder.open and holder.open.epoch]
+    refs = [ref for ref in fact.refs if _may_return(turn, ref)]
     if not refs:
         return Ignored("stale_attempt")
     turn.emit(AttemptsReturned(tuple(refs)))
-    _close(turn, [ref for ref in refs if _is_unwanted(state, ref)])
+    _close(turn, [ref for ref in refs if _is_unwanted(turn.state, ref)])
     return APPLIED
 
 
+def _may_return(turn: Turn, ref: Ref) -> bool:
+    """Whether who says so can know that nobody began it."""
+    holder = open_holder(turn.state, ref)
+    if holder is None:
+        return False
+    assert holder.open is not None
+    if holder.node.queue is not None:  # it was taken out of its queue, and will not be put there again
+        return _is_unwanted(turn.state, ref)
+    if isinstance(turn.state.agenda[ref], RunAttempt):
+        return holder.open.epoch > 0
+    return is_unsent(holder) and holder.open.epoch == turn.epoch  # an earlier owner may have sent it
+
+
 def _is_unwanted(state: Execution, ref: Ref) -> bool:
-    """Nobody began it, and nothing new starts there: its scope closes, or a clone beside it failed."""
-    if ref.phase != "forward" or must_be_awaited(step_at(state, ref.path)):
+    """Of one that nobody began: nothing new starts there, because its scope closes, or a clone beside it failed."""
+    if ref.phase == "plan":
+        return scope_at(state, ref.path).status != "open"
+    if ref.phase != "forward":
         return False
     clone = fan_of(ref.path)
     closing = clone is not None and fan_at(state, clone[0]).closing
@@ -154,8 +173,11 @@ def _is_unwanted(state: Execution, ref: Ref) -> bool:
 
 def _close(turn: Turn, refs: list[Ref]) -> None:
     """A cancel needs no worker to come to its end. Each may close what the next is in."""
-    steps = (find_step(turn.state, ref.path) for ref in refs if open_holder(turn.state, ref))
-    for step in steps:
-        assert step is not None
-        cancel_step(turn, step)
-        go_on(turn, step)
+    holders = (holder for ref in refs if (holder := open_holder(turn.state, ref)))
+    for holder in holders:
+        if isinstance(holder, ScopeState):
+            give_up_planning(turn, holder)
+            advance(turn, holder)
+        else:
+            cancel_step(turn, holder)
+            go_on(turn, holder)

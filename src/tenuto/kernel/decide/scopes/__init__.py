@@ -12,6 +12,7 @@ from .closing import (
     fail_child,
     fail_clone,
     fail_scope,
+    give_up_planning,
     must_be_awaited,
     settle_fan,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "fail_child",
     "fail_clone",
     "fail_scope",
+    "give_up_planning",
     "must_be_awaited",
     "open_scopes",
     "restart_point",

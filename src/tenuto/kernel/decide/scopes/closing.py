@@ -3,8 +3,9 @@
 from typing import Literal
 
 from tenuto.kernel.address import ROOT, step_id
-from tenuto.kernel.decide.turn import Turn
+from tenuto.kernel.decide.turn import Turn, is_nobodys
 from tenuto.kernel.events import (
+    AttemptAbandoned,
     BranchTaken,
     Failure,
     NodesClosed,
@@ -77,8 +78,16 @@ def restarts_as_run(state: Execution, scope: ScopeState) -> bool:
 def close_scope(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
     """The outcome is known: nothing new starts, what only waits is closed, what runs is awaited."""
     turn.emit(ScopeClosing(scope.path, outcome, failure))
+    if is_nobodys(scope):
+        give_up_planning(turn, scope)
     for path in list(scope.active):
         _stop_child(turn, path)
+
+
+def give_up_planning(turn: Turn, scope: ScopeState) -> None:
+    """Its planner was to be asked, and nobody began to."""
+    assert scope.open is not None
+    turn.emit(AttemptAbandoned((scope.open.ref,), "settled"))
 
 
 def _stop_child(turn: Turn, path: str) -> None:
@@ -102,15 +111,17 @@ def _settle_closing(turn: Turn, scope: ScopeState) -> None:
 def must_be_awaited(step: StepState) -> bool:
     """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited.
 
-    Nor is an attempt that must be recorded before it begins, and was not, or one that nobody has: it never will be,
-    unless it is to find out what became of an earlier one.
+    Nor is an attempt that must be recorded before it begins, and was not, or one that nobody has: it never will be. But
+    one that is to find out what became of an earlier one is.
     """
-    if step.open is not None and not step.node.outside and step.open.ref.phase == "forward":
-        if not step.open.epoch:
-            return _is_unknown(step)
-        if needs_begin(step.node, step.open.ref):
-            return step.open.begun_at > 0
-    return step.open is not None or (step.status in ("retrying", "awaiting_approval") and _is_unknown(step))
+    open = step.open
+    if open is None:
+        return step.status in ("retrying", "awaiting_approval") and _is_unknown(step)
+    if open.ref.phase != "forward":
+        return True
+    if not step.node.outside and needs_begin(step.node, open.ref):
+        return open.begun_at > 0
+    return not is_nobodys(step)
 
 
 def _is_unknown(step: StepState) -> bool:
