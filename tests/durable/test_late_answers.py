@@ -264,7 +264,7 @@ async def test_what_is_being_taken_into_hand_is_in_somebodys(url: str, monkeypat
 async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The net under claims looks twice while the answer to one is on its way."""
+    """The net under claims looks twice while the answer to one is on its way; and so may who looks for lost ones."""
     looked: list[set[str]] = []
     async with Engine(url) as engine:
         engine.register(_listens())
@@ -276,7 +276,7 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
             claim = await real.claim_one(session, execution)
             for _ in range(2):
                 await runtime._look_over()
-                looked.append(set(runtime._suspected))
+                looked.append({*runtime._suspected, *(found.id for found in await runtime._astray())})
             return claim
 
         monkeypatch.setattr(runtime, "_store", Altered(real, claim=_nothing_due, claim_one=claim_one))

@@ -178,7 +178,7 @@ class Claimer(Starter):
         There should be nothing in it, ever.
         """
         session, before = self._session, self._suspected
-        self._suspected = {claim.id: claim for claim in await self._astray() if claim.id not in self._asked_for}
+        self._suspected = {claim.id: claim for claim in await self._astray()}
         caught = [claim for id, claim in self._suspected.items() if before.get(id) == claim]
         if session is self._session:
             self._claimed.update((claim.id, claim) for claim in caught)
@@ -190,11 +190,19 @@ class Claimer(Starter):
         logger.warning("%d executions were in nobody's hand, and go on now", number, extra={"action": "found_again"})
 
     async def _astray(self) -> list[Claim]:
-        """What this session owns and has not in hand. What it just lets go of is not that."""
-        known = {*self._records, *self._claimed, *self._letting_go, *self._broken, *self._adopting}
+        """What this session owns and has not in hand. What it just lets go of is not that.
+
+        Nor what somebody asked for: he is told of it, and nobody is told of a claim twice. The second could take it
+        into hand when the first has let go of it.
+        """
+        known = {*self._in_hands, *self._letting_go}
         owned = await self._store.owned(self._session.id)
-        known |= {*self._records, *self._claimed, *self._broken, *self._adopting}
+        known |= self._in_hands
         return [claim for claim in owned if claim.id not in known]
+
+    @property
+    def _in_hands(self) -> set[str]:
+        return {*self._records, *self._claimed, *self._asked_for, *self._broken, *self._adopting}
 
     async def _adopt_claimed(self) -> None:
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
