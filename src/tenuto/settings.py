@@ -31,6 +31,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+GIVEN = "given"  # the source of what a caller says himself
 MEND = "mend the variable or the line of the file that is named"
 
 # What a number may be at least, and at most.
@@ -155,7 +156,7 @@ def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **g
     for each in _known():
         variable = variable_of(each.name)
         if given.get(each.name) is not None:
-            found, source = given[each.name], "given"
+            found, source = given[each.name], GIVEN
         elif variable in environ:
             found, source = environ[variable], variable
         elif each.name in in_file:

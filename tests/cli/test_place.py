@@ -74,6 +74,37 @@ def test_an_address_that_nobody_knows_is_told_without_its_password(tenuto: Run) 
         assert "hunter2" not in done.err
 
 
+@pytest.mark.parametrize("address", ["sqlite:///", "sqlite:///:memory:"])
+def test_a_database_that_no_file_holds_is_refused(tenuto: Run, address: str) -> None:
+    """Each connection would have one of its own."""
+    for command in ("ls", "migrate", "serve", "doctor"):
+        done = tenuto("--url", address, command)
+        assert (done.code, f"'{address}' names no file." in done.out + done.err) == (1, True)
+
+
+def test_looking_makes_no_database_however_it_is_written(tenuto: Run, tmp_path: Path) -> None:
+    for command in (["ls"], ["run", "expenses"]):
+        assert tenuto("--url", "sqlite://other.db", *command).code == 7
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("serve --port 99999", "--port: it must be from 0 to 65535"),
+        ("worker --queue=", "--queue: name at least one"),
+        ("--url x.db ls", "write sqlite:///file.db or postgresql://host/database"),
+        ("reviews resolve x.1 dismiss --reason r", "`tenuto reviews ls` lists those that are open"),
+        ("run nothing", "register or apply it first; `tenuto definitions` lists what can be run"),
+    ],
+)
+def test_what_is_wrong_is_told_in_the_words_of_the_command(tenuto: Run, command: str, told: str) -> None:
+    tenuto("migrate")
+    done = tenuto(*command.split())
+    assert (done.code > 0, done.out) == (True, "")
+    assert told in " ".join(done.err.split())
+
+
 def test_an_option_goes_before_the_environment(tenuto: Run, tmp_path: Path) -> None:
     assert tenuto("--url", f"sqlite:///{tmp_path}/other.db", "migrate").code == 0
     assert tenuto("--url", f"sqlite:///{tmp_path}/other.db", "ls") == (0, "", "")
@@ -185,5 +216,5 @@ def test_doctor_reads_the_keys_of_issuers(tenuto: Run, monkeypatch: pytest.Monke
 
 def test_a_worker_serves_a_queue(tenuto: Run) -> None:
     done = tenuto("worker", "--queue", "")
-    assert done.code == 1
+    assert done.code == 2
     assert "a worker without a queue runs nothing" in done.err

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECTION = "Operations"
 _HEAD = re.compile("([1-9][0-9]{0,15}):([0-9a-f]{64})")
-HELP = "Who did what, the newest first; and whether that record is whole."
+HELP = "Who did what, and whether that record is whole."
 
 
 async def ls(

@@ -25,7 +25,7 @@ async def export(
     url: Url = None,
     to: Annotated[Path | None, typer.Option(help="A file; standard output unless said.")] = None,
 ) -> None:
-    """Write the record of all executions as lines of JSON, payloads included."""
+    """Write the record of all executions as lines of JSON. Payloads are in it."""
     database = place(context).database(url)
     if to is None:
         await _write(database, sys.stdout.buffer)

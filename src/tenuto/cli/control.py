@@ -74,7 +74,7 @@ async def cancel(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> Exit | None:
-    """End it before its time; or all that fit the options and are not over, oldest first."""
+    """End it before its time, or all that fit. These are those that are not over, oldest first."""
     chosen = wanted(
         status=status,
         definition=definition,
@@ -116,7 +116,7 @@ async def retry(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> Exit | None:
-    """Open the next run of one that failed; or of all that fit the options and failed, oldest first."""
+    """Open the next run of one that failed, or of all that fit. These are those that failed, oldest first."""
     chosen = wanted(
         definition=definition,
         older_than=older_than,

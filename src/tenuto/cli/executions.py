@@ -46,6 +46,8 @@ async def run(
     as_json: AsJson = False,
 ) -> int | None:
     """Start an execution."""
+    from tenuto.errors import NotFound
+
     from .following import follow, milliseconds_of
 
     given = read_json(input, "--input")
@@ -59,8 +61,12 @@ async def run(
         "headers": dict(_pair(text, "--header") for text in header or ()),
         "variables": {k: read_json(v, "--variable") for k, v in (_pair(text, "--variable") for text in variable or ())},
     }
-    async with place(context).engine(creates=True) as engine:
-        handle = await engine.start(name, given, idempotency_key=key, **options)
+    async with place(context).engine() as engine:
+        try:
+            handle = await engine.start(name, given, idempotency_key=key, **options)
+        except NotFound as error:
+            hints = filter(None, (error.hint, "`tenuto definitions` lists what can be run"))
+            raise NotFound(error.message, hint="; ".join(hints)) from None
         if wait:
             return await follow(place(context), handle, until="settled", patience_ms=patience, as_json=as_json)
         if as_json:

@@ -54,10 +54,18 @@ class Place:
 
     def settings(self, **given: Any) -> "Settings":
         """An option wins over a setting; a database that was asked for, over a server that was not."""
-        from tenuto.settings import load
+        from tenuto.errors import SettingsError
+        from tenuto.settings import GIVEN, load
 
         server = "" if self.url and not self.server else self.server
-        return load(**{"url": self.url, "server": server} | given)
+        try:
+            return load(**{"url": self.url, "server": server} | given)
+        except SettingsError as error:
+            for problem in error.problems:
+                source, _, name = problem.path.partition(": ")
+                if source == GIVEN:  # an option, by the name of its setting
+                    raise typer.BadParameter(problem.message, param_hint=f"--{name.removesuffix('s')}") from None
+            raise
 
     @asynccontextmanager
     async def engine(self, *, creates: bool = False, all_tenants: bool = False) -> AsyncIterator["Engine"]:
@@ -107,10 +115,6 @@ def actor() -> str:
         return f"cli:{os.getuid()}"
 
 
-def sqlite_file(url: str) -> Path | None:
-    return Path(url.removeprefix("sqlite:///").partition("?")[0]) if url.startswith("sqlite:///") else None
-
-
 def check_there(url: str, *, creates: bool) -> None:
     from tenuto.errors import NotSupported, StorageError
 
@@ -119,8 +123,7 @@ def check_there(url: str, *, creates: bool) -> None:
             "What is in memory:// is seen by its own process alone.",
             hint="set TENUTO_URL to a database, or TENUTO_SERVER to a service",
         )
-    check_no_service(url)
-    path = sqlite_file(url)
+    path = check_database(url)
     if path is not None and not creates and not path.exists():
         raise StorageError(
             f"There is no database {path}.",
@@ -129,12 +132,20 @@ def check_there(url: str, *, creates: bool) -> None:
         )
 
 
-def check_no_service(url: str) -> None:
+def check_database(url: str) -> Path | None:
+    """Whether it can name one: in which file, if it is in one. What is in memory is not looked at here."""
+    from tenuto.connecting import DURABLE, LATER, REMOTE
     from tenuto.errors import NotSupported
     from tenuto.redaction import redact_url
+    from tenuto.storage import sqlite_file
 
-    if url.startswith(("http://", "https://")):
+    scheme = url.partition(":")[0]
+    if scheme in REMOTE:
         raise NotSupported(
             f"{redact_url(url)} is the address of a service, and no database.",
             hint="a service is named with --server or TENUTO_SERVER, a database with --url or TENUTO_URL",
         )
+    if scheme not in (*DURABLE, *LATER, "memory"):
+        hint = "write sqlite:///file.db or postgresql://host/database"
+        raise NotSupported(f"{redact_url(url)!r} names no database.", hint=hint)
+    return Path(sqlite_file(url)[0]) if scheme == "sqlite" else None

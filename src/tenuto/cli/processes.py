@@ -8,7 +8,7 @@ import typer
 from tenuto.redaction import redact_url
 
 from .command import command, place
-from .place import check_no_service
+from .place import check_database
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def dev(
     if not settings.egress_allow:
         own["egress_allow"] = LOOPBACK
     settings = place(context).settings(**given, **own)
-    check_no_service(settings.url)
+    check_database(settings.url)
     made_engine = make_engine(settings)  # before anything is listened on: what is wrong with it is told first
     listener = _listener(settings, any_port="port" not in settings.sources)
     async with made_engine as engine:
@@ -99,7 +99,7 @@ def check_shared(url: str) -> None:
     """A service and its workers meet in a database. What starts without one would never hear of the others."""
     from tenuto.errors import NotSupported
 
-    check_no_service(url)
+    check_database(url)
     if url.startswith("memory:"):
         raise NotSupported(
             "What is in memory:// is seen by its own process alone: a service and its workers would not meet.",

@@ -73,9 +73,14 @@ async def resolve(
     as_json: AsJson = False,
 ) -> None:
     """Say what was found: did it happen, is it to be undone or tried again?"""
+    from tenuto.errors import NotFound
+
     given = read_json(result, "--result")
     async with place(context).engine() as engine:
-        await engine.resolve(review, resolution, reason=reason, result=given, again=again)
+        try:
+            await engine.resolve(review, resolution, reason=reason, result=given, again=again)
+        except NotFound as error:
+            raise NotFound(error.message, hint="`tenuto reviews ls` lists those that are open") from None
         document = await engine.get(review.rpartition(".")[0]).status()
     screen = Screen()
     if as_json:

@@ -59,6 +59,8 @@ async def grant(url: str, role: str, *, prunes: bool) -> None:
 def sqlite_file(url: str) -> tuple[str, str]:
     """The file of `sqlite:///file.db?synchronous=normal`, and how its commits reach the disk: FULL unless said here."""
     path, _, query = url.partition("://")[2].removeprefix("/").partition("?")
+    if path in ("", ":memory:"):  # of which every connection has its own
+        raise NotSupported(f"{url!r} names no file.", hint="use sqlite:///file.db; memory:// keeps nothing")
     options = parse_qs(query, keep_blank_values=True)
     synchronous = options.pop("synchronous", ["FULL"])[-1].upper()
     if options or synchronous not in _SYNCHRONOUS:
