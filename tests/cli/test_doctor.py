@@ -52,6 +52,9 @@ def test_a_file_that_is_another_programs_database(tenuto: Run, file: Path) -> No
         connection.execute("CREATE TABLE recipes (name TEXT)")
     before = file.read_bytes()
     assert only_check(tenuto) == NO_SCHEMA
+    for command in (["ls"], ["show", "x"], ["run", "x"], ["keys", "ls"], ["dlq", "ls"]):
+        done = tenuto(*command)
+        assert (done.code, done.err.startswith("tenuto: the database has no tenuto schema [no_schema]")) == (7, True)
     assert [path.read_bytes() for path in file.parent.iterdir()] == [before]
 
 
@@ -107,6 +110,8 @@ def connection(
 def test_an_empty_database(connection: "psycopg.Connection[Any]", tenuto: Run) -> None:
     connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     assert only_check(tenuto) == NO_SCHEMA
+    assert tenuto("ls").code == 7
+    assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
     assert tenuto("migrate").code == 0
     assert [check["name"] for check in checks(tenuto("doctor", "--json")) if not check["ok"]] == ["workers"]
 

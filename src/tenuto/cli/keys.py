@@ -9,7 +9,7 @@ import typer
 from tenuto.names import DEFAULT_TENANT
 
 from .command import AsJson, command, group, place
-from .place import Place, actor
+from .place import Place, actor, check_schema
 from .screen import Cell, Screen
 from .words import ago
 
@@ -106,7 +106,10 @@ async def revoke(
 async def _keys(where: Place, *, creates: bool = False) -> "AsyncIterator[Keyring]":
     from tenuto.engine import Engine
 
-    async with Engine(where.database(creates=creates), worker=False) as engine:
+    database = where.database(creates=creates)
+    if not creates:
+        await check_schema(database)
+    async with Engine(database, worker=False) as engine:
         yield engine.keys
 
 

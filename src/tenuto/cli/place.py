@@ -82,6 +82,8 @@ class Place:
                 yield remote
             return
         check_there(settings.url, creates=creates)
+        if not creates:
+            await check_schema(settings.url)
         async with Engine(settings.url, worker=False) as engine:
             eyes = settings.four_eyes
             scoped = engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"], four_eyes=eyes)
@@ -130,6 +132,21 @@ def check_there(url: str, *, creates: bool) -> None:
             code="no_database",
             hint="set TENUTO_URL or TENUTO_SERVER, or make one here: `tenuto dev` or `tenuto migrate`",
         )
+
+
+async def check_schema(url: str) -> None:
+    """An engine would make one: in a file of another program, too. What else is wrong, the engine tells better."""
+    from tenuto.errors import StorageError
+    from tenuto.storage import make_reader
+
+    reader = make_reader(url)
+    try:
+        await reader.open()
+    except StorageError as error:
+        if error.code == "no_schema":
+            raise
+    else:
+        await reader.close()
 
 
 def check_database(url: str) -> Path | None:
