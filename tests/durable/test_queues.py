@@ -309,6 +309,31 @@ async def test_r8_a_cancel_does_not_wait_for_a_queue_that_nobody_serves(
     assert await check_database(url) == []
 
 
+async def test_r8_who_cancels_may_die_before_he_hears_what_was_taken_out(owner: MakeEngine, store: Store) -> None:
+    """The mail that says so is committed with the cancel: whoever comes next reads it."""
+    saga = one_step("s", Stage().does("work"), queue="nobodys").build()
+    home = await owner(saga, **QUICK)
+    handle = await home.start("s")
+    await until_blocked(handle, "no_worker")
+    runtime: Any = home._runtime
+    commit, committed = runtime._store.commit, asyncio.Event()
+
+    async def commit_and_say_nothing(batch: Any) -> Any:
+        found = await commit(batch)
+        if batch.withdrawn:
+            committed.set()
+            await asyncio.Event().wait()
+        return found
+
+    runtime._store.commit = commit_and_say_nothing
+    canceling = asyncio.ensure_future(handle.cancel("drain"))
+    await committed.wait()
+    await store.end_session(session_of(home))
+    canceling.cancel()
+    other = await owner(saga)
+    assert (await other.get(handle.id).result(timeout="30s")).status == "canceled"
+
+
 async def test_what_was_settled_without_its_guest_is_stopped_there(owner: MakeEngine, guest: MakeEngine) -> None:
     reached, stopped = asyncio.Event(), asyncio.Event()
 
