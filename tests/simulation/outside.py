@@ -116,8 +116,12 @@ class Outside:
     # -- Behind the bus ------------------------------------------------------------------------------------------------
 
     def _receive(self, state: Execution, sent: Directive) -> None:
-        """Somebody takes the directive and works on it."""
+        """Somebody takes the directive and works on it; unless it was taken out of its queue with a cancel."""
         world = self.world
+        if self._is_unwanted(sent) and self.rng.random() < 0.5:
+            world.sometimes("taken out of its queue by a cancel")
+            self._mail(self.rng.randint(0, 50), lambda: f.Returned(at=world.clock(), refs=(sent.ref,)))
+            return
         call = world.handlers.script(state, sent.ref)
         call.key = sent.key
         world.begins(state, sent.ref, sent.key, sent.generation)
@@ -129,6 +133,11 @@ class Outside:
             self._mail(lost, lambda: f.Lost(at=world.clock(), refs=(sent.ref,), lease_ms=LEASE_MS))
         else:
             self._work_for_queue(sent, call)
+
+    def _is_unwanted(self, sent: Directive) -> bool:
+        state = self.world.store.committed
+        forward = sent.ref.phase in ("forward", "plan") and not sent.callback
+        return forward and state.cancel is not None and sent.ref in state.agenda
 
     def _work_for_callback(self, sent: Directive, call: Call) -> None:
         clock = self.world.clock

@@ -58,6 +58,7 @@ SITUATIONS = (
     "dispatch refused to its cap",
     "dispatch unconfirmed but delivered",
     "worker of a queue lost",
+    "taken out of its queue by a cancel",
     # Structure
     "fan-out over an earlier result",
     "fan-out of nothing",
