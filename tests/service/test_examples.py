@@ -5,7 +5,9 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx2
+import jsonschema_rs
 
+from tenuto import SagaBuilder
 from tests.service.conftest import MakeSite
 
 _VARYING = [
@@ -43,6 +45,7 @@ class Story:
             for path, item in document["paths"].items()
             for method, operation in item.items()
         }
+        self.components = document["components"]
         self.sent: set[str] = set()
         self.started = 0
 
@@ -64,7 +67,12 @@ class Story:
         answer = await (by or self.client).request(method, f"{path}{query}", json=body, headers=headers)
         assert str(answer.status_code) in operation["responses"], (operation_id, answer.text)
         assert answer.status_code < 300, (operation_id, body, answer.text)
-        return answer.json() if answer.content else None
+        if not answer.content:
+            return None
+        schema = operation["responses"][str(answer.status_code)]["content"]["application/json"]["schema"]
+        flaws = jsonschema_rs.validator_for({**schema, "components": self.components}).iter_errors(answer.json())
+        assert [flaw.message for flaw in flaws] == [], operation_id
+        return answer.json()
 
     async def shown(
         self, operation_id: str, *, by: httpx2.AsyncClient | None = None, query: str = "", **names: Any
@@ -161,3 +169,20 @@ async def test_each_example_can_be_sent_and_is_answered_as_it_says(make_site: Ma
 
     with_body = {id for id, (_, _, operation) in story.operations.items() if "requestBody" in operation}
     assert story.sent == with_body
+
+
+async def each(n: int) -> int:
+    return n
+
+
+async def test_clones_of_a_fan_out_are_told_as_the_document_says(make_site: MakeSite) -> None:
+    site = await make_site(SagaBuilder("fans").step("each", each, foreach="input"))
+    client = await site.client()
+    story = Story(client, (await client.get("/openapi.json")).json())
+    started = await client.post("/v1/executions", json={"definition": "fans", "input": [1, 2]})
+    id = started.json()["execution_id"]
+    await story.tell("get_execution", id=id, query="?wait=terminal&seconds=60")
+    clones = await story.tell("list_steps", id=id, query="?of=each")
+    assert [row["step_id"] for row in clones["items"]] == ["each#0", "each#1"]
+    shape = {"$ref": "#/components/schemas/CloneDocument", "components": story.components}
+    assert all(jsonschema_rs.validator_for(shape).is_valid(row) for row in clones["items"])

@@ -45,7 +45,7 @@ async def get_history(
     "/v1/executions/{id:plain}/steps",
     "executions:read",
     summary="The current state of each step, or with `of=` the clones of a fan-out",
-    responses=documented({200: "[StepDocument]"}, 404, 422),
+    responses=documented({200: "[StepDocument|CloneDocument]"}, 404, 422),
 )
 async def list_steps(
     id: str,
