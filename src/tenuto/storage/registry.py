@@ -14,7 +14,6 @@ from tenuto.projection import AuditRow
 Statement: TypeAlias = tuple[str, Sequence[object]]
 
 ANSWERS_KEPT_MS = 24 * 3_600_000
-NUMBERED_AT_ONCE = 100
 ABANDONED_MS = 60_000  # a request that takes longer than this died with its process
 
 
@@ -138,6 +137,11 @@ VALID_MS = 24 * 3_600_000  # how long a second person has time to ask for the sa
 REQUESTED = ".requested"  # the end of what is noted when somebody asked for what a second person must ask for too
 _KEY = ", ".join(KeyRow.__struct_fields__)
 _AUDIT = ", ".join(AuditEntry.__struct_fields__)
+# The number and the hash of each row, by its position.
+_NUMBERING = (
+    "UPDATE audit SET n = CAST(v.value ->> 0 AS bigint), hash = v.value ->> 1 FROM json_each($1) AS v "
+    "WHERE audit.position = CAST(v.key AS bigint) AND audit.n IS NULL"
+)
 NOTE = f"INSERT INTO audit ({', '.join(AuditRow.__struct_fields__)}) VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
 
@@ -237,8 +241,8 @@ class SqlRegistry:
         else:
             add = "INSERT INTO audit_head (tenant, n, hash) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING n"
             guard = (add, new)
-        parts = [rows[first : first + NUMBERED_AT_ONCE] for first in range(0, len(rows), NUMBERED_AT_ONCE)]
-        return await self._sql.run_all([guard, *(_numbering(part) for part in parts)])
+        numbered = json.dumps({row.position: (row.n, row.hash) for row in rows})
+        return await self._sql.run_all([guard, (_NUMBERING, (numbered,))])
 
     # Answers --------------------------------------------------------------------------------------------------------
 
@@ -303,18 +307,6 @@ class SqlRegistry:
             f"WHERE c.at >= $1 AND a.action LIKE '%{REQUESTED}'{of_tenant} ORDER BY a.position"
         )
         return [AuditRow(**dict(zip(fields, row, strict=True))) for row in await self._sql.fetch(query, values)]
-
-
-def _numbering(rows: Sequence[AuditEntry]) -> Statement:
-    marks = ", ".join(
-        f"(CAST(${3 * place + 1} AS bigint), CAST(${3 * place + 2} AS bigint), CAST(${3 * place + 3} AS text))"
-        for place in range(len(rows))
-    )
-    query = (
-        f"WITH v (position, n, hash) AS (VALUES {marks}) "
-        "UPDATE audit SET n = v.n, hash = v.hash FROM v WHERE audit.position = v.position AND audit.n IS NULL"
-    )
-    return query, [value for row in rows for value in (row.position, row.n, row.hash)]
 
 
 def _marks(count: int) -> str:
