@@ -117,7 +117,7 @@ def _reason_of(state: Execution, review: Review) -> BlockedReason:
 
 def _by_work(reason: Literal["incompatible", "no_worker", "limit", "slot"]) -> Callable[..., Blocked | None]:
     def ask(state: Execution, activity: Activity) -> Blocked | None:
-        if activity.running:
+        if activity.running or not activity.waiting:
             return None
         found = next(((ref, w) for ref, w in activity.waiting.items() if w.reason == reason), None)
         if found is None:

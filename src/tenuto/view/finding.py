@@ -123,4 +123,6 @@ def leaf_nodes(state: Execution) -> list[Node]:
 
 
 def earliest(state: Execution, kinds: tuple[TimerKind, ...], path: str) -> int | None:
+    if not state.timers:
+        return None
     return min((due for kind in kinds if (due := state.timers.get((kind, path))) is not None), default=None)

@@ -331,8 +331,9 @@ class DurableRuntime(Postman):
         self._hear(frozenset({hint}))
 
     def _hear(self, hints: Hints) -> None:
-        self._hints |= hints
-        self._nudged.set()
+        if not hints <= self._hints:
+            self._hints |= hints
+            self._nudged.set()
         self._hear_of_tasks(hints)
 
     async def _keep_beating(self) -> None:
