@@ -66,3 +66,14 @@ async def test_headers_that_carry_credentials_are_not_shown(make_site: MakeSite)
     assert (shown["Authorization"], shown["X-Shop"]) == ("[secret]", "north")
     streamed = await client.get(f"{at}/events", params={"follow": "false"})
     assert "hidden" not in started.text + recorded.text + streamed.text + (await client.get(at)).text
+
+
+@pytest.mark.parametrize("correlation_id", ["注文-7", "two\nlines", "é"])
+async def test_a_correlation_id_that_is_no_header_is_told_in_the_body(make_site: MakeSite, correlation_id: str) -> None:
+    """Python takes any text; whoever repeats its key over HTTP gets that execution."""
+    site = await make_site(SagaBuilder("asks").approval("ok"))
+    started = await site.engine.start("asks", idempotency_key="k", correlation_id=correlation_id, tenant="acme")
+    client = await site.client()
+    found = await client.post("/v1/executions", json={"definition": "asks"}, headers={"Idempotency-Key": "k"})
+    assert (found.status_code, found.json()["execution_id"]) == (200, started.id)
+    assert (found.json()["correlation_id"], "x-correlation-id" in found.headers) == (correlation_id, False)

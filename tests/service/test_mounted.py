@@ -4,6 +4,7 @@ import httpx2
 import pytest
 from starlette._utils import get_route_path
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
 
 from tenuto import SagaBuilder
@@ -27,6 +28,21 @@ async def test_a_service_that_is_mounted_answers_below_its_prefix(make_site: Mak
             assert (await client.get(path)).status_code == status
         refused = await client.delete("/flows/v1/executions")
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET, POST")
+
+
+async def test_what_is_added_to_the_application_stands_around_short_ways_too(make_site: MakeSite) -> None:
+    site = await make_site(SagaBuilder("asks").approval("ok"))
+    key = await site.engine.keys.create(tenant="acme", roles=["admin"])
+    site.app.add_middleware(CORSMiddleware, allow_origins=["https://shop.example"])
+    headers = {"Authorization": f"Bearer {key.token}", "Origin": "https://shop.example"}
+    transport = httpx2.ASGITransport(app=site.app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://outer", headers=headers) as client:
+        started = await client.post("/v1/executions", json={"definition": "asks"})
+        listed = await client.get("/v1/executions")
+        stranger = await client.post("/v1/executions", json={"definition": "asks"}, headers={"Authorization": ""})
+    assert [each.status_code for each in (started, listed, stranger)] == [201, 200, 401]
+    for answer in (started, listed, stranger):
+        assert answer.headers["access-control-allow-origin"] == "https://shop.example"
 
 
 @pytest.mark.parametrize(

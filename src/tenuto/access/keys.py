@@ -85,12 +85,21 @@ class Keyring:
 
     def is_new(self, token: str) -> bool:
         """Whether it has the form of a key, and nobody was seen with it before."""
-        return hashlib.sha256(token.encode()).digest() not in self._proven and _parts(token) is not None
+        return _digest(token) not in self._proven and _parts(token) is not None
+
+    def known(self, token: str) -> KeyRow | None:
+        """The key behind a token that was found so lately that nothing is to be looked up, nor to be noted."""
+        id = self._proven.get(_digest(token))
+        if id is None or id not in self._fresh:
+            return None
+        (row, until), now = self._fresh[id], self._now()
+        is_noted = now - self._used.get(id, row.last_used_at or 0) < USED_EVERY_MS
+        return row if now < until and is_noted and is_in_force(row, now) else None
 
     async def find(self, token: str) -> KeyRow | None:
         """The key behind a token, if it is known, in force, and the secret is its."""
         now = self._now()
-        digest = hashlib.sha256(token.encode()).digest()
+        digest = _digest(token)
         id = self._proven.get(digest)
         row = await self._prove(token, digest, now) if id is None else await self._row(id, now)
         if row is None or not is_in_force(row, now):
@@ -152,6 +161,10 @@ class Keyring:
 
 def is_in_force(row: KeyRow, now: int) -> bool:
     return row.revoked_at is None and (row.expires_at is None or now < row.expires_at)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 def _hash(secret: str) -> str:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from tenuto.errors import NotAuthenticated
+from tenuto.storage.registry import KeyRow
 
 from .keys import PREFIX, Keyring
 from .tokens import Tokens
@@ -27,6 +28,11 @@ class Authenticator:
         token = _token(authorization)
         return token.startswith(PREFIX) and self._keys.is_new(token)
 
+    def known(self, authorization: str | None) -> Principal | None:
+        """Whose key it is, if that was found a moment ago: nobody need be asked."""
+        row = self._keys.known(_token(authorization))
+        return None if row is None else _principal_of(row)
+
     async def principal(self, authorization: str | None) -> Principal:
         token = _token(authorization)
         if not token:
@@ -45,8 +51,12 @@ class Authenticator:
         row = await self._keys.find(token)
         if row is None:  # unknown, mistyped, expired and revoked are not told apart
             raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
-        actor = f"key:{row.name}:{row.id}" if row.name else f"key:{row.id}"
-        return Principal(row.tenant, actor, frozenset(row.roles), row.id)
+        return _principal_of(row)
+
+
+def _principal_of(row: KeyRow) -> Principal:
+    actor = f"key:{row.name}:{row.id}" if row.name else f"key:{row.id}"
+    return Principal(row.tenant, actor, frozenset(row.roles), row.id)
 
 
 def _token(authorization: str | None) -> str:

@@ -1,11 +1,13 @@
 """The service: an engine, its settings, and the faces. Here, and only here, the parts are put together."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import Depends, FastAPI
 from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp
 
 import tenuto
 from tenuto.access.principal import Authenticator
@@ -32,10 +34,29 @@ from .http.refused_starts import RefusedStarts
 from .http.shares import Shares
 
 
+class Application(FastAPI):
+    """The framework with our layers around its own, which a request that goes a short way need not pass.
+
+    What is added to the application later stands around all of them, as it would with any other.
+    """
+
+    layers: Sequence[Callable[[ASGIApp], ASGIApp]] = ()  # from the innermost on
+
+    def build_middleware_stack(self) -> ASGIApp:
+        added, self.user_middleware = self.user_middleware, []
+        app = super().build_middleware_stack()
+        self.user_middleware = added
+        for layer in self.layers:
+            app = layer(app)
+        for kind, args, options in reversed(added):
+            app = kind(app, *args, **options)
+        return app
+
+
 def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     """The service on an engine that is open for as long as requests come. It may be mounted in another application."""
     settings = settings or load()
-    app = FastAPI(
+    app = Application(
         title="Tenuto",
         version=tenuto.__version__,
         openapi_url=None,
@@ -66,15 +87,18 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
     add_openapi(app)
-    app.add_middleware(ShortWays, shorts=executions.shorts())
-    app.add_middleware(Turnstile, room=room, refused_starts=refused_starts)
-    app.add_middleware(Guard, settings=settings, admission=admission)
-    app.add_middleware(Bounded, seconds=settings.answer_seconds, body_seconds=settings.body_seconds)
-    app.add_middleware(Gate, room=room, refused_starts=refused_starts)
-    app.add_middleware(Caught)
-    app.add_middleware(Headers)
+    layers: list[Callable[[ASGIApp], ASGIApp]] = [
+        partial(ShortWays, shorts=executions.shorts()),
+        partial(Turnstile, room=room, refused_starts=refused_starts),
+        partial(Guard, settings=settings, admission=admission),
+        partial(Bounded, seconds=settings.answer_seconds, body_seconds=settings.body_seconds),
+        partial(Gate, room=room, refused_starts=refused_starts),
+        Caught,
+        Headers,
+    ]
     if engine.telemetry is not None:
-        app.add_middleware(Counted, served=engine.telemetry.served)
+        layers.append(partial(Counted, served=engine.telemetry.served))
+    app.layers = layers
     return app
 
 

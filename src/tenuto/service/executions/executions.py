@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tenuto.authoring.markers import ExpandEach, StepInputs
 from tenuto.engine import StartOptions
@@ -41,47 +42,50 @@ async def start_execution(
 ) -> Response:
     """Answers 201 when it is durable. With an `Idempotency-Key` that was seen, 200 and the execution it started; 409
     while the first request with it is under way, 422 if that was another request."""
+    return await _start(caller, _Start(body, trace_of(request.scope), key, correlation))
+
+
+class _Start(NamedTuple):
+    body: StartBody
+    trace: dict[str, str]
+    key: str | None
+    correlation: str | None
+
+
+def _read_start(scope: Scope) -> _Start | None:
+    body = body_of(scope, StartBody)
+    key, correlation = header(scope, b"idempotency-key"), header(scope, b"x-correlation-id")
+    if body is None or not is_short(key) or not is_short(correlation):
+        return None
+    return _Start(body, trace_of(scope), key, correlation)
+
+
+async def _start(caller: Caller, given: _Start) -> Response:
+    body = given.body
     options: StartOptions = {
         "version": body.version,
         "priority": body.priority,
         "concurrency_key": body.concurrency_key,
         "variables": body.variables,
-        "headers": {**trace_of(request.scope), **body.headers},
-        "correlation_id": correlation,
+        "headers": {**given.trace, **body.headers},
+        "correlation_id": given.correlation,
         "target": None if body.target is None else (body.target.type, body.target.id),
     }
-    given = body.input if body.inputs is None else by_step(body.inputs)
-    key = unquoted(key)
+    input = body.input if body.inputs is None else by_step(body.inputs)
+    key = unquoted(given.key)
     with alone(caller, key):
         try:
-            handle = await caller.engine.start(body.definition, given, idempotency_key=key, **options)
+            handle = await caller.engine.start(body.definition, input, idempotency_key=key, **options)
         except TenantLimit:
             caller.service.refused_starts.note(caller.authorization, caller.principal.tenant)
             raise
     document = await handle.first_status()
-    headers = {"Location": f"/v1/executions/{handle.id}", "X-Correlation-ID": document["correlation_id"]}
+    headers = {"Location": f"/v1/executions/{handle.id}"}
+    if document["correlation_id"].isascii() and document["correlation_id"].isprintable():  # one from Python may be any
+        headers["X-Correlation-ID"] = document["correlation_id"]
     if handle.created:
         return answer(document, 201, headers)
     return answer(document, 200, {**headers, **REPLAYED})
-
-
-class _Start(NamedTuple):
-    body: StartBody
-    request: Request
-    key: str | None
-    correlation: str | None
-
-
-def _read_start(request: Request) -> _Start | None:
-    body = body_of(request, StartBody)
-    key, correlation = header(request.scope, b"idempotency-key"), header(request.scope, b"x-correlation-id")
-    if body is None or not is_short(key) or not is_short(correlation):
-        return None
-    return _Start(body, request, key, correlation)
-
-
-async def _start(caller: Caller, given: _Start) -> Response:
-    return await start_execution(given.body, caller, given.request, given.key, given.correlation)
 
 
 face.shorten(start_execution, _read_start, _start)
@@ -194,7 +198,7 @@ async def get_execution(
 
 face.shorten(
     get_execution,
-    lambda request: str(request.path_params["id"]),
+    lambda scope: str(scope["path_params"]["id"]),
     lambda caller, id: get_execution(id, caller),
 )
 

@@ -49,6 +49,8 @@ class Admission:
         """A stranger has so many tries. A key that was not seen before counts as one until it is found, because to look
         for it is a question to the database."""
         authorization = header(scope, b"authorization")
+        if (principal := self.authenticator.known(authorization)) is not None:
+            return principal
         address = scope["client"][0] if scope.get("client") else ""
         if not self.authenticator.is_new(authorization):
             try:

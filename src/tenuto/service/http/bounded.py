@@ -65,7 +65,7 @@ class _Queue:
         self._loop: asyncio.AbstractEventLoop | None = None  # of the timer, while there is one
 
     def add(self, bound: "Bound") -> None:
-        loop = asyncio.get_running_loop()
+        loop = bound.loop
         self._due[bound] = due = loop.time() + self.seconds
         if self._loop is not loop:  # an application may be served again, by another
             self._loop = loop
@@ -100,6 +100,7 @@ class Bound:
         "_sending",
         "_task",
         "_telling",
+        "loop",
     )
 
     def __init__(self, queue: _Queue, sending: _Queue, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +109,8 @@ class Bound:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._task = asyncio.current_task()
+        self.loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task(self.loop)
         self._is_sent = True
         self._is_answered = False
         self._telling: asyncio.Task[None] | None = None

@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tenuto.access.permission import Permission
 from tenuto.access.principal import Principal
@@ -19,7 +20,7 @@ from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
-from .admission import Admission, take
+from .admission import PRINCIPAL, Admission, take
 from .ending import ending_of
 from .gate import TAKEN, Room
 from .headers import header
@@ -106,14 +107,18 @@ def _retrieve(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-def service_of(request: Request) -> Service:
-    service: Service = request.app.state.service
+def service_of(scope: Scope) -> Service:
+    service: Service = scope["app"].state.service
     return service
 
 
 async def authenticated(request: Request) -> Caller:
-    service, scope = service_of(request), request.scope
-    principal = await service.admission.admit(scope)
+    return await _caller(request.scope)
+
+
+async def _caller(scope: Scope) -> Caller:
+    service = service_of(scope)
+    principal = scope.get(PRINCIPAL) or await service.admission.admit(scope)
     taken: list[str] | None = scope.get(TAKEN)
     if taken is not None and not taken:
         take(scope, "share", service.room.shares.take, principal.tenant)
@@ -136,7 +141,7 @@ def allow(permission: Permission) -> Callable[[Caller], Awaitable[None]]:
 
 async def unless_closed(request: Request) -> None:
     """Of routes that tell nothing of any tenant: open, unless the settings close them."""
-    if not service_of(request).settings.open_routes:
+    if not service_of(request.scope).settings.open_routes:
         await authenticated(request)
 
 
@@ -184,15 +189,15 @@ class Face(APIRouter):
     def shorten(
         self,
         operation: Callable[..., Any],
-        read: Callable[[Request], T | None],
+        read: Callable[[Scope], T | None],
         answer: Callable[[Caller, T], Awaitable[Response]],
     ) -> None:
         """Gives an operation that was added a short way: the same permission, and the same answer."""
         route = next(each for each in self.routes if isinstance(each, APIRoute) and each.endpoint is operation)
         permission: Permission = (route.openapi_extra or {})["x-permission"]
 
-        async def authorised(request: Request, given: T) -> Response:
-            caller = await authenticated(request)
+        async def authorised(scope: Scope, given: T) -> Response:
+            caller = await _caller(scope)
             caller.engine.scope.require(permission)
             return await answer(caller, given)
 

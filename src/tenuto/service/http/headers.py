@@ -55,18 +55,17 @@ class Headers:
             await self._app(scope, receive, send)
             return
         scope[REQUEST_ID] = id = new_id()
-        echoed = [
-            (name, value)
-            for name, value in scope["headers"]
-            if name in _ECHOED and len(value) <= _LONGEST and (name != b"traceparent" or _is_trace(value))
-        ]
+        more = [(b"x-request-id", id.encode()), *_ALWAYS]
+        for name, value in scope["headers"]:
+            if name in _ECHOED and len(value) <= _LONGEST and (name != b"traceparent" or _is_trace(value)):
+                more.append((name, value))
 
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
                 scope[STATUS] = message["status"]
-                there = {name.lower() for name, _ in message["headers"]}
-                added = [pair for pair in (*echoed, *_ALWAYS) if pair[0] not in there]
-                message["headers"] = [*message["headers"], (b"x-request-id", id.encode()), *added]
+                headers = message["headers"]  # their names are in small letters, as the framework makes them
+                there = [name for name, _ in headers]
+                message["headers"] = headers + [pair for pair in more if pair[0] not in there]
             await send(message)
 
         await self._app(scope, receive, finish)

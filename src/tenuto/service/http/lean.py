@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -35,17 +34,8 @@ class Short(Generic[T]):
     method: str
     path: re.Pattern[str]
     template: str
-    read: Callable[[Request], T | None]
-    answer: Callable[[Request, T], Awaitable[Response]]
-
-    async def answered(self, request: Request) -> Response | None:
-        given = None if request.scope["query_string"] else self.read(request)
-        if given is None:
-            return None
-        try:
-            return await self.answer(request, given)
-        except TenutoError as error:
-            return told(error)
+    read: Callable[[Scope], T | None]
+    answer: Callable[[Scope, T], Awaitable[Response]]
 
 
 class ShortWays:
@@ -62,10 +52,15 @@ class ShortWays:
                 if scope["method"] == short.method and (found := short.path.match(path)) is not None:
                     scope["path_params"] = found.groupdict()
                     scope[ROUTE] = short.template
-                    response = await short.answered(Request(scope, receive))
-                    if response is not None:
-                        await response(scope, receive, send)
-                        return
+                    given = None if scope["query_string"] else short.read(scope)
+                    if given is None:
+                        break
+                    try:
+                        response = await short.answer(scope, given)
+                    except TenutoError as error:
+                        response = told(error)
+                    await response(scope, receive, send)
+                    return
         await self._app(scope, receive, send)
 
 
@@ -75,8 +70,8 @@ def route_of(scope: Scope) -> str | None:
     return found
 
 
-def body_of(request: Request, kind: type[B]) -> B | None:
-    body: Any = request.scope.get(BODY)
+def body_of(scope: Scope, kind: type[B]) -> B | None:
+    body: Any = scope.get(BODY)
     try:
         return None if body is None else kind.model_validate(body)
     except ValidationError:
