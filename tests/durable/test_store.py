@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from tenuto.errors import StorageError
-from tenuto.projection import ReviewClosed, ReviewRow, TaskEnded, TaskRow
+from tenuto.projection import AuditRow, ReviewClosed, ReviewRow, TaskEnded, TaskRow
 from tenuto.storage import Store, make_reader, make_store
 from tenuto.storage.migrations import Migration, migrations, missing
 from tenuto.storage.records import TaskRecord, select
@@ -44,6 +44,23 @@ async def test_what_is_committed_is_there(store: Store) -> None:
     assert not committed.refused
     assert (loaded.row.owner, loaded.row.status, loaded.row.epoch) == ("s1", "running", 1)
     assert loaded.bodies == [b"[]"]
+
+
+async def test_rows_that_are_alike_are_all_written(store: Store) -> None:
+    """What a batch's rows have in common may be sent once; that is no reason to take two of them for one."""
+    await _session(store)
+    both = [started("x1"), started("x2")]
+    told = AuditRow(tenant="acme", at=7, actor="ann", action="signal", object_type="execution", object_id="x1")
+    batch = Batch(
+        session="s1",
+        starts=[start for each in both for start in each.starts],
+        standings={id: standing for each in both for id, standing in each.standings.items()},
+        appends=[append(id, seq) for id in ("x1", "x2") for seq in (1, 2)],
+        audit=[told, told],
+    )
+    assert not (await store.commit(batch)).refused
+    assert [(row.row.status, row.bodies) for row in await store.load(["x1", "x2"])] == [("running", [b"[]"] * 2)] * 2
+    assert len(await store.registry.unchained("acme", 10)) == 2
 
 
 async def test_what_the_database_cannot_take_is_told_from_a_database_that_is_not_there(store: Store) -> None:

@@ -30,7 +30,7 @@ from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
 from .postgres_rights import check_rights
-from .postgres_sql import LIVE, NOW, columns
+from .postgres_sql import LIVE, NOW
 from .postgres_tasks import PostgresTasks, withdraw
 from .postgres_wall import HAS_WALL, NO_WALL, READING, Wall, Walled, leave_as_it_is
 from .reading import SqlReading, loaded
@@ -124,12 +124,30 @@ _STARTS = [
     "text", "text", "text", "bool", "text", "text", "bigint", "bigint", "int",
 ]
 # fmt: on
+_MOVE = "id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at, epoch"
 _MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint", "bigint"]
 _APPENDS = ["text", "int", "int", "bytea", "text"]
 
 
-def _unnest(first: int, types: list[str]) -> str:
-    return f"unnest({', '.join(f'${first + n}::{kind}[]' for n, kind in enumerate(types))})"
+def _rows(first: int, types: list[str], names: str) -> str:
+    """Rows from columns, the first of which is whole: of another, one value may stand for all (see `_columns`)."""
+    arrays = [f"${first + n}::{kind}[]" for n, kind in enumerate(types)]
+    key, *rest = names.split(", ")
+    told = [
+        f"CASE WHEN cardinality({array}) = 1 THEN ({array})[1] ELSE u.{name} END AS {name}"
+        for array, name in zip(arrays[1:], rest, strict=True)
+    ]
+    columns = f"unnest({', '.join(arrays)}) WITH ORDINALITY AS u ({names}, position)"
+    return f"(SELECT u.{key}, {', '.join(told)}, u.position FROM {columns})"
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]:
+    """Rows turned on their side, for `_rows`. What is the same in all of them is sent once: the driver looks at each
+    value of an array several times, and most of a row is as in the others."""
+    if not rows:
+        return [()] * width
+    key, *rest = zip(*rows, strict=True)
+    return [key, *(column[:1] if column.count(column[0]) == len(rows) else column for column in rest)]
 
 
 _MOVES_AT = 2 + len(_STARTS)
@@ -154,8 +172,7 @@ lease AS MATERIALIZED ( -- whatever is written comes after it, and so after the 
 new AS (
     INSERT INTO executions ({COLUMNS})
     SELECT {", ".join(f"s.{name}" for name in ExecutionRow.__struct_fields__)}
-    FROM lease, {_unnest(2, _STARTS)}
-        AS s ({COLUMNS}, place)
+    FROM lease, {_rows(2, _STARTS, f"{COLUMNS}, place")} AS s
     WHERE s.place <= coalesce((lease.room ->> s.tenant)::bigint, s.place)
     ON CONFLICT DO NOTHING
     RETURNING id, tenant, ended_at
@@ -166,8 +183,7 @@ moved AS (
             ELSE e.wake_at END,
         owner = CASE WHEN p.release THEN NULL ELSE e.owner END, cancel_requested = p.cancel_requested,
         error_class = p.error_class, parked = p.parked, ended_at = p.ended_at
-    FROM lease, {_unnest(_MOVES_AT, _MOVES)}
-        AS p (id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at, epoch)
+    FROM lease, {_rows(_MOVES_AT, _MOVES, _MOVE)} AS p
     WHERE e.id = p.id AND e.epoch = p.epoch
         AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
     RETURNING e.id, e.tenant, e.ended_at
@@ -196,8 +212,7 @@ uncounted AS (
 written AS (
     INSERT INTO events (execution, seq, count, body)
     SELECT a.execution, a.seq, a.count, a.body
-    FROM lease, {_unnest(_APPENDS_AT, _APPENDS)}
-        AS a (execution, seq, count, body, needs)
+    FROM lease, {_rows(_APPENDS_AT, _APPENDS, "execution, seq, count, body, needs")} AS a
     WHERE CASE a.needs WHEN 'start' THEN a.execution IN (SELECT id FROM new)
         WHEN 'move' THEN a.execution IN (SELECT id FROM moved) ELSE true END
 )
@@ -215,7 +230,7 @@ _COMMIT_AUDITED = _COMMIT.replace(
     f""", audited AS (
     INSERT INTO audit ({_NOTED})
     SELECT {", ".join(f"n.{name}" for name in AuditRow.__struct_fields__)}
-    FROM lease, {_unnest(_TENANTS_AT + 1, _AUDIT)} WITH ORDINALITY AS n ({_NOTED}, execution, needs, position)
+    FROM lease, {_rows(_TENANTS_AT + 1, _AUDIT, f"{_NOTED}, execution, needs")} AS n
     WHERE CASE n.needs WHEN 'start' THEN n.execution IN (SELECT id FROM new)
         WHEN 'move' THEN n.execution IN (SELECT id FROM moved) ELSE true END
     ORDER BY n.position
@@ -451,13 +466,13 @@ class PostgresStore(SqlReading):
         row = await self._committer.fetchrow(
             _COMMIT_AUDITED if audit else _COMMIT,
             session,
-            *columns([(*execution_values(s, batch.standings[s.id]), places[s.id]) for s in starts], len(_STARTS)),
-            *columns([move_values(standing) for standing in moves], len(_MOVES)),
-            *columns(
+            *_columns([(*execution_values(s, batch.standings[s.id]), places[s.id]) for s in starts], len(_STARTS)),
+            *_columns([move_values(standing) for standing in moves], len(_MOVES)),
+            *_columns(
                 [(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], len(_APPENDS)
             ),
             list({start.tenant for start in starts}),
-            *(columns(noted, len(_AUDIT)) if audit else ()),
+            *(_columns(noted, len(_AUDIT)) if audit else ()),
         )
         assert row is not None
         if not row["live"]:
