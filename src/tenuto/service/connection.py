@@ -3,10 +3,13 @@
 What a request may take once its head has come is bounded further in (`http/guard`). Before that there is nothing to
 bound it by but the connection itself: a socket that sends nothing, or a byte now and then, would be held for ever, and
 enough of them would use up the files that a process may open.
+
+The head of an answer and its body go out together: one packet and one call of the system, where the server makes two.
 """
 
 import asyncio
 import sys
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -25,6 +28,49 @@ def most_connections() -> int:
     return MOST if allowed == resource.RLIM_INFINITY else max(1, min(MOST, allowed - RESERVED))
 
 
+class _Joined(asyncio.Transport):
+    """A transport that keeps what is written for what is written next, but not beyond the loop's turn."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._transport = transport
+        self._loop = loop
+        self._kept = b""
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]  # the server writes nothing else
+        if self._kept:
+            kept, self._kept = self._kept, b""
+            self._transport.write(kept + data)
+        else:
+            self._kept = data
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        if self._kept:
+            kept, self._kept = self._kept, b""
+            self._transport.write(kept)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._kept = b""
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+
 class Connection(HttpToolsProtocol):
     """The server's own, with a time by which the head of a request is here."""
 
@@ -35,6 +81,7 @@ class Connection(HttpToolsProtocol):
     _is_over = False  # the request that was answered before all of it was here
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the server has it
+        transport = _Joined(transport, self.loop)
         super().connection_made(transport)
         if len(self.connections) > self.most:
             transport.abort()
