@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends
 from fastapi.routing import APIRoute
@@ -67,8 +67,7 @@ class Service:
         return found
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(NamedTuple):
     """Whoever made this request, and the engine as they may use it."""
 
     principal: Principal

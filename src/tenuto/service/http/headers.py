@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 STATUS = "tenuto.status"  # in a request's scope, once it is answered
 REQUEST_ID = "tenuto.request_id"  # in a request's scope: ours, whatever a caller says
+_BY_NAME = "tenuto.headers"  # in a request's scope, once one was asked for
 _ECHOED = (b"x-correlation-id", b"traceparent")
 _LONGEST = 255
 # As W3C has it. One of a later version may say more at its end.
@@ -20,12 +21,12 @@ _ALWAYS = [
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The first of this name, which is in small letters; a request has few, and asks for few."""
-    for key, value in scope["headers"]:
-        if key == name:
-            found: bytes = value
-            return found.decode("latin-1")
-    return None
+    """The first of this name, which is in small letters."""
+    by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)
+    if by_name is None:
+        by_name = scope[_BY_NAME] = dict(reversed(list(scope["headers"])))
+    found = by_name.get(name)
+    return None if found is None else found.decode("latin-1")
 
 
 def trace_of(scope: Scope) -> dict[str, str]:
