@@ -6,6 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from tenuto.service.connection import Connection
 from tests.servers.http import serving
@@ -110,3 +111,53 @@ async def test_there_are_so_many_and_no_more(address: tuple[str, int], monkeypat
     assert b"200" in await answered(held[0][0])
     for each in (writer, held[0][1], held[1][1]):
         each.close()
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is handed to the system, call by call."""
+    calls: list[bytes] = []
+    made = Connection.connection_made
+
+    def connection_made(self: Connection, transport: asyncio.Transport) -> None:
+        class Watched(type(transport)):  # type: ignore[misc]  # whatever the loop makes
+            def write(self, data: bytes) -> None:
+                calls.append(data)
+                super().write(data)
+
+        transport.__class__ = Watched
+        made(self, transport)
+
+    monkeypatch.setattr(Connection, "connection_made", connection_made)
+    return calls
+
+
+async def test_the_head_of_an_answer_and_its_body_are_written_together(
+    address: tuple[str, int], written: list[bytes]
+) -> None:
+    reader, writer = await asyncio.open_connection(*address)
+    for _ in range(2):
+        writer.write(REQUEST)
+        assert b"200" in await answered(reader)
+    assert len(written) == 2
+    writer.close()
+
+
+async def test_a_head_does_not_wait_for_a_body_that_is_not_there_yet() -> None:
+    more = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await more.wait()
+        await send({"type": "http.response.body", "body": b"here"})
+
+    async with serving(slow) as found:
+        place = httpx2.URL(found)
+        reader, writer = await asyncio.open_connection(place.host, place.port)
+        writer.write(REQUEST)
+        assert b"200" in await reader.readuntil(b"\r\n\r\n")
+        more.set()
+        assert await reader.readexactly(4) == b"here"
+        writer.close()
