@@ -25,7 +25,8 @@ TO_DO = {
     "InvalidInput": "Mend what was passed; nothing was started or changed.",
     "SettingsError": "Mend the variable or the line of `tenuto.toml` that it names; nothing was started.",
     "ExpressionError": "Mend the expression.",
-    "PayloadError": "Pass and return data: JSON, dataclasses, models, dates, decimals, UUIDs. Keep large things apart.",
+    "PayloadError": "Pass and return data: JSON, dataclasses, models, dates, decimals, UUIDs. Keep large things apart. "
+    "Keys of one dict must differ as text: `1` and `'1'` are one key in JSON.",
     "UnknownHandler": "Register the function under that name: `@handler(name)` and `register`, or `engine.handler`.",
     "NotAuthenticated": "Send `Authorization: Bearer` with a key that is neither expired nor revoked, or a valid JWT.",
     "NotPermitted": "Use a credential with the role that the message names, or ask somebody who has it.",

@@ -356,6 +356,171 @@ def test_an_annotation_that_cannot_be_hashed_will_do() -> None:
     assert bytes(encoder(Annotated[int, []])(3)) == b"3"
 
 
+# -- Keys that are one in JSON -----------------------------------------------------------------------------------------
+
+
+class Number(enum.Enum):
+    ONE = 1
+    UNO = "1"
+
+
+class Same(enum.StrEnum):
+    RED = "red"
+
+
+class Prices(msgspec.Struct):
+    by: Any
+
+
+class Open(pydantic.BaseModel):
+    by: dict[int | str, Any]
+
+
+class Closed(pydantic.BaseModel):
+    by: dict[int, str]
+    next: "Closed | None" = None
+    open: list[Open] = []
+
+
+class Extra(pydantic.BaseModel, extra="allow"): ...
+
+
+class Root(pydantic.RootModel[dict[Any, int]]): ...
+
+
+class OneAlias(pydantic.BaseModel):
+    first: int = pydantic.Field(default=1, alias="number")
+    second: int = pydantic.Field(default=2, alias="number")
+
+
+class NarrowMapping(Mapping[Any, Any]):
+    def __getitem__(self, key: Any) -> Any:
+        return {1: 2, "1": 3}[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([1, "1"])
+
+    def __len__(self) -> int:
+        return 2
+
+
+@attrs.define
+class Crate:
+    by: Any
+
+
+SAME: dict[Any, int] = {1: 1, "1": 2}
+
+REPEATED: list[tuple[Any, str]] = [
+    (SAME, "result[key 1]"),
+    ({"1": 1, "x": 3, 1: 2}, "result[key 2]"),
+    ({True: 1, "1": 2}, "result[key 1]"),
+    ({Level.HIGH: 1, "3": 2}, "result[key 1]"),
+    ({Cents(3): 1, "3": 2}, "result[key 1]"),
+    ({1.5: 1, "1.5": 2}, "result[key 1]"),
+    ({Decimal("1.50"): 1, "1.50": 2}, "result[key 1]"),
+    ({Decimal(2): 1, 2.5: 0, "2": 2}, "result[key 2]"),
+    ({UUID(int=5): 1, str(UUID(int=5)): 2}, "result[key 1]"),
+    ({MOMENT: 1, "2026-01-31T12:30:15.250000Z": 2}, "result[key 1]"),
+    ({date(2026, 1, 31): 1, "2026-01-31": 2}, "result[key 1]"),
+    ({time(12, 30): 1, "12:30:00": 2}, "result[key 1]"),
+    ({timedelta(days=2): 1, "P2D": 2}, "result.P2D"),
+    ({b"abc": 1, "YWJj": 2}, "result.YWJj"),
+    ({Colour.RED: 1, "red": 2}, "result.red"),
+    ({Colour.RED: 1, Same.RED: 2}, "result.red"),
+    ({Number.ONE: 1, Number.UNO: 2}, "result[key 1]"),
+    ({math.nan: 1, "nan": 2}, "result.nan"),
+    ({10**30: 1, str(10**30): 2}, "result[key 1]"),
+    ({SECRET: {"a": [0, {f"{SECRET}!": 1, 1: 2, "1": [3]}]}}, "result.hunter2.a[1][key 2]"),
+    ([Point(1), SAME], "result[1][key 1]"),
+    ((1, {"a": SAME}), "result[1].a[key 1]"),
+    (Page([SAME]), "result.items[0][key 1]"),
+    (Prices(SAME), "result.by[key 1]"),
+    (Crate([SAME]), "result.by[0][key 1]"),
+    (NarrowMapping(), "result[key 1]"),
+    ({"a": NarrowMapping()}, "result.a[key 1]"),
+    (Open(by=SAME), "result.by[key 1]"),
+    (Open(by={"a": [SAME]}), "result.by.a[0][key 1]"),
+    ([{"a": Open(by=SAME)}], "result[0].a.by[key 1]"),
+    (Closed(by={}, open=[Open(by={}), Open(by=SAME)]), "result.open[1].by[key 1]"),
+    (Closed(by={}, next=Closed(by={}, open=[Open(by=SAME)])), "result.next.open[0].by[key 1]"),
+    (Extra.model_validate({"more": SAME}), "result.more[key 1]"),
+    (Root(SAME), "result[key 1]"),
+    (OneAlias(), "result.number"),
+    (Raw(b'{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}'), "result.b.c"),
+    ({"x": SAME, "long": "x" * 1000}, "result.x[key 1]"),
+    ({"x": SAME, "none": [None, "\\"]}, "result.x[key 1]"),
+]
+
+
+@pytest.mark.parametrize(("value", "place"), REPEATED, ids=[place for _, place in REPEATED])
+def test_a_key_that_would_be_there_twice_is_refused(value: Any, place: str) -> None:
+    with pytest.raises(PayloadError) as refused:
+        encode(value, where="result")
+    assert refused.value.code == "payload_invalid"
+    assert str(refused.value).startswith(f"{place} (the key): it is there twice")
+
+
+def test_it_is_refused_whatever_is_annotated() -> None:
+    for annotation in (dict[int, int], dict[str, int], Any, object, None, set[int], Point):
+        with pytest.raises(PayloadError):
+            encode(SAME, annotation)
+
+
+DISTINCT: list[Any] = [
+    {1: 1, 2: {"1": 3, "2": 4}},
+    {1: {1: 1}, "x": {1: 1}, "y": [{1: 2}, {"1": 3}]},
+    {1: '":', "2": '"a":"a":', '"3":': "\\"},
+    {Colour.RED: 1, Level.HIGH: 2, UUID(int=5): MOMENT, Decimal(1): 10**30},
+    {Same.RED: 1, Email("a"): 2},
+    [Person("a"), Person("b"), Point(1), Point(2)],
+    Open(by={1: '":', "2": {3: {}}}),
+    {1: Raw(b'{"a" : {"a":[ ]} }')},
+    Closed(by={1: "a"}, next=Closed(by={1: "a"})),
+    Raw(b'{"a" : 1, "b":{"a":"\\u0022:"}}'),
+]
+
+
+@pytest.mark.parametrize("value", DISTINCT, ids=range(len(DISTINCT)))
+def test_keys_that_are_not_text_are_accepted(value: Any) -> None:
+    assert encode(value)
+
+
+def test_a_part_that_is_no_json_is_found_when_keys_are_compared() -> None:
+    with pytest.raises(PayloadError, match="said to be JSON"):
+        encode({1: Raw(b"{")})
+
+
+some_keys = st.integers(-3, 12) | st.sampled_from(
+    ["1", "2", "-1", "1.0", "red", "x", 1.5, "1.5", Colour.RED, Level.HIGH]
+)
+keyed_values = st.recursive(
+    st.none() | st.integers() | st.sampled_from(['":', "\\", "a"]),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(some_keys, inner) | st.builds(Prices, inner) | st.builds(Crate, inner)
+    ),
+    max_leaves=30,
+)
+
+
+def count_keys(value: Any) -> int:
+    if isinstance(value, Prices | Crate):
+        return 1 + count_keys(value.by)
+    if isinstance(value, dict):
+        return len(value) + sum(map(count_keys, value.values()))
+    return sum(map(count_keys, value)) if isinstance(value, list) else 0
+
+
+@given(keyed_values)
+def test_no_key_is_ever_lost(value: Any) -> None:
+    loses = count_keys(msgspec.json.decode(msgspec.json.encode(value))) < count_keys(value)
+    if loses:
+        with pytest.raises(PayloadError, match="it is there twice"):
+            encode(value)
+    else:
+        assert count_keys(decoder()(encode(value))) == count_keys(value)
+
+
 # -- What no longer fits -----------------------------------------------------------------------------------------------
 
 

@@ -224,6 +224,14 @@ async def test_a_result_that_has_no_json_fails_for_good() -> None:
     assert (await run(step, retry=3)).error_code == "payload_invalid"
 
 
+async def test_a_result_with_two_keys_that_are_one_in_json_fails_for_good() -> None:
+    async def step() -> Any:
+        return {"prices": {1: "a", "1": "b"}}
+
+    found = await run(step, retry=3)
+    assert (found.status, found.error_code, found.attempts) == ("failed", "payload_invalid", 1)
+
+
 async def test_a_coroutine_that_nobody_awaits_is_told_apart() -> None:
     async def inner() -> None: ...
 

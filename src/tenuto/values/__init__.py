@@ -2,9 +2,9 @@
 
 Canonical means: one text for one value (compact, fields and keys in the order they have, the members of a set sorted
 where an annotation tells that it is one), and nothing in it that a database, another language or a later release could
-read differently: no NaN or Infinity, no lone surrogates, no NUL characters, no more than `MAX_DEPTH` levels, and no
-more bytes than the limit. Errors say where in a value something is wrong and why, and never show the value: payloads
-hold what logs must not.
+read differently: no NaN or Infinity, no lone surrogates, no NUL characters, no key twice in one object, no more than
+`MAX_DEPTH` levels, and no more bytes than the limit. Errors say where in a value something is wrong and why, and never
+show the value: payloads hold what logs must not.
 
 msgspec does the work in C. What it does not know (pydantic models, subclasses of str, int and float, unions of several
 classes) comes through its two hooks; pydantic is recognised by its methods and never imported.

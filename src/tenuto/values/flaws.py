@@ -1,5 +1,6 @@
 """What is wrong with a value that was refused, and where. Slow, and walked only as far as the first flaw."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,6 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from .hooks import AS_IS, CLASSES, MAX_DEPTH, enc_hook, field_names
+from .models import RepeatedKeys, is_model
 
 
 def first_flaw(value: object, where: str) -> str | None:
@@ -24,7 +26,9 @@ def _flaws(value: object, where: str, depth: int) -> Iterator[str]:
             yield f"{where}: {why}"
     elif isinstance(value, Raw):
         yield from _flaws_of_raw(value, where, depth)
-    elif hasattr(type(value), "model_dump"):
+    elif isinstance(value, _Repeated):
+        yield f"{where}{value.place} (the key): it is there twice, because {_ONE_KEY}"
+    elif is_model(value):
         yield from _flaws_of_model(value, where, depth)
     elif (parts := _parts(value)) is not None:
         if depth > MAX_DEPTH:
@@ -47,16 +51,39 @@ def _flaw_of_text(text: str) -> str | None:
 
 def _flaws_of_raw(value: Raw, where: str, depth: int) -> Iterator[str]:
     try:
-        decoded = msgspec.json.decode(value)
+        msgspec.json.decode(value)
     except msgspec.DecodeError:
         yield f"{where}: it is said to be JSON, and is not"
     else:
-        yield from _flaws(decoded, where, depth)
+        yield from _flaws_of_json(bytes(value), where, depth)
+
+
+def _flaws_of_json(text: bytes, where: str, depth: int) -> Iterator[str]:
+    # msgspec keeps the last of two keys without a word.
+    yield from _flaws(json.loads(text, object_pairs_hook=_object), where, depth)
+
+
+def _object(items: list[tuple[str, object]]) -> object:
+    found = dict(items)
+    return found if len(found) == len(items) else _Repeated([key for key, _ in items])
+
+
+_ONE_KEY = "keys that differ in Python, as 1 and '1' do, can be the same in JSON"
+
+
+class _Repeated:
+    """Stands in the walk for an object that has a key twice."""
+
+    def __init__(self, keys: list[str]) -> None:
+        first = {key: position for position, key in reversed(list(enumerate(keys)))}
+        self.place = next(_place_of_key(key, position) for position, key in enumerate(keys) if first[key] < position)
 
 
 def _flaws_of_model(value: Any, where: str, depth: int) -> Iterator[str]:
     try:
         dumped = enc_hook(value)
+    except RepeatedKeys as repeated:
+        yield from _flaws_of_json(repeated.text, where, depth)
     except Exception as error:
         yield f"{where}: {type(value).__qualname__} refuses to be written ({type(error).__name__})"
     else:

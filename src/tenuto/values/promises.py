@@ -1,12 +1,12 @@
 """What annotations promise: whether values of a type can cross the boundary, told before one tries."""
 
 import typing
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from .hooks import CLASSES, field_names, name_of
+from .parts import parts_of
 from .reading import Fields, StandInType, Variants, readable, refusal
 
 
@@ -18,21 +18,7 @@ def can_serialise(annotation: Any) -> str | None:
         return f"{name_of(annotation)} names `{error.name}`, which cannot be found: define it at the top of its module"
     except Exception as error:
         return refusal(annotation, error)
-    return next((text for part in _walk(info) if (text := _obstacle(part)) is not None), None)
-
-
-def _walk(info: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
-    """A type and all it is made of. Recursive types make a graph with cycles, so each is visited once."""
-    queue: list[object] = [info]
-    seen: set[int] = set()
-    for part in queue:  # grows while it is walked
-        if isinstance(part, tuple):
-            queue.extend(part)
-        elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:
-            seen.add(id(part))
-            queue.extend(getattr(part, name) for name in part.__struct_fields__)
-            if isinstance(part, msgspec.inspect.Type):
-                yield part
+    return next((text for part in parts_of(info) if (text := _obstacle(part)) is not None), None)
 
 
 def _obstacle(info: msgspec.inspect.Type) -> str | None:
@@ -82,4 +68,4 @@ def holds_sets(annotation: Any) -> bool:
         info = msgspec.inspect.type_info(annotation)
     except Exception:  # then there is nothing to go by, and sets come in the order they have
         return False
-    return any(isinstance(part, msgspec.inspect.SetType | msgspec.inspect.FrozenSetType) for part in _walk(info))
+    return any(isinstance(part, msgspec.inspect.SetType | msgspec.inspect.FrozenSetType) for part in parts_of(info))

@@ -1,4 +1,5 @@
-"""To canonical JSON. This is on the path of every step: one pass in C, and three searches of the text that it gave."""
+"""To canonical JSON. This is on the path of every step: one pass in C, three searches of the text that it gave,
+and where there are keys, a second pass that tells whether all of them are text."""
 
 import re
 from collections.abc import Callable
@@ -11,7 +12,8 @@ from msgspec import Raw
 from tenuto.errors import PayloadError
 
 from .flaws import first_flaw
-from .hooks import AS_IS, BY_ORDER, MAX_DEPTH, PACKED
+from .hooks import AS_IS, BY_ORDER, MAX_DEPTH, PACKED, TEXT_KEYS
+from .models import RepeatedKeys, loses_keys
 from .promises import holds_sets
 
 DEFAULT_LIMIT: Final = 256 * 1024
@@ -20,8 +22,9 @@ Encode = Callable[[object], Raw]
 Write = Callable[[object], bytes]
 
 _NULL = Raw(b"null")
-_BACKSLASH = 0x5C
+_BACKSLASH, _COLON = 0x5C, 0x3A
 _SHALLOW = 2 * MAX_DEPTH  # a shorter text cannot be nested deeper: every level costs two brackets
+_test_keys = TEXT_KEYS.encode
 
 
 def encode(value: object, hint: Any = None, *, where: str = "value", limit: int = DEFAULT_LIMIT) -> Raw:
@@ -43,9 +46,14 @@ def _encode(value: object, writer: Write | None, where: str, limit: int) -> Raw:
     except Exception as error:
         raise _unencodable(value, where, error) from None
     # Only a text with a null may have been a NaN, and only one with a backslash may hold a NUL.
-    if len(text) < _SHALLOW and text.find(b"null") < 0 and _BACKSLASH not in text and len(text) <= limit:
-        return Raw(text)
-    _look_closely(text, value, where, limit)
+    if len(text) >= _SHALLOW or text.find(b"null") >= 0 or _BACKSLASH in text or len(text) > limit:
+        _look_closely(text, value, where, limit)
+    # Keys of a dict differ, and so do their texts if all of them are text. Others may not: 1 and "1".
+    if _COLON in text:
+        try:
+            _test_keys(value)
+        except Exception:
+            _compare_keys(text, where)
     return Raw(text)
 
 
@@ -71,7 +79,20 @@ _writer_of: Callable[[Any], Write] = lru_cache(maxsize=4096)(_writer)
 def _write_again(value: object) -> bytes:
     """What somebody else wrote is JSON only when it has been read."""
     assert isinstance(value, Raw)
-    return AS_IS.encode(msgspec.json.decode(value))
+    text = AS_IS.encode(msgspec.json.decode(value))
+    if loses_keys(bytes(value), text):
+        raise RepeatedKeys(bytes(value))
+    return text
+
+
+def _compare_keys(text: bytes, where: str) -> None:
+    written = Raw(text)
+    try:
+        loses = loses_keys(text, AS_IS.encode(msgspec.json.decode(written)))
+    except msgspec.DecodeError:  # a part was said to be JSON
+        loses = True
+    if loses and (flaw := first_flaw(written, where)) is not None:
+        raise PayloadError(flaw)
 
 
 def _look_closely(text: bytes, value: object, where: str, limit: int) -> None:
