@@ -1,18 +1,15 @@
 """Real databases: a SQLite file per test, a PostgreSQL server per run with a database per test."""
 
-from collections.abc import AsyncIterator
-from itertools import count
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import asyncpg
 import pytest
 
 from tenuto.storage import Store, make_store
 from tests.checking.soundness import assert_sound
+from tests.servers.databases import database, empty_database
 from tests.servers.postgres import Server
-
-_numbers = count()
 
 
 @pytest.fixture(scope="session")
@@ -21,17 +18,11 @@ def postgres(postgres_server: Server) -> Server:
 
 
 @pytest.fixture
-async def postgres_url(postgres: Server) -> AsyncIterator[str]:
-    name = f"test_{next(_numbers)}"
-    await _run(postgres, f"CREATE DATABASE {name}")
-    yield postgres.dsn(name)
-    await _run(postgres, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def _run(server: Server, statement: str) -> None:
-    connection = await asyncpg.connect(server.dsn())
-    await connection.execute(statement)
-    await connection.close()
+def postgres_url(request: pytest.FixtureRequest, postgres: Server) -> Iterator[str]:
+    """A database with the schema in place, unless the test is marked to get an empty one."""
+    is_empty = request.node.get_closest_marker("empty_database") is not None
+    with (empty_database if is_empty else database)(postgres) as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -12,6 +12,8 @@ from tenuto.storage import make_store
 from tenuto.storage.migrations import MIGRATIONS_TABLE, migrations
 from tenuto.storage.sqlite import SqliteStore
 
+pytestmark = pytest.mark.empty_database
+
 PATIENCE = 120
 TABLE = "SELECT to_regclass('events')"
 

@@ -297,6 +297,7 @@ async def _run(url: str, statement: str) -> None:
 # Migrations -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.empty_database
 async def test_a_database_is_migrated_once(url: str) -> None:
     for _ in range(2):
         store = make_store(url)
@@ -304,6 +305,7 @@ async def test_a_database_is_migrated_once(url: str) -> None:
         await store.close()
 
 
+@pytest.mark.empty_database
 @pytest.mark.unchecked("there is no schema")
 async def test_a_database_without_schema_is_refused_where_nobody_may_migrate(url: str) -> None:
     store = make_store(url)

@@ -46,6 +46,7 @@ async def test_a_server_that_is_not_there() -> None:
     assert await _open("postgresql://postgres@127.0.0.1:1/x") == "unreachable"
 
 
+@pytest.mark.empty_database
 async def test_what_fails_to_open_leaves_no_connection(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "HAS_WALL", "SELECT 1 / 0")
     with pytest.raises(StorageError):

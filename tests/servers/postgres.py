@@ -19,7 +19,12 @@ from .ports import free_port
 START_SECONDS = 60
 STARTS = 3  # a free port may be taken before the server has it
 
-FAST = ("-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off")
+# Nothing has to survive the machine, databases live for seconds, and there are hundreds of them.
+FAST = (
+    "-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off",
+    "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "max_wal_size=256MB", "-c", "checkpoint_timeout=1h",
+    "-c", "autovacuum=off", "-c", "jit=off", "-c", "shared_buffers=32MB",
+)  # fmt: skip
 DURABLE = ("-c", "shared_buffers=512MB", "-c", "max_wal_size=4GB")
 
 
