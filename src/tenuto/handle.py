@@ -267,8 +267,8 @@ class Handle(Generic[O_co]):
         ref = await self._ref(step, attempt, lease)
         found = find_step((await link.read(self.id)).state, ref.path)
         if error is None:
-            schema = found.node.step.output_schema if found is not None else None
-            outcome = answered(encode(result, where=f"result of step {step_text(step)!r}"), schema)
+            spec = found.node.step if found is not None else Step(id="callback")
+            outcome = answered(encode(result, where=f"result of step {step_text(step)!r}"), spec)
         else:
             outcome = _failure(error, error_class, error_code)
         outcome = msgspec.structs.replace(outcome, usage=usage)
@@ -337,7 +337,7 @@ _JUST_APPROVED = encode({"approved": True, "by": None, "comment": ""})
 
 
 def _check_result(program: Program, step: Step, value: Raw, where: str) -> None:
-    if isinstance(invalid := answered(value, step.output_schema), f.Failed):
+    if isinstance(invalid := answered(value, step), f.Failed):
         raise InvalidInput.at(where, invalid.code, invalid.summary)
     decode = program.decode_result.get(step.id)
     try:

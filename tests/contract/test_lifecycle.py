@@ -684,7 +684,7 @@ async def test_b8_a_result_is_bounded(engine: Engine) -> None:
 
     engine.register(one_step("s", large).build())
     result = await engine.execute("s")
-    assert (result.steps["work"].error_class, result.steps["work"].error_code) == ("NON_RETRYABLE", "payload_too_large")
+    assert (result.steps["work"].error_class, result.steps["work"].error_code) == ("NON_RETRYABLE", "invalid_result")
     with pytest.raises(PayloadError):
         await engine.start("s", "x" * 1_000_000)
 

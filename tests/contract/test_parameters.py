@@ -730,7 +730,7 @@ async def test_a19_what_cannot_be_serialised_is_a_clear_error_at_the_step(engine
     work_result = (await engine.execute("s")).steps["work"]
     assert (work_result.error_class, work_result.error_code, work_result.attempts) == (
         "NON_RETRYABLE",
-        "payload_invalid",
+        "invalid_result",
         1,
     )
     assert "inner" in str(work_result.error)

@@ -214,14 +214,14 @@ async def test_a_result_that_is_too_large_fails_for_good() -> None:
 
     found = await run(step, retry=3)
     assert (found.status, found.error_class, found.attempts) == ("failed", "NON_RETRYABLE", 1)
-    assert found.error_code == "payload_too_large"
+    assert found.error_code == "invalid_result"
 
 
 async def test_a_result_that_has_no_json_fails_for_good() -> None:
     async def step() -> Any:
         return object()
 
-    assert (await run(step, retry=3)).error_code == "payload_invalid"
+    assert (await run(step, retry=3)).error_code == "invalid_result"
 
 
 async def test_a_result_with_two_keys_that_are_one_in_json_fails_for_good() -> None:
@@ -229,7 +229,7 @@ async def test_a_result_with_two_keys_that_are_one_in_json_fails_for_good() -> N
         return {"prices": {1: "a", "1": "b"}}
 
     found = await run(step, retry=3)
-    assert (found.status, found.error_code, found.attempts) == ("failed", "payload_invalid", 1)
+    assert (found.status, found.error_code, found.attempts) == ("failed", "invalid_result", 1)
 
 
 async def test_a_coroutine_that_nobody_awaits_is_told_apart() -> None:

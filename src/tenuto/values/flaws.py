@@ -11,6 +11,8 @@ from msgspec import Raw
 from .hooks import AS_IS, CLASSES, MAX_DEPTH, enc_hook, field_names
 from .models import RepeatedKeys, is_model
 
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or it holds itself"
+
 
 def first_flaw(value: object, where: str) -> str | None:
     """Its place and what it is, in words that do not show the value; None if there is none."""
@@ -32,7 +34,7 @@ def _flaws(value: object, where: str, depth: int) -> Iterator[str]:
         yield from _flaws_of_model(value, where, depth)
     elif (parts := _parts(value)) is not None:
         if depth > MAX_DEPTH:
-            yield f"{_shortened(where)}: nested deeper than {MAX_DEPTH} levels, or it holds itself"
+            yield f"{_shortened(where)}: {_TOO_DEEP}"
         for place, part in parts:
             yield from _flaws(part, where + place, depth + 1)
     elif not _is_plain(value):
@@ -54,13 +56,20 @@ def _flaws_of_raw(value: Raw, where: str, depth: int) -> Iterator[str]:
         msgspec.json.decode(value)
     except msgspec.DecodeError:
         yield f"{where}: it is said to be JSON, and is not"
+    except RecursionError:
+        yield f"{where}: {_TOO_DEEP}"
     else:
         yield from _flaws_of_json(bytes(value), where, depth)
 
 
 def _flaws_of_json(text: bytes, where: str, depth: int) -> Iterator[str]:
     # msgspec keeps the last of two keys without a word.
-    yield from _flaws(json.loads(text, object_pairs_hook=_object), where, depth)
+    try:
+        value = json.loads(text, object_pairs_hook=_object)
+    except RecursionError:
+        yield f"{where}: {_TOO_DEEP}"
+    else:
+        yield from _flaws(value, where, depth)
 
 
 def _object(items: list[tuple[str, object]]) -> object:

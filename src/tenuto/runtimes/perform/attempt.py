@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.context import Beat, SagaContext
-from tenuto.errors import NonRetryableError, PayloadError
+from tenuto.errors import IndeterminateError, NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
 from tenuto.kernel.definition import JSON, RetryPolicy, Step, owner_of, plain_name
@@ -144,7 +144,8 @@ class Role:
             given = step.compensation_with if step.compensation_with is not None else step.with_
         if given is not None:
             self.template = compile_template(given)
-        if phase == "forward" and step.output_schema is not None and not self.dispatches:
+        gives_result = phase in ("forward", "guard", "reconcile") and not self.dispatches
+        if gives_result and step.output_schema is not None:
             self.schema = Schema(step.output_schema)
 
 
@@ -253,6 +254,14 @@ class Attempt:
             return None
         return None
 
+    def is_readable(self) -> bool:
+        """Whether the code in this process can read everything that the handler's parameters name."""
+        try:
+            self.handler.read(self)
+        except Exception:
+            return False
+        return True
+
     @property
     def context(self) -> SagaContext:
         if self._context is None:
@@ -324,7 +333,8 @@ class Attempt:
         try:
             return [decode(one) for one in raw] if isinstance(raw, list) else decode(raw)
         except PayloadError as error:  # inside a handler, which may have made its effect: no longer a reason to park
-            raise NonRetryableError(error.message, code=error.code) from None
+            kind = NonRetryableError if self.role.may_repeat else IndeterminateError
+            raise kind(error.message, code=error.code) from None
 
     def _make_context(self) -> SagaContext:
         state, ref, role = self.state, self.ref, self.role

@@ -15,7 +15,9 @@ from queue import SimpleQueue
 from types import coroutine as make_awaitable
 from typing import Any, TypeAlias
 
+from tenuto.errors import ExpressionError, PayloadError
 from tenuto.kernel import facts as f
+from tenuto.kernel.events import NULL
 from tenuto.runtime import Clock, Timer
 
 from .attempt import Attempt
@@ -93,6 +95,7 @@ class Job:
         return self._go_on(called, awaited)
 
     async def _go_on(self, called: Coroutine[Any, Any, Any], awaited: Any) -> None:
+        ending: Ending
         try:
             ending = self._succeeded(await _resumed(called, awaited, self))
         except BaseException as error:
@@ -101,12 +104,11 @@ class Job:
             ending = self._failed(error)
         self._end(ending)
 
-    def _succeeded(self, value: object) -> Ending:
+    def _succeeded(self, value: object) -> f.Outcome:
         role = self.attempt.role
-        try:
-            return succeeded(self.attempt.handler, role.phase, value, role.schema)
-        except BaseException as error:
-            return self._failed(error)
+        if role.dispatches:  # the result comes from outside: what the sender returns is not kept
+            return f.Succeeded(result=NULL)
+        return succeeded(self.attempt.handler, role.phase, value, role.schema, may_repeat=role.may_repeat)
 
     def _failed(self, error: BaseException) -> Ending:
         # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
@@ -115,13 +117,14 @@ class Job:
         return self._understood(error)
 
     def _understood(self, error: BaseException) -> f.Failed | Parked:
-        """One that cannot read what it is given was not called. One that can was, and could not read something else, as
-        what another execution gave: what it did before that nobody knows."""
-        attempt = self.attempt
-        ending = failed(error, attempt.role.step, attempt.performer.classify)
-        if isinstance(ending, Parked) and not attempt.role.may_repeat and attempt.unreadable() is None:
-            return f.Failed(error_class="INDETERMINATE", code="incompatible", summary=ending.why)
-        return ending
+        """A handler whose parameters cannot be read was not called. If they can be read, the handler was called and
+        met a value that cannot be used, such as another execution's result: its effect is unknown."""
+        attempt, role = self.attempt, self.attempt.role
+        ending = failed(error, role.step, attempt.performer.classify, may_repeat=role.may_repeat)
+        if role.may_repeat or not isinstance(error, PayloadError | ExpressionError) or not attempt.is_readable():
+            return ending
+        told = ending.why if isinstance(ending, Parked) else ending.summary
+        return f.Failed(error_class="INDETERMINATE", code=error.code, summary=told)
 
     # For plain handlers
 
@@ -137,11 +140,10 @@ class Job:
 
     def _perform_in_thread(self) -> None:
         attempt = self.attempt
-        role, handler = attempt.role, attempt.handler
         assert self.loop is not None
         ending: Ending
         try:
-            ending = succeeded(handler, role.phase, handler.invoke(attempt), role.schema)
+            ending = self._succeeded(attempt.handler.invoke(attempt))
         except BaseException as error:
             ending = self._understood(error)
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -17,6 +18,7 @@ from tenuto.kernel.retry import classify
 from tenuto.program import Handler
 from tenuto.redaction import bounded, redact, summary
 from tenuto.schema import Schema
+from tenuto.values import encode
 
 
 class Parked(msgspec.Struct, frozen=True):
@@ -28,45 +30,78 @@ class Parked(msgspec.Struct, frozen=True):
 # -- Values ------------------------------------------------------------------------------------------------------------
 
 
-def succeeded(handler: Handler, phase: Phase, value: object, schema: Schema | None = None) -> f.Outcome:
-    """What a handler's value means in its phase."""
+def succeeded(
+    handler: Handler, phase: Phase, value: object, schema: Schema | None = None, *, may_repeat: bool = True
+) -> f.Outcome:
+    """What a handler's value means in its phase. `may_repeat` is `Role.may_repeat`."""
+    is_probe = phase in ("guard", "reconcile")
     try:
-        if phase in ("guard", "reconcile"):
-            return _probed(handler, value)
+        if is_probe:
+            return _probed(handler, value, schema)
         if phase == "plan":
             return _planned(value)
-        result = _encoded(handler, value)
+        return f.Succeeded(result=_stored(handler, value, schema))
+    except BaseException as error:  # serializing runs the value's own code, which may raise anything
+        fits_no_declaration = isinstance(error, PayloadError) and error.code == INVALID_OUTPUT and not is_probe
+        return unusable(_told(error), may_repeat=may_repeat, code=INVALID_OUTPUT if fits_no_declaration else None)
+
+
+def answered(result: Raw, step: Step) -> f.Succeeded | f.Failed:
+    """What a result that came from outside means for this step."""
+    try:
+        _check(result, None if step.output_schema is None else Schema(step.output_schema))
     except PayloadError as error:
-        return _invalid(error.message) if error.code == "invalid_output" else _refused(error.code, error.message)
-    if schema is not None and (problems := schema.problems_of(result, is_made=True)):
-        return _invalid("\n".join(map(str, problems)))
+        return unusable(error.message, may_repeat=step.safety == "SAFE_TO_RETRY", code=INVALID_OUTPUT)
     return f.Succeeded(result=result)
 
 
-def answered(result: Raw, schema: JSON) -> f.Succeeded | f.Failed:
-    """What a result means that came from outside, for a step with this schema."""
-    problems = [] if schema is None else Schema(schema).problems_of(result, is_made=True)
-    return _invalid("\n".join(map(str, problems))) if problems else f.Succeeded(result=result)
+INVALID_RESULT: Final = "invalid_result"
+INVALID_OUTPUT: Final = "invalid_output"
 
 
-def _invalid(summary: str) -> f.Failed:
-    """The handler gave what it was not meant to give: another try may do better."""
-    return f.Failed(error_class="RETRYABLE", code="invalid_output", summary=bounded(summary))
+def unusable(why: str, *, may_repeat: bool, code: str | None = None) -> f.Failed:
+    """The outcome of an attempt that finished, but whose value cannot be used: the only place that decides this.
+
+    The handler returned, so its effect was made. If the step may not be repeated, the outcome is unknown: the kernel
+    asks its probe, or a person. If it may be repeated, a value that cannot be stored fails the step at once, because
+    the next one would be the same. A value that can be stored but does not fit the declared type or schema
+    (`invalid_output`) is tried again, because another try may do better. Either way there is something to undo.
+    """
+    error_class: ErrorClass = "RETRYABLE" if code == INVALID_OUTPUT else "NON_RETRYABLE"
+    return f.Failed(
+        error_class=error_class if may_repeat else "INDETERMINATE",
+        code=code or INVALID_RESULT,
+        summary=bounded(why),
+        partial_effect=True,
+    )
 
 
-def _encoded(handler: Handler, value: object) -> Raw:
+def _stored(handler: Handler, value: object, schema: Schema | None) -> Raw:
     raw = handler.encode(value)
-    return NULL if raw is None else raw
+    result = NULL if raw is None else raw
+    _check(result, schema)
+    return result
+
+
+def _check(result: Raw, schema: Schema | None) -> None:
+    if schema is not None and (problems := schema.problems_of(result, is_made=True)):
+        raise PayloadError("\n".join(map(str, problems)), code=INVALID_OUTPUT)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, PayloadError):
+        return error.message if error.code == INVALID_OUTPUT else summary(error.message)
+    return f"the result cannot be written as JSON ({type(error).__name__})"
 
 
 def _refused(code: str, why: str) -> f.Failed:
     return f.Failed(error_class="NON_RETRYABLE", code=code, summary=summary(why))
 
 
-def _probed(handler: Handler, value: object) -> f.Outcome:
+def _probed(handler: Handler, value: object, schema: Schema | None) -> f.Outcome:
     match value:
         case answers.Done(result):
-            return f.Done(result=_encoded(handler, result))
+            return f.Done(result=_stored(handler, result, schema))
         case answers.NotDone():
             return f.NotDone()
         case answers.Pending(retry_after=wait):
@@ -101,6 +136,7 @@ def _planned(value: object) -> f.Outcome:
             node_from_document(document)
         except (msgspec.ValidationError, TypeError) as error:
             return f.Failed(error_class="RETRYABLE", code="bad_plan", summary=summary(f"child {position}: {error}"))
+        encode(document, where=f"child {position}")
         children.append(document)
     return f.Planned(children=tuple(children))
 
@@ -119,25 +155,31 @@ _SEVERITY: tuple[ErrorClass, ...] = (
 )
 
 
-def failed(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed | Parked:
+def failed(
+    error: BaseException, step: Step, defaults: Mapping[str, ErrorClass], *, may_repeat: bool = True
+) -> f.Failed | Parked:
     """What an exception means: its class by the errors of ours, else by the tables of the step and its definition."""
     try:
-        return _understood(error, step, defaults)
+        return _understood(error, step, defaults, may_repeat)
     except BaseException:  # it is somebody's object: to ask it anything may fail, and its attempt must end all the same
         error_class = classify(("builtins.Exception", "Exception"), step, dict(defaults))
         return f.Failed(error_class=error_class, code="unreadable_error", summary="an exception that cannot be read")
 
 
-def _understood(error: BaseException, step: Step, defaults: Mapping[str, ErrorClass]) -> f.Failed | Parked:
+def _understood(
+    error: BaseException, step: Step, defaults: Mapping[str, ErrorClass], may_repeat: bool
+) -> f.Failed | Parked:
     match error:
         case BaseExceptionGroup(exceptions=several):  # of a TaskGroup inside the handler
-            found = [_understood(one, step, defaults) for one in several]
+            found = [_understood(one, step, defaults, may_repeat) for one in several]
             failures = [one for one in found if isinstance(one, f.Failed)]
             return max(failures, key=lambda one: _SEVERITY.index(one.error_class)) if failures else found[0]
         case StepError():
             return _declared(error)
         case PayloadError(code="incompatible"):
             return Parked(summary(error.message))
+        case PayloadError(code="invalid_result"):  # the call was answered, and the answer cannot be read
+            return unusable(summary(error.message), may_repeat=may_repeat)
         case PayloadError() | ExpressionError():
             return _refused(error.code, error.message)
     return _classified(error, step, defaults)
@@ -163,7 +205,8 @@ def _classified(error: BaseException, step: Step, defaults: Mapping[str, ErrorCl
     name = type(error).__name__
     told = summary(f"{name}: {_text(error)}".rstrip(": "))
     if not isinstance(error, Exception | asyncio.CancelledError):  # SystemExit and its like end a handler, not a worker
-        return f.Failed(error_class="NON_RETRYABLE", code=name, summary=told)
+        unknown = step.safety == "NOT_SAFE_TO_RETRY"
+        return f.Failed(error_class="INDETERMINATE" if unknown else "NON_RETRYABLE", code=name, summary=told)
     classes = type(error).__mro__
     ancestry = tuple(part for cls in classes for part in (f"{cls.__module__}.{cls.__qualname__}", cls.__name__))
     return f.Failed(error_class=classify(ancestry, step, dict(defaults)), code=name, summary=told)
