@@ -103,6 +103,7 @@ FORGED: dict[str, Callable[[], str]] = {
     "another type": lambda: signed(header={"typ": "secevent+jwt"}),
     "too long": lambda: signed(padding="x" * 10_000),
     "no token at all": lambda: "a.b.c",
+    "JSON nested too deep": lambda: f"{base64.urlsafe_b64encode(b'[' * 3_000).decode()}.e30.x",
     "half a token": lambda: signed().rpartition(".")[0],
 }
 
@@ -147,7 +148,7 @@ async def test_new_keys_are_found_and_looked_for_at_most_so_often(issuer: Issuer
     assert (await tokens.verify(signed(STRANGER, kid="new"))).subject == "ann"  # the last known are better than none
 
 
-@pytest.mark.parametrize("text", ["<html>", "[]", "{}", '{"keys": 5}', '{"keys": [5]}', '"x"'])
+@pytest.mark.parametrize("text", ["<html>", "[]", "{}", "[" * 100_000, '{"keys": 5}', '{"keys": [5]}', '"x"'])
 async def test_an_issuer_that_answers_nonsense_changes_nothing(issuer: Issuer, text: str) -> None:
     now = 0.0
     tokens = Tokens([issuer], lambda: now)

@@ -10,6 +10,7 @@ import httpx2
 import jwt
 
 from tenuto.errors import NotAuthenticated
+from tenuto.responses import ACCEPTED, read_body
 from tenuto.settings import Issuer
 
 from .keys import TENANT
@@ -23,6 +24,7 @@ REFRESH_SECONDS = 60  # an unknown key id makes us look again, at most so often
 FETCH_SECONDS = 5
 PATIENCE_SECONDS = 0.25
 MAX_TOKEN = 8_192
+MAX_KEYS = 1024 * 1024  # bytes of a JWKS
 LONGEST_SUBJECT = 255  # characters, as OpenID Connect has it
 _REQUIRED = ["exp", "iat", "iss", "sub", "aud"]
 
@@ -47,7 +49,7 @@ class Tokens:
     async def verify(self, token: str) -> Claims:
         try:
             return await self._verify(token)
-        except (jwt.PyJWTError, KeyError, ValueError, TypeError):
+        except (jwt.PyJWTError, KeyError, ValueError, TypeError, RecursionError):
             raise NotAuthenticated("The token is not valid.", hint="get a new one from your issuer") from None
 
     async def _verify(self, token: str) -> Claims:
@@ -111,7 +113,16 @@ class Keys:
     async def _replace(self) -> None:
         try:
             found = jwt.PyJWKSet.from_json(await self._fetch())
-        except (httpx2.HTTPError, OSError, jwt.PyJWTError, ValueError, TypeError, AttributeError, KeyError):
+        except (
+            httpx2.HTTPError,
+            OSError,
+            jwt.PyJWTError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+        ):
             return  # the keys we have stay in force; without any, nobody gets in
         self._keys = {key.key_id: key for key in found.keys}
 
@@ -119,7 +130,12 @@ class Keys:
         issuer = self._issuer
         if issuer.jwks_file:
             return await asyncio.to_thread(Path(issuer.jwks_file).read_text, encoding="utf-8")
-        async with httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_SECONDS, trust_env=False) as client:
-            answer = await client.get(issuer.jwks_url)
+        async with (
+            httpx2.AsyncClient(follow_redirects=False, timeout=FETCH_SECONDS, trust_env=False) as client,
+            client.stream("GET", issuer.jwks_url, headers={"Accept-Encoding": ACCEPTED}) as answer,
+        ):
             answer.raise_for_status()
-            return answer.text
+            content, is_cut = await read_body(answer, MAX_KEYS)
+        if is_cut:
+            raise ValueError("too long")
+        return content.decode()

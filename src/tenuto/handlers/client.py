@@ -1,4 +1,4 @@
-"""The HTTP client of the built-in handlers: guarded connections, no proxies, no redirects, and bounded answers."""
+"""The HTTP client of the built-in handlers: guarded connections, no proxies, no redirects."""
 
 from collections.abc import AsyncIterator
 from typing import Final
@@ -12,8 +12,6 @@ from .egress import Egress, GuardedBackend
 from .http import tls
 
 CONNECT_S: Final = 10.0
-MAX_BYTES: Final = "tenuto.max_bytes"  # in a request's extensions: as much of the answer is read
-CUT: Final = "tenuto.cut"  # in a response's: a list, with something in it if there was more
 
 
 def make_client(egress: Egress) -> httpx2.AsyncClient:
@@ -22,7 +20,7 @@ def make_client(egress: Egress) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         transport=_Transport(egress),
         timeout=httpx2.Timeout(None, connect=CONNECT_S),
-        headers={"User-Agent": "tenuto", "Accept-Encoding": "identity"},
+        headers={"User-Agent": "tenuto"},
         trust_env=False,
         follow_redirects=False,
     )
@@ -50,35 +48,23 @@ class _Transport(httpx2.AsyncBaseTransport):
             answer = await self._pool.handle_async_request(asked)
         except Exception as error:
             raise _translated(error) from error
-        cut: list[bool] = []
         return httpx2.Response(
-            status_code=answer.status,
-            headers=answer.headers,
-            stream=_Bounded(answer, int(request.extensions.get(MAX_BYTES, 1 << 20)), cut),
-            extensions={**answer.extensions, CUT: cut},
+            status_code=answer.status, headers=answer.headers, stream=_Stream(answer), extensions=answer.extensions
         )
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """The beginning of an answer. What comes after is not read: an answer may be of any size, and memory is not."""
+class _Stream(httpx2.AsyncByteStream):
+    """A response's bytes, with errors that httpx knows."""
 
-    def __init__(self, answer: httpcore2.Response, limit: int, cut: list[bool]) -> None:
+    def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
-        self._limit = limit
-        self._cut = cut
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._limit
         try:
             async for part in self._answer.aiter_stream():
-                if len(part) > left:
-                    self._cut.append(True)
-                    yield part[:left]
-                    return
-                left -= len(part)
                 yield part
         except Exception as error:
             raise _translated(error) from error

@@ -12,13 +12,15 @@ import httpx2
 
 from tenuto import errors
 from tenuto.context import SagaContext
-from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
+from tenuto.errors import IndeterminateError, NonRetryableError, PayloadError, StepError, TransientError
 from tenuto.kernel.definition import ErrorClass
+from tenuto.responses import ACCEPTED, Body, Unreadable, read_body, with_body
 
 from .given import header_problem
 
 TIMEOUT_S: Final = 30.0
 KEPT_BODY: Final = 64 * 1024
+MAX_BYTES: Final = 16 * 1024 * 1024
 
 # An answer's class by its status. What is not here: other 4xx and 3xx are refusals, other 5xx pass.
 CLASSES: Final[dict[int, ErrorClass]] = {
@@ -82,7 +84,13 @@ class HttpCall:
 
     `classify` says otherwise for some statuses: `{404: "TRANSIENT"}`. Each call opens a connection of its own; to keep
     them, give a `client`, or use it as a context manager. Redirects are not followed.
+
+    At most `max_bytes` of a body are read, counted after decoding; gzip is the only encoding that is understood. If the
+    body of a 2xx response is longer or cannot be decoded, `PayloadError` with the code `invalid_result` is raised: the
+    request was carried out, so on a step that is not safe to retry the outcome is unknown.
     """
+
+    _accepts = ACCEPTED
 
     def __init__(
         self,
@@ -93,8 +101,10 @@ class HttpCall:
         timeout: float = TIMEOUT_S,
         classify: Mapping[int | str, ErrorClass] | None = None,
         client: httpx2.AsyncClient | None = None,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._ctx = ctx
+        self._max_bytes = max_bytes
         self._base_url = base_url
         self._headers = dict(headers or {})
         self._timeout = timeout
@@ -133,6 +143,7 @@ class HttpCall:
         """Options are those of httpx2: `json`, `data`, `content`, `params`, `timeout`, and so on."""
         where = f"{method.upper()} {self._place(f'{self._base_url}{url}')}"
         sent = _headers(self._carried({**self._headers, **(headers or {})}), where)
+        sent.setdefault("accept-encoding", self._accepts)
         options.setdefault("timeout", self._timeout)
         try:
             response = await self._send(method, f"{self._base_url}{url}", headers=sent, **options)
@@ -140,6 +151,8 @@ class HttpCall:
             raise _unanswered(error, where, method.upper()) from error
         except (httpx2.InvalidURL, httpx2.RequestError) as error:
             raise NonRetryableError(f"{where}: {type(error).__name__}", code="http_request_invalid") from error
+        except Unreadable as error:
+            raise _unusable(f"{where}: the response cannot be read: {error}") from None
         if response.is_success:
             return response
         raise self._refused(response, where)
@@ -157,9 +170,24 @@ class HttpCall:
     async def _send(self, method: str, url: str, **options: Any) -> httpx2.Response:
         client = self._client or self._own
         if client is not None:
-            return await client.request(method, url, **options)
+            return await self._exchange(client, method, url, options)
         async with httpx2.AsyncClient(verify=tls()) as single:
-            return await single.request(method, url, **options)
+            return await self._exchange(single, method, url, options)
+
+    async def _exchange(
+        self, client: httpx2.AsyncClient, method: str, url: str, options: dict[str, Any]
+    ) -> httpx2.Response:
+        async with client.stream(method, url, **options) as response:
+            if response.is_success:
+                return with_body(response, await self._received(response))
+            return with_body(response, (await _beginning(response)).content)
+
+    async def _received(self, response: httpx2.Response) -> bytes:
+        """The body of a success."""
+        content, is_cut = await read_body(response, self._max_bytes)
+        if is_cut:
+            raise Unreadable(f"it is longer than {self._max_bytes:,} bytes")
+        return content
 
     def _refused(self, response: httpx2.Response, where: str) -> StepError:
         status = response.status_code
@@ -194,6 +222,18 @@ def _headers(given: Mapping[str, str], where: str) -> httpx2.Headers:
         if (why := header_problem(name, value)) is not None:
             raise NonRetryableError(f"{where}: the header {name!r}: {why}", code="http_request_invalid")
     return httpx2.Headers([(name.encode(), value.strip(" \t").encode()) for name, value in given.items()])
+
+
+async def _beginning(response: httpx2.Response) -> Body:
+    """The first part of the body of a failure: its status says what it means, whatever the body is like."""
+    try:
+        return await read_body(response, KEPT_BODY)
+    except Unreadable:
+        return Body(b"", is_cut=False)
+
+
+def _unusable(text: str) -> PayloadError:
+    return PayloadError(text, code="invalid_result")
 
 
 def _class_of(status: int) -> ErrorClass:

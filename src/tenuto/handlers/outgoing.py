@@ -19,6 +19,8 @@ _TRACE = ("traceparent", "tracestate")
 class Outgoing(HttpCall):
     """To somebody whom a definition names. Of the execution's headers only those of the trace go along."""
 
+    _accepts = "identity"
+
     def _carried(self, headers: Mapping[str, str]) -> dict[str, str]:
         ctx = self._ctx
         passed_on = {name.lower(): value for name, value in ctx.headers.items() if name.lower() in _TRACE}

@@ -9,9 +9,9 @@ import msgspec
 
 from tenuto.context import SagaContext
 from tenuto.errors import PayloadError
+from tenuto.responses import read_body
 from tenuto.values import encode
 
-from .client import CUT, MAX_BYTES
 from .given import HttpRequest
 from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
 from .settings import HandlerSettings
@@ -33,21 +33,30 @@ class HttpAnswer(TypedDict):
     cut: bool
 
 
+class _Cutting(Outgoing):
+    """Reads the beginning of a response that is too long to be a result."""
+
+    is_cut = False
+
+    async def _received(self, response: httpx2.Response) -> bytes:
+        content, self.is_cut = await read_body(response, MAX_ANSWER)
+        return content
+
+
 async def call(given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient) -> HttpAnswer:
     request = read_with(given, HttpRequest, "http")
     host = host_of(request.url, "http")
     secrets = {name: settings.secret(secret, host, ctx.owner) for name, secret in request.secret_headers.items()}
-    outgoing = Outgoing(ctx, classify=statuses(request.classify, "http"), client=client)
+    outgoing = _Cutting(ctx, classify=statuses(request.classify, "http"), client=client)
     response = await outgoing.request(
         request.method.upper(),
         request.url,
         headers={**_kind(request), **request.headers, **secrets},
         params=request.query or None,
-        extensions={MAX_BYTES: MAX_ANSWER},
         timeout=client.timeout,
         **_content(request),
     )
-    return _answer(response, secrets.values())
+    return _answer(response, secrets.values(), is_cut=outgoing.is_cut)
 
 
 def _kind(request: HttpRequest) -> dict[str, str]:
@@ -62,13 +71,13 @@ def _content(request: HttpRequest) -> dict[str, Any]:
     return {} if request.json is msgspec.UNSET else {"content": msgspec.json.encode(request.json)}
 
 
-def _answer(response: httpx2.Response, secrets: Iterable[str]) -> HttpAnswer:
-    """A success, whatever its body is like: the other side has done what it was asked to."""
+def _answer(response: httpx2.Response, secrets: Iterable[str], *, is_cut: bool) -> HttpAnswer:
+    """A success, if its body can be read at all: the other side has done what it was asked to."""
     answer: HttpAnswer = {
         "status": response.status_code,
         "headers": {name: _masked(value, secrets) for name, value in response.headers.items() if name not in _NOT_KEPT},
         "body": _body(response.content, response.headers.get("content-type", ""), secrets),
-        "cut": bool(response.extensions[CUT]),
+        "cut": is_cut,
     }
     try:
         encode(answer)
@@ -94,4 +103,8 @@ def _body(content: bytes, kind: str, secrets: Iterable[str]) -> Any:
             return msgspec.json.decode(text)
         except msgspec.DecodeError:
             return text
+        except RecursionError:
+            raise PayloadError(
+                "the JSON of the response is nested too deep to be read", code="invalid_result"
+            ) from None
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -19,7 +19,6 @@ import msgspec
 from tenuto.context import SagaContext
 from tenuto.errors import NonRetryableError
 
-from .client import MAX_BYTES
 from .given import Webhook
 from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
 from .settings import HandlerSettings
@@ -27,7 +26,6 @@ from .settings import HandlerSettings
 logger = logging.getLogger("tenuto.handlers")
 
 DEFAULT_SECRET: Final = "webhook"  # noqa: S105  (its name, not the secret)
-MAX_ANSWER: Final = 4 * 1024
 _PREFIX: Final = "whsec_"
 
 
@@ -43,6 +41,10 @@ class _Quiet(Outgoing):
         scheme, _, rest = super()._place(url).partition("://")
         return f"{scheme}://{rest.partition('/')[0]}"
 
+    async def _received(self, response: httpx2.Response) -> bytes:
+        """Nothing: of the response only its status is kept."""
+        return b""
+
 
 async def call(
     given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient
@@ -55,7 +57,7 @@ async def call(
         **_signed(webhook, ctx, settings, body, int(time.time())),
     }
     response = await _Quiet(ctx, classify=statuses(webhook.classify, "webhook"), client=client).request(
-        "POST", webhook.url, headers=headers, content=body, extensions={MAX_BYTES: MAX_ANSWER}, timeout=client.timeout
+        "POST", webhook.url, headers=headers, content=body, timeout=client.timeout
     )
     return {"id": ctx.idempotency_key, "status": response.status_code}
 

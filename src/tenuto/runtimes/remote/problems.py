@@ -86,7 +86,7 @@ def _read(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any] | None:
         return None
     try:
         found = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
     return found if isinstance(found, dict) and "code" in found else None
 

@@ -27,6 +27,7 @@ from tenuto.errors import (
     ServiceError,
 )
 from tenuto.redaction import hush
+from tenuto.responses import ACCEPTED, Unreadable, is_encoded, read_body
 from tenuto.spread import spread
 
 from .problems import error_of, retry_after, unknown_answer
@@ -45,6 +46,7 @@ LONGEST_DELAY: Final = 2.0
 IDLE_SECONDS: Final = 2.0  # shorter than servers keep a connection: none is used as it is being closed
 CONNECTIONS: Final = 100
 PAGE: Final = 100
+MAX_BYTES: Final = 64 * 1024 * 1024  # of one response, or of one event of a stream
 
 _BEHIND_A_PROXY: Final = (502, 503, 504)
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
@@ -59,7 +61,7 @@ class Answer(NamedTuple):
         """An object with that field: whoever answers something else is no Tenuto service."""
         try:
             found = msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise unknown_answer(self.status) from None
         if not isinstance(found, dict) or has not in found:
             raise unknown_answer(self.status)
@@ -105,7 +107,7 @@ class Wire:
         return self._asking is not None
 
     def _client(self, read: float, connections: int | None) -> httpx2.AsyncClient:
-        headers = {"User-Agent": "tenuto", "Accept": "application/json"}
+        headers = {"User-Agent": "tenuto", "Accept": "application/json", "Accept-Encoding": ACCEPTED}
         if self._api_key is not None:
             headers["Authorization"] = f"Bearer {self._api_key}"
         return httpx2.AsyncClient(
@@ -163,10 +165,8 @@ class Wire:
         self, method: str, path: str, params: Mapping[str, Any] | None, content: bytes | None, headers: dict[str, str]
     ) -> Answer:
         client = self._open_client(self._asking)
-        response = await self.unless_closed(
-            client.request(method, path, params=params, content=content, headers=headers)
-        )
-        return Answer(response.status_code, response.headers, response.content)
+        request = client.build_request(method, path, params=params, content=content, headers=headers)
+        return await self.unless_closed(_exchange(client, request))
 
     @asynccontextmanager
     async def stream(
@@ -174,13 +174,15 @@ class Wire:
     ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
         """Server-sent events. What the service refuses is raised; a stream that breaks is a `TransportError`."""
         client = self._open_client(self._listening)
-        given = {**headers, "Accept": "text/event-stream"}
+        given = {**headers, "Accept": "text/event-stream", "Accept-Encoding": "identity"}
         request = client.build_request("GET", path, params=params, headers=given)
         response = await self.unless_closed(client.send(request, stream=True))
         try:
             if response.status_code >= 300:
-                raise error_of(response.status_code, response.headers, await response.aread())
-            yield self._each(httpx2.EventSource(response, max_event_size=None))
+                raise error_of(*await _answer(response))
+            if _is_encoded(response):
+                raise unknown_answer(response.status_code)
+            yield self._each(httpx2.EventSource(response, max_event_size=MAX_BYTES))
         finally:
             await response.aclose()
 
@@ -206,6 +208,31 @@ class Wire:
         if client is None:
             raise EngineClosed("The engine is closed, or not open yet.")
         return client
+
+
+async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> Answer:
+    response = await client.send(request, stream=True)
+    try:
+        return await _answer(response)
+    finally:
+        await response.aclose()
+
+
+async def _answer(response: httpx2.Response) -> Answer:
+    try:
+        content, is_cut = await read_body(response, MAX_BYTES)
+    except Unreadable:
+        raise unknown_answer(response.status_code) from None
+    if is_cut:
+        raise unknown_answer(response.status_code)
+    return Answer(response.status_code, response.headers, content)
+
+
+def _is_encoded(response: httpx2.Response) -> bool:
+    try:
+        return is_encoded(response)
+    except Unreadable:
+        return True
 
 
 async def _next(events: AsyncIterator[T]) -> T | None:
