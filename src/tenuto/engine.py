@@ -582,7 +582,7 @@ class Engine:
     async def reviews(
         self, *, kind: ReviewKind | None = None, definition: str | None = None, execution_id: str | None = None
     ) -> AsyncIterator[ReviewRow]:
-        """What waits for a person, dead letters apart."""
+        """Everything that waits for a person, dead letters included. `kind` selects one kind."""
         self._scope.require("reviews:read")
         check_filter(kind=kind, definition=definition, execution_id=execution_id)
         wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)

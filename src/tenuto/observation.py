@@ -1,16 +1,16 @@
-"""Told what happens: `SagaEvents` for users, and the observer that calls them.
+"""`SagaEvents`, the event sinks of users, and the observer that calls them.
 
-A sink's error is logged, and never reaches the execution. Plain methods are called at once, in the order of what is
-recorded. Async ones are called in that order too, one after another, by a task of their own for each sink: a slow sink
-falls behind, and holds nobody up.
+Each sink receives its events in the order in which they were recorded, plain and async methods alike. A sink's error is
+logged and never reaches the execution. A slow sink falls behind and delays nothing else.
 """
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -95,7 +95,7 @@ class Announcer:
     hears_starts = True
 
     def __init__(self, sinks: Sequence[SagaEvents]) -> None:
-        self._mouths = [_Mouth(sink) for sink in sinks]
+        self._deliveries = [_Delivery(sink) for sink in sinks]
 
     def started(self, reading: Reading, ref: Ref) -> None:
         if ref.phase == "forward":
@@ -108,11 +108,11 @@ class Announcer:
 
     async def close(self, patience_s: float) -> None:
         """Waits for what the sinks have still to hear, as long as allowed."""
-        await asyncio.gather(*(mouth.close(patience_s) for mouth in self._mouths))
+        await asyncio.gather(*(delivery.close(patience_s) for delivery in self._deliveries))
 
     def _tell(self, method: str, *arguments: object) -> None:
-        for mouth in self._mouths:
-            mouth.say(method, arguments)
+        for delivery in self._deliveries:
+            delivery.deliver(method, arguments)
 
     def _announce(self, reading: Reading, context: EventContext, entry: e.Entry) -> None:
         match entry.event:
@@ -195,50 +195,67 @@ class Announcer:
             self._tell("on_step_failed", context, name, failure.summary, failure.error_class, number)
 
 
-class _Mouth:
-    """One sink, and what it is still to hear."""
+class _Delivery:
+    """Calls the methods of one sink in the order of the events.
+
+    While nothing waits, a plain method is called at once. Behind an async call that has not ended, everything waits.
+    """
 
     def __init__(self, sink: SagaEvents) -> None:
         self._sink = sink
-        self._unheard: asyncio.Queue[tuple[str, Awaitable[object]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[str, Callable[[], object]]] = asyncio.Queue()
+        self._undelivered = 0
         self._task: asyncio.Task[None] | None = None
 
-    def say(self, method: str, arguments: tuple[object, ...]) -> None:
+    def deliver(self, method: str, arguments: tuple[object, ...]) -> None:
         function = getattr(self._sink, method, None)
         if function is None:
             return
-        try:
-            answer = function(*arguments)
-        except Exception:
-            logger.exception("An event sink failed.", extra={"action": "event_sink_failed", "sink_method": method})
-            return
-        if inspect.isawaitable(answer):
-            self._unheard.put_nowait((method, answer))
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._speak())
-
-    async def _speak(self) -> None:
-        while True:
-            method, answer = await self._unheard.get()
+        call = partial(function, *arguments)
+        if not self._undelivered and not inspect.iscoroutinefunction(function):
             try:
-                await answer
+                answer = call()
             except Exception:
-                logger.exception("An event sink failed.", extra={"action": "event_sink_failed", "sink_method": method})
+                _report(method)
+                return
+            if not inspect.isawaitable(answer):
+                return
+            future = asyncio.ensure_future(answer)
+            call = partial(_same, future)
+        self._undelivered += 1
+        self._waiting.put_nowait((method, call))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            method, call = await self._waiting.get()
+            try:
+                answer = call()
+                if inspect.isawaitable(answer):
+                    await answer
+            except Exception:
+                _report(method)
             finally:
-                self._unheard.task_done()
+                self._undelivered -= 1
+                self._waiting.task_done()
 
     async def close(self, patience_s: float) -> None:
         if self._task is None:
             return
-        rest = asyncio.ensure_future(self._unheard.join())
+        rest = asyncio.ensure_future(self._waiting.join())
         await asyncio.wait([rest], timeout=patience_s)
         rest.cancel()
         self._task.cancel()
         await asyncio.wait([self._task], timeout=patience_s)
-        while not self._unheard.empty():
-            _, answer = self._unheard.get_nowait()
-            if inspect.iscoroutine(answer):
-                answer.close()
+
+
+def _same(answer: object) -> object:
+    return answer
+
+
+def _report(method: str) -> None:
+    logger.exception("An event sink failed.", extra={"action": "event_sink_failed", "sink_method": method})
 
 
 def _context(reading: Reading) -> EventContext:

@@ -148,3 +148,16 @@ def test_named_handlers_of_a_module() -> None:
     bound = bind_handler("greet", found["greet"])
     assert (bound.name, bound.kind) == ("greet", "step")
     assert call(bound, input=raw("ann")) == "hello ann"
+
+
+def test_a_saga_may_consist_of_external_steps_alone() -> None:
+    @saga("assembled")
+    class Assembled(Saga[str, str]): ...
+
+    @external_step(saga=Assembled)
+    def greet(name: str) -> str:
+        return f"hello {name}"
+
+    (program,) = compile_sagas(Assembled(), greet)
+    assert [node.id for node in program.plan.root.walk() if not node.is_scope] == ["greet"]
+    assert ("", "empty") in problems(Assembled())

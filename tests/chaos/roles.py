@@ -143,6 +143,8 @@ class People:
 
     async def _answer(self) -> None:
         async for review in self._engine.reviews():
+            if review["kind"] == "dead_letter":
+                continue
             await self._tell(self._engine.resolve(review["id"], self._word(review), reason="looked at"))
         async for letter in self._engine.dlq():
             word: Any = "retry" if self._random.random() < 0.3 else "dismiss"

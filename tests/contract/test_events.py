@@ -162,6 +162,36 @@ async def test_e17_async_sinks_hear_everything_in_order_and_hold_nobody_up(make_
     assert slow.log == ["a", "b", "succeeded"]
 
 
+async def test_e17_a_sink_with_plain_and_async_methods_receives_events_in_recorded_order(
+    make_engine: MakeEngine,
+) -> None:
+    class Mixed(SagaEvents):
+        def __init__(self) -> None:
+            self.log: list[str] = []
+            self.open = asyncio.Event()
+
+        async def on_step_started(self, ctx: EventContext, step_id: str, attempt: int) -> None:
+            await self.open.wait()
+            self.log.append(f"{step_id} started")
+
+        def on_step_success(self, ctx: EventContext, step_id: str, result: Any, attempts: int, latency_ms: int) -> None:
+            self.log.append(f"{step_id} succeeded")
+
+        def on_completed(self, ctx: EventContext, result: Any) -> Any:
+            return self._completed()
+
+        async def _completed(self) -> None:
+            self.log.append("completed")
+
+    mixed = Mixed()
+    engine = await make_engine(chain("s", Stage(), "a", "b").build(), events=[mixed])
+    assert (await engine.execute("s")).succeeded
+    assert mixed.log == [], "the first async call has not ended"
+    mixed.open.set()
+    await engine.close()
+    assert mixed.log == ["a started", "a succeeded", "b started", "b succeeded", "completed"]
+
+
 async def test_e17_what_a_person_decides_is_a_success_like_any_other(make_engine: MakeEngine) -> None:
     heard = Heard()
     builder = SagaBuilder("s").approval("ok").signal("paid", "paid")

@@ -46,7 +46,7 @@ class Client:
         for handle in handles:
             while not await self.is_over(handle):
                 async for review in self.engine.reviews():
-                    if review["execution_id"] == handle.id:
+                    if review["execution_id"] == handle.id and review["kind"] != "dead_letter":
                         await self.decide(review)
 
     async def is_over(self, handle: Handle[Any]) -> bool:

@@ -85,7 +85,7 @@ def saga_name(saga: object) -> str:
 # -- A decorated class -------------------------------------------------------------------------------------------------
 
 
-def gather(instance: object, problems: Problems) -> Material:
+def gather(instance: object) -> Material:
     """A saga written as a class. Steps come in the order they are written, those of base classes first."""
     if isinstance(instance, type):
         saga_name(instance)
@@ -99,8 +99,6 @@ def gather(instance: object, problems: Problems) -> Material:
     material = Material(settings, [], instance, names, taken, given)
     for name, origin in _steps_of(type(instance)).items():
         material.pieces.append(_piece(instance, name, origin, names))
-    if not material.pieces:
-        problems.add("", "empty", "there are no steps: decorate its methods with @step")
     return material
 
 

@@ -67,8 +67,14 @@ def _compile(saga: object, extras: tuple[Extra, ...], *, strict: bool) -> Progra
             problems.add("", "built", "it is built already: give the builder itself beside the functions")
         problems.raise_any(f"Saga {saga.name!r}")
         return saga
-    material = saga.material() if isinstance(saga, SagaBuilder) else gather(saga, problems)
+    material = saga.material() if isinstance(saga, SagaBuilder) else gather(saga)
     add_extras(material, extras, problems, strict=strict)
+    if not material.pieces and not isinstance(saga, SagaBuilder):
+        problems.add(
+            "",
+            "empty",
+            "there are no steps: decorate its methods with @step, or register @external_step functions with it",
+        )
     return compile_material(material, problems)
 
 

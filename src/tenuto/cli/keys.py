@@ -106,6 +106,7 @@ async def revoke(
 async def _keys(where: Place, *, creates: bool = False) -> "AsyncIterator[Keyring]":
     from tenuto.engine import Engine
 
+    creates = creates and not where.settings().server  # that service has a database already
     database = where.database(creates=creates)
     if not creates:
         await check_schema(database)

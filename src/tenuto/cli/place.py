@@ -101,7 +101,7 @@ class Place:
                 f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER",
                 file=sys.stderr,
             )
-        check_there(found, creates=creates and not settings.server)
+        check_there(found, creates=creates)
         return found
 
     def _check_tenant(self) -> None:

@@ -1,6 +1,6 @@
 """`tenuto reviews ls | resolve`: what waits for a person's judgement."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -9,10 +9,7 @@ from .screen import Screen
 from .words import ago, requested
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from tenuto.engine import Engine
-    from tenuto.view import ReviewRow
+    pass
 
 SECTION = "What waits for a person"
 PAGE = 100
@@ -30,8 +27,7 @@ async def ls(
 ) -> None:
     """List all that waits for a person, the oldest first; dead letters too, which `tenuto dlq` tells more of."""
     async with place(context).engine() as engine:
-        wanted = {"kind": kind, "definition": definition, "execution_id": execution}
-        found = [row async for row in _reviews(engine, wanted)]
+        found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
     screen = Screen()
     when = ago if screen.is_terminal else str
     screen.listing(
@@ -47,18 +43,6 @@ async def ls(
         "Nothing waits for a person.",
         as_json=as_json,
     )
-
-
-async def _reviews(engine: "Engine", wanted: dict[str, Any]) -> "AsyncIterator[ReviewRow]":
-    """As the service lists them: in one queue."""
-    cursor: str | None = None
-    while True:
-        page = await engine.listing.reviews(**wanted, cursor=cursor, limit=PAGE)
-        for row in page.items:
-            yield row
-        cursor = page.next_cursor
-        if cursor is None:
-            return
 
 
 async def resolve(

@@ -39,7 +39,6 @@ from tenuto.view import (
     rfc3339,
 )
 
-PEOPLES = tuple(kind for kind in get_args(ReviewKind) if kind != "dead_letter")
 _ENDS: dict[type, bool] = {ExecutionFinished: True, RunOpened: False}
 
 
@@ -127,7 +126,7 @@ class Shown(ABC):
     async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None: ...
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
-        kinds = PEOPLES if wanted.kind is None else (wanted.kind,)
+        kinds = get_args(ReviewKind) if wanted.kind is None else (wanted.kind,)
         found = await self.review_page(_reviews_wanted(wanted, kinds), cursor, limit)
         return Page([review_document(row) for row in found.items], found.next_cursor)
 

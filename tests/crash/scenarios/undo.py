@@ -64,7 +64,7 @@ async def _try_both_again(client: Client) -> None:
     handle = await client.start()
     if not await client.is_over(handle):
         await client.command(handle.pause(reason="mending"))
-        async for review in client.engine.reviews():
+        async for review in client.engine.reviews(kind="compensation_failed"):
             await client.decide(review)
         await client.command(handle.resume())
     await client.finish(handle)

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn, get_args
 
 from tenuto.errors import InvalidInput, NotFound, NotSupported, ResultTimeout, ServiceError, StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.definition import Definition
-from tenuto.kernel.events import Entry, ExecutionStarted
+from tenuto.kernel.events import Entry, ExecutionStarted, ReviewKind
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.program import Handler, Program
@@ -264,11 +264,9 @@ class RemoteRuntime:
         return found
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
-        """Dead letters apart, which the service has in the same list."""
-        kinds = ("",) * 2 if wanted.kind is None else (wanted.kind,)
+        kinds = get_args(ReviewKind) if wanted.kind is None else (wanted.kind,)
         found = await self.review_page(_reviews_wanted(wanted, kinds), cursor, limit)
-        rows = [review_document(row) for row in found.items if row.kind != "dead_letter" or wanted.kind is not None]
-        return Page(rows, found.next_cursor)
+        return Page([review_document(row) for row in found.items], found.next_cursor)
 
     async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
         found = await self.review_page(_reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
