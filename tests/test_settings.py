@@ -52,6 +52,8 @@ WRONG = {
     "lease": ["soon", "10ms", "", "1", "1.5"],
     "queues": ["", " , "],
     "egress_allow": ["foo", "10.0.0.0/8, 10.0.0.1/8"],
+    "trusted_proxies": ["proxy.example", "10.0.0.1/8"],
+    "max_connections_per_address": ["-1"],
     "server": ["127.0.0.1:8080", "sqlite:///tenuto.db", "ftp://tenuto.example"],
     "smtp_url": ["foo", "smtp://", "http://mail.example", "smtp://mail.example:many"],
     "shutdown_grace": ["x"],

@@ -47,6 +47,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "max_json_depth": (1, 1_000),
     "max_json_nodes": (1, 10_000_000),
     "max_requests": (0, 1_000_000),
+    "max_connections_per_address": (0, 1_000_000),
     "rate_per_second": (0, 1e9),
     "rate_burst": (1, 10**9),
     "tenant_rate_per_second": (0, 1e9),
@@ -91,6 +92,12 @@ class Settings:
 
     host: str = _setting("address that the service listens on", "127.0.0.1")
     port: int = _setting("port that the service listens on", 8080)
+    trusted_proxies: tuple[str, ...] = _setting(
+        "proxies (addresses or CIDR) whose X-Forwarded-For names the client; without any, the header is ignored", ()
+    )
+    max_connections_per_address: int = _setting(
+        "connections from one client address, trusted proxies apart; 0 is no limit", 1_000
+    )
     open_routes: bool = _setting("/metrics, /healthz, /readyz, /openapi.json and /docs need no key", True)
     jwt_issuers: tuple[Issuer, ...] = _setting(
         "issuers whose JWTs are accepted: tables in the file, JSON in the variable", ()
@@ -302,7 +309,7 @@ def _words(name: str, given: Any) -> tuple[str, ...]:
         raise ValueError("texts are wanted")
     if name == "queues" and not (given and all(word.strip() for word in given)):
         raise ValueError("name at least one: a worker without a queue runs nothing; the usual one is `default`")
-    if name == "egress_allow":
+    if name in ("egress_allow", "trusted_proxies"):
         _check_ranges(given)
     known = get_args(FourEyes)
     if name == "four_eyes" and (unknown := [word for word in given if word not in known]):

@@ -178,7 +178,7 @@ async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.
         return
     listener = bind(settings.host, settings.metrics_port, "TENUTO_HOST and TENUTO_METRICS_PORT")
     Screen().say(f"metrics on {address_of(listener)}/metrics")
-    await serve(create_app(engine, settings), listener, stop, grace_seconds=1)
+    await serve(create_app(engine, settings), listener, stop, grace_seconds=1, settings=settings)
 
 
 async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socket", stop: "asyncio.Event") -> None:
@@ -186,7 +186,7 @@ async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socke
     from tenuto.service.server import serve as answer
 
     grace = milliseconds(settings.shutdown_grace) / 1_000
-    await answer(engine.asgi(settings), listener, stop, grace_seconds=grace)
+    await answer(engine.asgi(settings), listener, stop, grace_seconds=grace, settings=settings)
 
 
 def _announce_dev(settings: "Settings", names: list[str], listener: "socket.socket", token: str) -> str:

@@ -4,13 +4,16 @@ import asyncio
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 
 from tenuto.errors import SettingsError
+from tenuto.settings import Settings
 
-from .connection import Connection
+from .connection import Connection, Peers
+from .http.client_address import TrustedProxies
 from .http.ending import telling
 
 BACKLOG = 2_048
@@ -46,15 +49,25 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
 
 
-async def serve(app: Any, listener: socket.socket, stop: asyncio.Event, *, grace_seconds: float) -> None:
-    """Answers requests until `stop` is set; those under way may then finish, for so long, and who listens is let go."""
+async def serve(
+    app: Any,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    *,
+    grace_seconds: float,
+    settings: Settings | None = None,
+) -> None:
+    """Answers requests until `stop` is set. Then those under way may finish for `grace_seconds`, and streams end."""
+    settings = settings or Settings()
     ending = asyncio.Event()
+    peers = Peers(settings.max_connections_per_address, TrustedProxies(settings.trusted_proxies))
     config = uvicorn.Config(
         telling(app, ending),
         log_config=None,
         access_log=False,
         server_header=False,
-        http=Connection,
+        http=cast(type[asyncio.Protocol], partial(Connection, peers=peers)),
+        proxy_headers=False,  # it would trust whatever runs on this machine; `TrustedProxies` asks the settings
         ws="none",
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),

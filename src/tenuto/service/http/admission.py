@@ -9,6 +9,7 @@ from tenuto.access.principal import Authenticator, Principal
 from tenuto.errors import NotAuthenticated, RateExceeded
 from tenuto.settings import Settings
 
+from .client_address import TrustedProxies
 from .gate import REFUSED
 from .headers import header
 from .rate import Buckets
@@ -25,6 +26,7 @@ class Admission:
         tenant_rate = settings.tenant_rate_per_second if settings.rate_per_second else 0
         self._by_tenant = Buckets(tenant_rate, settings.tenant_rate_burst)
         self._by_stranger = Buckets(settings.rate_per_second, settings.rate_burst)
+        self._proxies = TrustedProxies(settings.trusted_proxies)
         # Of those who are not known yet, so many are looked for at once: a slow database has enough to do.
         self._looking = asyncio.Semaphore(max(1, settings.max_requests // 4))
 
@@ -51,7 +53,7 @@ class Admission:
         authorization = header(scope, b"authorization")
         if (principal := self.authenticator.known(authorization)) is not None:
             return principal
-        address = scope["client"][0] if scope.get("client") else ""
+        address = self._proxies.client_of(scope)
         if not self.authenticator.is_new(authorization):
             try:
                 return await self.authenticator.principal(authorization)

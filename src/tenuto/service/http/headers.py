@@ -47,6 +47,11 @@ def new_id() -> str:
     return f"{random.getrandbits(64):016x}"
 
 
+def service_headers(id: str | None = None) -> list[tuple[bytes, bytes]]:
+    """The headers that every response has."""
+    return [(b"x-request-id", (id or new_id()).encode()), *_ALWAYS]
+
+
 class Headers:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -56,7 +61,7 @@ class Headers:
             await self._app(scope, receive, send)
             return
         scope[REQUEST_ID] = id = new_id()
-        more = [(b"x-request-id", id.encode()), *_ALWAYS]
+        more = service_headers(id)
         for name, value in scope["headers"]:
             if name in _ECHOED and len(value) <= _LONGEST and (name != b"traceparent" or _is_trace(value)):
                 more.append((name, value))

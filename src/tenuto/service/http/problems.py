@@ -58,6 +58,10 @@ CODES = {
     408: ("request_timeout", "The request took too long to arrive."),
     413: ("too_large", "The request is larger than is allowed."),
     415: ("unsupported_media_type", "Bodies are JSON: `Content-Type: application/json`."),
+    431: (
+        "head_too_large",
+        "The request line and the headers are too large: at most 64 KiB together, and 100 headers.",
+    ),
     500: (
         "internal_error",
         "Something went wrong here. It was logged with the id of this request, which may be tried again.",
