@@ -18,13 +18,15 @@ from .handlers.declared import with_problems
 from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
 from .kernel.plan import Plan
 from .names import DEFAULT_TENANT
-from .paging import Paging
+from .paging import Paging, number_at
 from .program import Handler, Program
 from .projection import AuditRow
 from .runtime import DefinitionStatus, Page
 from .storage.catalog import DefinitionsWanted
 from .storage.store import DefinitionRow
 from .view import rfc3339, time_text
+
+LARGEST_VERSION = 2**31 - 1  # what the column holds
 
 
 class DefinitionSummary(TypedDict):
@@ -302,4 +304,4 @@ def _position(row: DefinitionRow) -> str:
 
 def _after(position: str) -> tuple[str, int]:
     version, _, name = position.partition(" ")
-    return name, int(version)
+    return name, number_at(version, LARGEST_VERSION)

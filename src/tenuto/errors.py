@@ -12,6 +12,7 @@
 # ├── ValidationError                 `problems` says what, and where
 # │   ├── DefinitionError
 # │   ├── InvalidInput
+# │   │   └── BadCursor
 # │   └── SettingsError
 # ├── ExpressionError
 # ├── PayloadError
@@ -189,6 +190,12 @@ class InvalidInput(ValidationError):
     """What was given does not fit: the input of an execution, or an option."""
 
     code = "input_invalid"
+
+
+class BadCursor(InvalidInput):
+    """The cursor is not one that this list gave for the same filters and order."""
+
+    code = "bad_cursor"
 
 
 class SettingsError(ValidationError):

@@ -1,20 +1,24 @@
 """Pages of a list. A cursor says where one ends, to whoever asks for the next; every other list refuses it.
 
 It is bound to what was asked for, too: by another filter or in another order it would leave rows out, or tell them
-twice. That is a check, not a lock: a cursor lets nobody see what he may not see without it.
+twice. That is a check, not a lock: a cursor lets nobody see what he may not see without it. Because the check has no
+secret, anybody can make a cursor with any position: code that reads a position checks it (`number_at`, `id_at`).
 """
 
 import base64
+import re
 from hashlib import blake2b
 from typing import TypeVar
 
 import msgspec
 
-from .errors import InvalidInput
+from .errors import BadCursor
 from .runtime import Page
 
 T = TypeVar("T")
 _CHECK_BYTES = 6
+_ID = re.compile(r"[0-9a-f]+(\.[0-9]+)?")  # of an execution or of a review
+LARGEST_NUMBER = 2**53
 
 
 class Paging:
@@ -29,7 +33,7 @@ class Paging:
     @property
     def first(self) -> int:
         """Where positions are how many came before."""
-        return int(self.after or 0)
+        return 0 if self.after is None else number_at(self.after)
 
     def page(self, items: list[T], last: str | int | None) -> Page[T]:
         """`last` is the position that it ends at, None if nothing comes after it."""
@@ -49,9 +53,29 @@ class Paging:
             position = raw[_CHECK_BYTES:].decode()
         except (TypeError, ValueError):
             position = None
-        if position is None or self.sealed(position) != cursor:
-            raise InvalidInput.at("/cursor", "bad_cursor", "it is not a cursor of this list, asked for in this way")
+        if not position or "\0" in position or self.sealed(position) != cursor:
+            raise bad_cursor()
         return position
+
+
+def bad_cursor() -> BadCursor:
+    return BadCursor.at("/cursor", "bad_cursor", "it is not a cursor of this list, asked for in this way")
+
+
+def number_at(position: str, largest: int = LARGEST_NUMBER) -> int:
+    """A position that is a number, from 0 on."""
+    if not (position.isascii() and position.isdecimal() and len(position) <= len(f"{largest}")):
+        raise bad_cursor()
+    if (number := int(position)) > largest:
+        raise bad_cursor()
+    return number
+
+
+def id_at(position: str | None) -> str | None:
+    """A position that is the id of an execution or of a review."""
+    if position is not None and _ID.fullmatch(position) is None:
+        raise bad_cursor()
+    return position
 
 
 def part_of(paging: Paging, rows: list[T], limit: int) -> Page[T]:

@@ -1,12 +1,14 @@
 """A cursor goes on with the list that gave it, asked in the same way. Whatever else is given for one is refused."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.errors import InvalidInput, NonRetryableError
+from tenuto.errors import BadCursor, NonRetryableError
+from tenuto.paging import Paging
 from tenuto.projection import AuditRow
 from tenuto.runtime import Acted, Page
 
@@ -123,7 +125,45 @@ async def test_what_is_no_cursor_is_refused(asked: dict[str, Ask], forge: Callab
         await refused(ask, forge(await cursor_of(ask)), name)
 
 
+FORGED = ["-5", "", "1,5", "²", "x\0y", "-1 name", "one name", "9" * 30 + " name"]
+NUMBERED = ("attempts", "attempts of another", "events", "clones", "audit", "audit of an action")
+
+
+async def forged(ask: Ask, position: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A cursor has no secret: its check can be computed for any position."""
+    made: list[Paging] = []
+    init = Paging.__init__
+
+    def noted(paging: Paging, of: str, wanted: object, cursor: str | None) -> None:
+        made.append(paging)
+        init(paging, of, wanted, cursor)
+
+    with monkeypatch.context() as noting:
+        noting.setattr(Paging, "__init__", noted)
+        await ask(None)
+    cursor = made[0].sealed(position)
+    assert cursor is not None
+    return cursor
+
+
+async def test_a_forged_position_is_refused_by_every_list(
+    asked: dict[str, Ask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, ask in asked.items():
+        for position in [*FORGED, *(["9" * 17, "9" * 500] if name in NUMBERED else [])]:
+            await refused(ask, await forged(ask, position, monkeypatch), f"{name} at {position[:20]!r}")
+
+
+async def test_a_position_beyond_the_end_fails_nowhere(asked: dict[str, Ask], monkeypatch: pytest.MonkeyPatch) -> None:
+    for ask in asked.values():
+        with suppress(BadCursor):  # over HTTP, the position is a cursor of the service
+            await ask(await forged(ask, "99999", monkeypatch))
+
+
 async def refused(ask: Ask, cursor: Any, why: str) -> None:
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(BadCursor) as told:
         await ask(cursor)
-    assert [(each.path, each.code) for each in told.value.problems] == [("/cursor", "bad_cursor")], why
+    assert told.value.code == "bad_cursor"
+    (problem,) = told.value.problems
+    assert problem.path in ("/cursor", "/query/cursor"), why
+    assert problem.code == "bad_cursor", why

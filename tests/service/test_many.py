@@ -109,12 +109,15 @@ async def test_a_request_for_many_says_which_how_many_and_why(make_site: MakeSit
         {"definition": "waits", "reason": "r"},
         {"definition": "waits", "limit": 1},
         {"definition": "waits", "limit": 1_001, "reason": "r"},
-        {"definition": "waits", "limit": 1, "reason": "r", "cursor": "no cursor"},
         {"definition": "waits", "limit": 1, "reason": "r", "what": 1},
     ):
         for verb in ("cancel", "retry"):
             refused = await client.post(f"/v1/executions:{verb}", json=body)
             assert (refused.status_code, bool(refused.json()["errors"])) == (422, True), body
+    for verb in ("cancel", "retry"):
+        forged = {"definition": "waits", "limit": 1, "reason": "r", "cursor": "no cursor"}
+        refused = await client.post(f"/v1/executions:{verb}", json=forged)
+        assert (refused.status_code, refused.json()["code"]) == (400, "bad_cursor")
     status = {"status": "failed", "limit": 1, "reason": "r"}
     assert (await client.post("/v1/executions:cancel", json=status)).status_code == 422
 

@@ -270,7 +270,7 @@ async def test_those_behind_letters_that_are_refused_have_their_turn(site: Site,
 
     other = {**body, "error_class": "TRANSIENT", "cursor": first["next_cursor"]}
     refused = await client.post("/v1/dlq:reprocess", json=other)
-    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (422, "bad_cursor")
+    assert (refused.status_code, refused.json()["errors"][0]["code"]) == (400, "bad_cursor")
 
 
 async def test_a_failed_execution_is_retried(site: Site, bank: Bank) -> None:

@@ -21,6 +21,7 @@ from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.messages import Announced, Publish
+from tenuto.paging import id_at, number_at
 from tenuto.program import Program
 from tenuto.projection import ReviewRow as StoredRow
 from tenuto.projection import audit, reviews
@@ -395,9 +396,9 @@ class MemoryRuntime(Worker):
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
         last = len(self._in_order) - 1
         if wanted.newest_first:
-            positions = range(int(cursor) if cursor else last, -1, -1)
+            positions = range(min(number_at(cursor), last) if cursor else last, -1, -1)
         else:
-            positions = range(int(cursor) if cursor else 0, last + 1)
+            positions = range(number_at(cursor) if cursor else 0, last + 1)
         found: list[Summary] = []
         for position in positions:
             record = self._in_order[position]
@@ -416,6 +417,7 @@ class MemoryRuntime(Worker):
         return counts
 
     async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
+        cursor = id_at(cursor)
         rows = [row for record in self._in_order for row in _stored_reviews(record) if fits(row, wanted)]
         return sorted((row for row in rows if cursor is None or row.id > cursor), key=lambda row: row.id)[:limit]
 

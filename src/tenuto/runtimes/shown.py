@@ -10,6 +10,7 @@ from msgspec import structs
 
 from tenuto.errors import NotFound
 from tenuto.kernel.events import Entry, ExecutionFinished, ReviewKind, RunOpened
+from tenuto.paging import number_at
 from tenuto.projection import AuditRow
 from tenuto.runtime import (
     Acted,
@@ -168,7 +169,7 @@ class Shown(ABC):
 
     async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
         await seal(self.registry)
-        before = None if cursor is None else int(cursor)
+        before = None if cursor is None else number_at(cursor)
         rows = await self._registry_of(tenant).audit(tenant, wanted, before, limit + 1)
         more = str(rows[limit - 1].n) if len(rows) > limit else None
         return Page([_audit_document(row) for row in rows[:limit]], more)

@@ -15,6 +15,7 @@ from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.paging import id_at
 from tenuto.projection import work_of
 from tenuto.runtime import (
     Filter,
@@ -206,7 +207,7 @@ class Reader(Claimer):
     # -- Lists ---------------------------------------------------------------------------------------------------------
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
-        rows = await self._store.seen_by(wanted.tenant).executions(stored_filter(wanted), cursor, limit + 1)
+        rows = await self._store.seen_by(wanted.tenant).executions(stored_filter(wanted), id_at(cursor), limit + 1)
         more = rows[limit - 1].id if len(rows) > limit else None
         return Page([summary(row) for row in rows[:limit]], more)
 
@@ -217,7 +218,7 @@ class Reader(Claimer):
         return await self._store.seen_by(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
 
     async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
-        return await self._store.seen_by(wanted.tenant).review_book.page(wanted, cursor, limit)
+        return await self._store.seen_by(wanted.tenant).review_book.page(wanted, id_at(cursor), limit)
 
     async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
         return await self._store.seen_by(tenant).review_book.find(id)

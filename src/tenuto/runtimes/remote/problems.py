@@ -28,6 +28,7 @@ _BY_CODE: Final = {
     for kind in (
         errors.DefinitionError,
         errors.InvalidInput,
+        errors.BadCursor,
         errors.ExpressionError,
         errors.PayloadError,
         errors.UnknownHandler,

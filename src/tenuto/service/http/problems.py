@@ -29,6 +29,7 @@ MOST_ERRORS = 101  # of a schema a hundred are told, and that there are more
 
 # The nearest class counts. What is not here is a fault of ours.
 STATUSES: dict[type[TenutoError], int] = {
+    errors.BadCursor: 400,
     errors.ValidationError: 422,
     errors.PayloadError: 422,
     errors.ExpressionError: 422,
