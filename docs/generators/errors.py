@@ -23,6 +23,7 @@ TO_DO = {
     "ValidationError": "Read `problems`: all that is wrong, each with its place.",
     "DefinitionError": "Mend the saga; nothing was registered. If a stored plan changed, give it a new `version`.",
     "InvalidInput": "Mend what was passed; nothing was started or changed.",
+    "BadCursor": "Pass `next_cursor` of the page before, with the same filters and order; or start with no cursor.",
     "SettingsError": "Mend the variable or the line of `tenuto.toml` that it names; nothing was started.",
     "ExpressionError": "Mend the expression.",
     "PayloadError": "Pass and return data: JSON, dataclasses, models, dates, decimals, UUIDs. Keep large things apart. "
