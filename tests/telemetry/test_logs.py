@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from io import StringIO
 from typing import Any
@@ -152,3 +153,14 @@ def test_what_colours_a_terminal_is_not_in_it(stream: StringIO) -> None:
     (line,) = lines(stream)
     assert line["message"] == "Started server process [7]"
     assert "color_message" not in line
+
+
+def test_a_line_for_a_terminal_has_no_control_character_of_the_data(stream: StringIO) -> None:
+    configure_logs("INFO", "text", stream)
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        logging.getLogger("mine").exception("failed\x9b2J", extra={"step_id": "a\x1b]0;owned\x07", "many": ["\x1b[2J"]})
+    told = re.sub("\x1b\\[[0-9;]*m", "", stream.getvalue())
+    assert "step_id=a\\u001b]0;owned\\u0007" in told
+    assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f]", told) == []

@@ -1,7 +1,7 @@
 """The application: every command in its section, and what happens to errors."""
 
-import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -29,8 +29,9 @@ from . import (
 )
 from .command import place
 from .exits import Exit, exit_code
+from .output import NAME, discard_unwritten, named_output
 from .place import Place
-from .screen import tell_error
+from .screen import Screen, complain, tell_error
 from .usage import tell_usage
 
 ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]
@@ -79,7 +80,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"tenuto {tenuto.__version__}")
+        Screen().line(f"tenuto {tenuto.__version__}")
         raise typer.Exit
 
 
@@ -120,52 +121,46 @@ for module in (
 
 
 def run(arguments: list[str]) -> int:
-    try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _cut_off()
-    except SystemExit as ended:
-        if not isinstance(ended.__context__, BrokenPipeError):
-            raise
-        return _cut_off()  # typer ends with a code of its own
+    """Runs one command, and tells what went wrong with it."""
+    given, as_json = Place(), "--json" in arguments
+    with named_output():
+        try:
+            code = _run(arguments, given, as_json=as_json)
+            sys.stdout.flush()
+        except (Exception, SystemExit) as error:
+            if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
+                code = Exit.CUT_OFF  # `tenuto ls | head` has read enough; typer ends with a code of its own
+            elif isinstance(error, OSError) and error.filename is not None:
+                tell_error(_unusable(error), given, as_json=as_json)
+                code = Exit.FAILED
+            elif isinstance(error, SystemExit):
+                raise
+            else:
+                complain(traceback.format_exc())
+                code = Exit.FAILED
+            discard_unwritten()
     return code
 
 
-def _cut_off() -> Exit:
-    """Whoever read it has enough: `tenuto ls | head`. The rest goes nowhere, so that nothing complains at the end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
-    return Exit.CUT_OFF
-
-
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], given: Place, *, as_json: bool) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign gets another, not a traceback
-    given = Place()
     try:
         code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False, obj=given)
         return int(code) if isinstance(code, int) else Exit.OK
     except typer.TyperException as error:
-        tell_usage(error, as_json="--json" in arguments)
+        tell_usage(error, as_json=as_json)
         return error.exit_code
     except TenutoError as error:
-        tell_error(error, given, as_json="--json" in arguments)
+        tell_error(error, given, as_json=as_json)
         return exit_code(error)
-    except OSError as error:
-        if error.filename is None:
-            raise  # not about a file: whatever it is, its traceback tells more
-        tell_error(_unusable(error), given, as_json="--json" in arguments)
-        return Exit.FAILED
     except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
 
 
 def _unusable(error: OSError) -> TenutoError:
     hint = "look at the path, and at who may read and write there"
+    if error.filename == NAME:
+        hint = "write to a place with room. Only the output is lost: if the command changes something, look if it did"
     return TenutoError(f"{error.filename}: {error.strerror or type(error).__name__}.", code="file_unusable", hint=hint)

@@ -1,6 +1,5 @@
 """`tenuto audit`: who did what, and whether that record is whole."""
 
-import json
 import re
 from typing import TYPE_CHECKING, Annotated
 
@@ -82,9 +81,10 @@ def _kept(text: str | None) -> "Kept | None":
 
 async def export(context: typer.Context) -> None:
     """Write the whole chain as lines of JSON, the oldest first: to be kept, and checked, elsewhere."""
+    screen = Screen()
     async with place(context).engine() as engine:
         async for row in engine.audit.export():
-            print(json.dumps(row, ensure_ascii=False))
+            screen.json_line(row)
 
 
 def add_to(app: typer.Typer) -> None:

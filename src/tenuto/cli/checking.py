@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
+from tenuto.terminal import escape_lines
+
 from .command import AsJson, command, place
 from .exits import Exit
+from .output import NAME, named
 from .screen import Screen
 
 if TYPE_CHECKING:
@@ -28,20 +31,22 @@ async def export(
     """Write the record of all executions as lines of JSON. Payloads are in it."""
     database = place(context).database(url)
     if to is None:
-        await _write(database, sys.stdout.buffer)
+        await _write(database, sys.stdout.buffer, NAME)
     else:
-        with to.open("wb") as file:
-            await _write(database, file)
+        with named(str(to)), to.open("wb") as file:  # it may also fail when it is closed
+            await _write(database, file, str(to))
 
 
-async def _write(url: str, to: BinaryIO) -> None:
+async def _write(url: str, to: BinaryIO, name: str) -> None:
     import tenuto
     from tenuto.checking import export_lines
 
     async with aclosing(export_lines(url, tenuto.__version__)) as lines:
         async for line in lines:
-            to.write(line)
-    to.flush()
+            with named(name):
+                to.write(escape_lines(line.decode()).encode() if to.isatty() else line)
+    with named(name):
+        to.flush()
 
 
 async def check(
@@ -88,7 +93,7 @@ async def _tell(findings: AsyncIterator["Finding"], screen: Screen, *, as_json: 
     async for finding in findings:
         count += 1
         if as_json:
-            print(encode(finding).decode())
+            screen.line(encode(finding).decode())
         else:
             for line in finding.lines():
                 screen.say(line)

@@ -56,7 +56,10 @@ async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
         screen.table(["SETTING", "FROM", "VALUE"], rows)
         screen.say()
         for check in checks:
-            screen.cells(_sign_of(check), f"{check.name}: {check.found}")
+            first, *rest = check.found.split("\n")
+            screen.cells(_sign_of(check), f"{check.name}: {first}")
+            for line in rest:
+                screen.say(line)
     return Exit.OK if all(check.ok for check in checks) else Exit.FAILED
 
 

@@ -7,6 +7,9 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from .output import discard_unwritten
+from .screen import complain
+
 T = TypeVar("T")
 
 END_SECONDS = 5.0  # for whatever was told to end
@@ -42,9 +45,8 @@ async def _end_the_rest(code: int) -> None:
     left = (await asyncio.wait(rest, timeout=END_SECONDS))[1] if rest else ()
     if left:
         if sys.exception() is not None:
-            traceback.print_exc()
+            complain(traceback.format_exc())
         names = ", ".join(sorted(task.get_name() for task in left))
-        sys.stderr.write(f"tenuto: did not end when it was told to, and is left behind: {names}\n")
-        sys.stdout.flush()
-        sys.stderr.flush()
+        complain(f"tenuto: did not end when it was told to, and is left behind: {names}")
+        discard_unwritten()
         os._exit(code)

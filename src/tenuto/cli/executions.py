@@ -72,7 +72,7 @@ async def run(
         if as_json:
             Screen().json(await handle.status())
         else:
-            print(handle.id)
+            Screen().line(handle.id)
     return None
 
 
@@ -128,7 +128,7 @@ async def ls(
             if as_json:
                 screen.json({"count": number})
             else:
-                print(number)
+                screen.line(str(number))
             return
         found, more = await _first(engine, wanted, None if all else limit)
     if as_json:

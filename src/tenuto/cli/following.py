@@ -17,7 +17,7 @@ from .blocked import commands, sentence
 from .execution import attempt_end, attempt_name, heading, show_why, standing, step_rows, waits_of
 from .exits import Exit, exit_of_status
 from .place import Place
-from .screen import Screen, in_lines, make_grid, tell_error
+from .screen import Screen, assemble, in_lines, make_grid, styled, tell_error
 from .words import clock, moment
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ async def follow(
     screen = Screen()
     reporter: _JsonLines | _Drawn | _Lines
     if as_json:
-        reporter = _JsonLines(each_change=each_change)
+        reporter = _JsonLines(screen, each_change=each_change)
     else:
-        reporter = _Drawn(screen, place) if screen.is_terminal else _Lines(place)
+        reporter = _Drawn(screen, place) if screen.is_terminal else _Lines(screen, place)
     document: Mapping[str, Any] = {}
     try:
         with reporter:
@@ -113,8 +113,9 @@ def _conclude(screen: Screen, place: Place, document: Mapping[str, Any]) -> None
 class _Lines(nullcontext[None]):
     """A line for each attempt that begins or ends, and for each new reason to wait."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, screen: Screen, place: Place) -> None:
         super().__init__()
+        self._screen = screen
         self._place = place
         self._seen: dict[object, str] = {}
         self._reason: object = None
@@ -127,13 +128,14 @@ class _Lines(nullcontext[None]):
             if before != row["status"]:
                 self._seen[attempt] = row["status"]
                 at = row["finished_at"] or (row["started_at"] if before is None else None)
-                _print(f"{clock(at) or _now()}  {attempt_name(row)}: {attempt_end(row, waits)}")
+                told = f"{clock(at) or _now()}  {attempt_name(row)}: {attempt_end(row, waits)}"
+                self._screen.line(told, at_once=True)
         blocked = worth_telling(document)
         reason = None if blocked is None else (blocked["reason"], blocked["waiting_for"])
         if blocked is not None and reason != self._reason:
             most = 1 if blocked["reason"] in ENDED_BY_PEOPLE else 0
             helps = commands(self._place, document["execution_id"], blocked)[:most]
-            _print(" ".join([f"{_now()}  {sentence(blocked)}", *helps]))
+            self._screen.line(" ".join([f"{_now()}  {sentence(blocked)}", *helps]), at_once=True)
         self._reason = reason
 
 
@@ -148,14 +150,15 @@ def worth_telling(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 class _JsonLines(nullcontext[None]):
-    def __init__(self, *, each_change: bool) -> None:
+    def __init__(self, screen: Screen, *, each_change: bool) -> None:
         super().__init__()
+        self._screen = screen
         self._each = each_change
         self._last: Mapping[str, Any] = {}
 
     def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
         if self._each and document != self._last:
-            _print(json.dumps(document, ensure_ascii=False))
+            self._screen.json_line(document, at_once=True)
         self._last = document
 
 
@@ -185,15 +188,14 @@ class _Drawn:
     def _picture(self, document: Mapping[str, Any]) -> "RenderableType":
         from rich.console import Group
         from rich.padding import Padding
-        from rich.text import Text
 
-        head, steps = Text.assemble(*heading(document)), self._steps(document)
+        head, steps = assemble(heading(document)), self._steps(document)
         blocked = worth_telling(document)
         if blocked is None:
             return Group(head, steps)
-        parts: list[RenderableType] = [head, steps, Padding(Text(sentence(blocked), "yellow"), (0, 0, 0, 2))]
+        parts: list[RenderableType] = [head, steps, Padding(styled((sentence(blocked), "yellow")), (0, 0, 0, 2))]
         for command in commands(self._place, document["execution_id"], blocked)[:1]:
-            parts += [Text(f"  {line}") for line in in_lines(command, self._console.width - 2)]
+            parts += [styled(f"  {line}") for line in in_lines(command, self._console.width - 2)]
         return Group(*parts)
 
     def _steps(self, document: Mapping[str, Any]) -> "RenderableType":
@@ -202,7 +204,3 @@ class _Drawn:
 
 def _now() -> str:
     return clock(datetime.now(UTC).isoformat())
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)

@@ -56,7 +56,7 @@ async def create(
     if as_json:
         screen.json({"key": made.token, **_document(made.row)})
         return
-    print(made.token)
+    screen.line(made.token)
     if screen.is_terminal:
         expires = ago(_document(made.row)["expires_at"]) or "never"
         screen.say(

@@ -129,7 +129,7 @@ def _show(screen: Screen, found: "Acted", *, as_json: bool) -> Exit:
         screen.json({"chosen": found.chosen, "remaining": found.remaining})
         return Exit.OK
     for id in found.chosen:
-        print(id)
+        screen.line(id)
     if screen.is_terminal and found.remaining:
         screen.say(f"… and {found.remaining} more", "dim")
     return Exit.OK

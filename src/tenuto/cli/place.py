@@ -4,7 +4,6 @@ import getpass
 import os
 import re
 import shlex
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tenuto.names import DEFAULT_TENANT
+
+from .screen import complain
 
 if TYPE_CHECKING:
     from tenuto.engine import Engine
@@ -97,10 +98,7 @@ class Place:
         settings = self.settings()
         found = url or settings.url
         if settings.server and not url:
-            print(
-                f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER",
-                file=sys.stderr,
-            )
+            complain(f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER")
         check_there(found, creates=creates)
         return found
 

@@ -1,4 +1,7 @@
-"""What is printed: for people on a terminal in colour and columns, for programs as lines or as JSON."""
+"""What is printed: for people on a terminal in colour and columns, for programs as lines or as JSON.
+
+Every command prints through this module. It escapes control characters, so that data cannot command the terminal.
+"""
 
 import json
 import os
@@ -6,6 +9,10 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenuto.terminal import escape_controls, escape_lines
+
+from .output import discard_unwritten
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,18 +49,20 @@ class Screen:
 
     def say(self, text: str = "", style: str = "") -> None:
         if self.is_terminal:
-            self.console.print(text, style=style or None, markup=False, soft_wrap=True)
+            self.console.print(escape_controls(text), style=style or None, markup=False, soft_wrap=True)
         else:
-            print(text)
+            self.line(text)
+
+    def line(self, text: str, *, at_once: bool = False) -> None:
+        """One plain line, also on a terminal."""
+        print(escape_controls(text), flush=at_once)
 
     def cells(self, *cells: Cell) -> None:
         """One line, of parts with styles of their own."""
         if self.is_terminal:
-            from rich.text import Text
-
-            self.console.print(Text.assemble(*cells), soft_wrap=True)
+            self.console.print(assemble(cells), soft_wrap=True)
         else:
-            print("".join(map(_text, cells)))
+            self.line("".join(map(_text, cells)))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
         """Columns with a head on a terminal; elsewhere one line for each row, its whole values parted by tabs."""
@@ -61,7 +70,7 @@ class Screen:
             self.console.print(make_table(columns, rows, self.console.width), crop=False)
             return
         for row in rows:
-            print("\t".join(" ".join(_text(cell).split()) for cell in row))
+            print("\t".join(escape_controls(" ".join(_text(cell).split())) for cell in row))
 
     def listing(
         self,
@@ -85,30 +94,35 @@ class Screen:
         if self.is_terminal:
             self.console.print(make_grid(rows, self.console.width))
             return
-        widths = [max(len(_text(cell)) for cell in column) for column in zip(*rows, strict=True)]
-        for row in rows:
-            print("".join(f"  {_text(cell):<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+        lines = [[escape_controls(_text(cell)) for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            print("".join(f"  {text:<{width}}" for text, width in zip(line, widths, strict=True)).rstrip())
 
     def paragraph(self, text: str, style: str = "") -> None:
         """Moved in a little, and on a terminal broken at words."""
         if self.is_terminal:
             from rich.padding import Padding
-            from rich.text import Text
 
-            self.console.print(Padding(Text(text, style), (0, 0, 0, 2)))
+            self.console.print(Padding(styled((text, style)), (0, 0, 0, 2)))
         else:
-            print(f"  {text}")
+            self.line(f"  {text}")
 
     def tell(self, text: str, value: object, *, as_json: bool) -> None:
         """What was done, in a line or as a document."""
         if as_json:
             self.json(value)
         else:
-            print(text)
+            self.line(text)
 
     def json(self, value: object) -> None:
         """One document. On a terminal it is spread over lines."""
-        print(json.dumps(value, indent=2 if self.is_terminal else None, ensure_ascii=False, default=str))
+        text = json.dumps(value, indent=2 if self.is_terminal else None, ensure_ascii=False, default=str)
+        print(escape_lines(text))
+
+    def json_line(self, value: object, *, at_once: bool = False) -> None:
+        """One document of several, each on a line of its own."""
+        self.line(json.dumps(value, ensure_ascii=False, default=str), at_once=at_once)
 
 
 def make_grid(rows: Sequence[Sequence[Cell]], width: int) -> "RenderableType":
@@ -127,7 +141,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], width: in
     from rich.table import Table
 
     lines = list(rows)
-    widths = [max(cell_len(_text(cell)) for cell in column) for column in zip(columns, *lines, strict=True)]
+    widths = [max(cell_len(escape_controls(_text(c))) for c in column) for column in zip(columns, *lines, strict=True)]
     needed = [own if name in WHOLE else min(own, ROOM) for name, own in zip(columns, widths, strict=True)]
     if sum(needed) + GAP * (len(needed) - 1) > width:
         return _below_one_another(lines, whole=columns[0] in WHOLE)
@@ -135,7 +149,7 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], width: in
     for name in columns:
         table.add_column(name, no_wrap=name in WHOLE, overflow="fold")
     for line in lines:
-        table.add_row(*map(_styled, line))
+        table.add_row(*map(styled, line))
     return table
 
 
@@ -147,17 +161,23 @@ def _below_one_another(lines: Sequence[Sequence[Cell]], *, whole: bool) -> "Rend
 
     parts: list[RenderableType] = []
     for first, *rest in lines:
-        head = _styled(first)
+        head = styled(first)
         head.no_wrap, head.overflow = whole, "ignore" if whole else "fold"
-        told = [_styled(cell) for cell in rest if _text(cell)]
+        told = [styled(cell) for cell in rest if _text(cell)]
         parts += [head, Padding(Text("  ").join(told), (0, 0, 0, 2))]
     return Group(*parts)
 
 
-def _styled(cell: Cell) -> "Text":
+def styled(cell: Cell) -> "Text":
     from rich.text import Text
 
-    return Text(cell) if isinstance(cell, str) else Text(*cell)
+    return Text(escape_controls(_text(cell)), "" if isinstance(cell, str) else cell[1])
+
+
+def assemble(cells: Iterable[Cell]) -> "Text":
+    from rich.text import Text
+
+    return Text("").join(map(styled, cells))
 
 
 def in_lines(command: str, width: int) -> Iterator[str]:
@@ -180,12 +200,22 @@ def tell_error(error: "TenutoError", place: "Place", *, as_json: bool = False) -
         told: dict[str, Any] = {"code": error.code, "message": error.message, "what_to_do": what_to_do}
         if problems := getattr(error, "problems", ()):
             told["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
-        print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
+        complain(json.dumps(told, ensure_ascii=False))
         return
-    first, _, rest = error.message.partition("\n")
-    print(f"tenuto: {first} [{error.code}]", *rest.splitlines(), sep="\n", file=sys.stderr)
+    first, *rest = error.message.split("\n")
+    complain("\n".join([f"tenuto: {first} [{error.code}]", *rest]))
     if what_to_do:
-        print(f"What to do: {what_to_do}", file=sys.stderr)
+        complain(f"What to do: {what_to_do}")
+
+
+def complain(text: str) -> None:
+    """Prints lines to standard error. If nothing can be written there, the exit code still tells."""
+    try:
+        print(escape_lines(text), file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        discard_unwritten()
 
 
 _WHAT_TO_DO = {

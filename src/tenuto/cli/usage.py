@@ -1,20 +1,24 @@
 """A command that was not understood: what is wrong with it, for people and for programs."""
 
+import io
 import json
-import sys
 
 import typer
 
 from tenuto.errors import own_words
+
+from .screen import complain
 
 
 def tell_usage(error: typer.TyperException, *, as_json: bool) -> None:
     """On standard error, as other errors are."""
     error.message = own_words(error.message)
     if not as_json:
-        error.show()  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
+        shown = io.StringIO()
+        error.show(shown)  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
+        complain(shown.getvalue().removesuffix("\n"))
         return
     context = getattr(error, "ctx", None)
     command = "tenuto" if context is None else context.command_path
     told = {"code": "usage", "message": error.format_message(), "what_to_do": f"`{command} -h` says how it is written"}
-    print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
+    complain(json.dumps(told, ensure_ascii=False))

@@ -15,6 +15,7 @@ from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
 from tenuto.redaction import bounded, redact, redact_value, text_of
 from tenuto.runtime import Reading
+from tenuto.terminal import escape_lines
 
 MOST_LOGGED: Final = 16 * 1024  # bytes of one text
 logger = logging.getLogger("tenuto.executions")
@@ -177,8 +178,10 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
         structlog.stdlib.ExtraAdder(),
         _without_colours,
     ]
-    renderer: Any = (
-        structlog.processors.JSONRenderer(sort_keys=False) if form == "json" else structlog.dev.ConsoleRenderer()
+    renderers: list[Any] = (
+        [structlog.processors.JSONRenderer(sort_keys=False)]
+        if form == "json"
+        else [_without_controls, structlog.dev.ConsoleRenderer()]
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
@@ -187,7 +190,7 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
             _mask,
-            renderer,
+            *renderers,
         ],
     )
     handler = logging.StreamHandler(stream)
@@ -208,6 +211,11 @@ def _without_colours(_: object, __: str, line: Any) -> Any:
     """The server says some things twice: the second time with the signs that colour a terminal."""
     line.pop("color_message", None)
     return line
+
+
+def _without_controls(_: object, __: str, line: Any) -> Any:
+    """For terminals, which obey control characters. JSON escapes them by itself."""
+    return {name: escape_lines(value) if isinstance(value, str) else value for name, value in line.items()}
 
 
 def _mask(_: object, __: str, line: Any) -> Any:
