@@ -29,9 +29,9 @@ from . import (
 )
 from .command import place
 from .exits import Exit, exit_code
-from .output import NAME, discard_unwritten, named_output
+from .output import NAME, complain, discard_unwritten, named_output
 from .place import Place
-from .screen import Screen, complain, tell_error
+from .screen import Screen, tell_error
 from .usage import tell_usage
 
 ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]

@@ -7,8 +7,7 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from .output import discard_unwritten
-from .screen import complain
+from .output import complain, discard_unwritten
 
 T = TypeVar("T")
 

@@ -1,10 +1,12 @@
-"""Standard output as a file that can fail: a full disk, a closed pipe, a terminal that is gone."""
+"""Standard output and standard error as files that can fail: a full disk, a closed pipe, a terminal that is gone."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO, cast
+
+from tenuto.terminal import escape_lines
 
 NAME = "standard output"
 
@@ -54,3 +56,13 @@ def discard_unwritten() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
+
+
+def complain(text: str) -> None:
+    """Prints lines to standard error. If nothing can be written there, the exit code still tells."""
+    try:
+        print(escape_lines(text), file=sys.stderr)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        discard_unwritten()

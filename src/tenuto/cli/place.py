@@ -14,7 +14,7 @@ import typer
 
 from tenuto.names import DEFAULT_TENANT
 
-from .screen import complain
+from .output import complain
 
 if TYPE_CHECKING:
     from tenuto.engine import Engine

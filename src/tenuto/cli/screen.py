@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.terminal import escape_controls, escape_lines
 
-from .output import discard_unwritten
+from .output import complain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -206,16 +206,6 @@ def tell_error(error: "TenutoError", place: "Place", *, as_json: bool = False) -
     complain("\n".join([f"tenuto: {first} [{error.code}]", *rest]))
     if what_to_do:
         complain(f"What to do: {what_to_do}")
-
-
-def complain(text: str) -> None:
-    """Prints lines to standard error. If nothing can be written there, the exit code still tells."""
-    try:
-        print(escape_lines(text), file=sys.stderr)
-    except BrokenPipeError:
-        raise
-    except OSError:
-        discard_unwritten()
 
 
 _WHAT_TO_DO = {

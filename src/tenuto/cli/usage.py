@@ -7,7 +7,7 @@ import typer
 
 from tenuto.errors import own_words
 
-from .screen import complain
+from .output import complain
 
 
 def tell_usage(error: typer.TyperException, *, as_json: bool) -> None:
