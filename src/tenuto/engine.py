@@ -29,11 +29,12 @@ from .connecting import DURABLE, runtime_for
 from .durations import Duration, milliseconds
 from .errors import DefinitionConflict, InvalidInput, NotFound
 from .filters import check_filter, milliseconds_at
-from .handle import Handle, Link, check_again, check_reason, check_word
+from .handle import Handle, Link, check_again, check_reason, refusal
 from .handlers.builtin import BuiltIn
 from .handlers.settings import HandlerSettings
 from .health import Health, alive, ready
 from .kernel import facts as f
+from .kernel.decide.people import NOT_WAITING
 from .kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
 from .kernel.events import NULL, Resolution, ReviewKind
 from .kernel.state import ExecutionStatus
@@ -625,30 +626,17 @@ class Engine:
             link.scope.require("effects:again")
         reading = await link.read(execution_id)
         review = reading.state.reviews.get(review_id)
-        if review is not None:
-            link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
-        if review is not None and review.kind == "dead_letter" and resolution == "retry":
+        if review is None:
+            raise refusal(NOT_WAITING)
+        link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
+        if review.kind == "dead_letter" and resolution == "retry":
             check_again(again=again, start=None)
             await link.check_retry(reading, None, again=False, reason=reason)
-            fact: f.Fact = f.Retry(at=link.now, actor=self._scope.actor, reason=reason)
-            await link.command(execution_id, fact)
+            run = reading.state.run  # the one that the dead letter is about
+            await link.command(execution_id, f.Retry(at=link.now, actor=self._scope.actor, reason=reason, run=run))
             return
         given = NULL if result is None else encode(result, where="result")
-        if review is not None:
-            link.check_decider(reading, review)
-            check_word(reading, review, resolution, given)
-            if again or resolution == "retry":
-                await link.check_step_retry(reading, review, again=again, reason=reason)
-        fact = f.Decide(
-            at=link.now,
-            actor=self._scope.actor,
-            resolution=resolution,
-            review=review_id,
-            reason=reason,
-            result=given,
-            again=again,
-        )
-        await link.command(execution_id, fact)
+        await link.decide(reading, review, resolution, reason, given, again=again)
 
     async def cancel_many(
         self,

@@ -15,6 +15,8 @@ from .durations import Duration, milliseconds, patience
 from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError, StepError
 from .kernel import facts as f
 from .kernel.address import Ref, lease_id, step_id
+from .kernel.decide.authority import denied
+from .kernel.decide.people import NOT_WAITING
 from .kernel.decide.runs import refused_unless_failed
 from .kernel.decide.unsafe import unsafe_again
 from .kernel.definition import CancelMode, ErrorClass, Step
@@ -82,7 +84,28 @@ class Link(NamedTuple):
             about = ("execution", reading.state.id) if letter is None else ("review", letter.id)
             await self._check_repetition(about, why, start or "", str(reading.state.run), again=again)
 
-    async def check_step_retry(self, reading: Reading, review: Review, *, again: bool, reason: str) -> None:
+    async def decide(
+        self, reading: Reading, review: Review, resolution: Resolution, reason: str, result: Raw, *, again: bool = False
+    ) -> None:
+        """Decides a review that is open in `reading`, and no other one that may be open by the time it arrives."""
+        fact = f.Decide(
+            at=self.now,
+            actor=self.scope.actor,
+            resolution=resolution,
+            review=review.id,
+            reason=reason,
+            result=result,
+            again=again,
+            authority=self.scope.authority(),
+        )
+        if (refused := denied(reading.state, review, fact)) is not None:
+            raise refusal(refused)
+        check_word(reading, review, resolution, result)
+        if again or resolution == "retry":
+            await self._check_step_retry(reading, review, again=again, reason=reason)
+        await self.command(reading.state.id, fact)
+
+    async def _check_step_retry(self, reading: Reading, review: Review, *, again: bool, reason: str) -> None:
         step = find_step(reading.state, review.path)
         if again or (step is not None and step.node.step.safety == "NOT_SAFE_TO_RETRY"):
             await self._check_repetition(("review", review.id), reason, again=again)
@@ -94,18 +117,14 @@ class Link(NamedTuple):
         if kind in self.scope.four_eyes:
             await confirm(self.runtime.registry, self.scope, self.now, kind, about, reason, *what)
 
-    def check_decider(self, reading: Reading, review: Review) -> None:
-        scope = self.scope
-        scope.require_for_review(review.permission)
-        if "approvals" in scope.four_eyes and reading.history[0].actor == scope.actor:
-            raise NotPermitted("Whoever started an execution does not decide about it.", code="four_eyes")
 
-
-def refusal(answer: f.Refused) -> InvalidTransition | NotFound:
+def refusal(answer: f.Refused) -> InvalidTransition | NotFound | NotPermitted:
     message = f"{answer.message[:1].upper()}{answer.message[1:]}."
     hint = answer.hint or None
     if answer.code == "not_found":
         return NotFound(message, hint=hint)
+    if answer.code in ("forbidden", "four_eyes"):
+        return NotPermitted(message, code=answer.code, hint=hint)
     return InvalidTransition(message, code=answer.code, hint=hint)
 
 
@@ -215,11 +234,14 @@ class Handle(Generic[O_co]):
             link.scope.require("effects:again")
         start = None if from_step is None else step_text(from_step)
         check_again(again=again, start=start)
+        run = 0
         if link.scope.is_bounded or (start is not None and "#" in start):
             reading = await link.read(self.id)
             start = None if start is None else _known_clone(reading.state, start)
             await link.check_retry(reading, start, again=again, reason=reason)
-        await self._command(f.Retry(at=self._link.now, actor=self._actor, reason=reason, start=start, again=again))
+            run = reading.state.run  # what was checked: another run may have failed since, at another step
+        fact = f.Retry(at=link.now, actor=self._actor, reason=reason, start=start, again=again, run=run)
+        await self._command(fact)
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
         """Says yes where the step waits for a person. `data` becomes the result of an approval."""
@@ -291,14 +313,11 @@ class Handle(Generic[O_co]):
         link = self._link
         link.scope.require("approvals:write")
         reading = await link.read(self.id)
-        path = _path_under_review(reading.state, step_text(step))
         result = NULL if data is None else encode(data, where="data")
-        review = next((review for review in reading.state.reviews.values() if review.path == path), None)
-        if review is not None:
-            link.check_decider(reading, review)
-            check_word(reading, review, resolution, result)
-        fact = f.Decide(at=link.now, actor=self._actor, resolution=resolution, path=path, reason=comment, result=result)
-        await self._command(fact, "approvals:write")
+        review = _review_of(reading.state, step_text(step))
+        if review is None:
+            raise refusal(NOT_WAITING)
+        await link.decide(reading, review, resolution, comment, result)
 
     async def _ref(self, step: StepRef, attempt: int, lease: str) -> Ref:
         name = step_text(step)
@@ -347,14 +366,17 @@ def _check_result(program: Program, step: Step, value: Raw, where: str) -> None:
         raise InvalidInput.at(where, "type", error.message) from None
 
 
-def _path_under_review(state: Execution, name: str) -> str:
-    """The step by that name which waits for a person; else whatever the name means, for the kernel to refuse.
+def _review_of(state: Execution, name: str) -> Review | None:
+    """The open review of the step with that name. The name of a clone means that clone, and no other of its step."""
+    paths = [] if "#" in name else [review.path for review in state.reviews.values() if _review_at(state, review.path)]
+    path = next((path for path in paths if name in (path, step_id(path))), None) or find_path(state, name)
+    return None if path is None else _review_at(state, path)
 
-    Whoever names a clone means that one, and no other of its step.
-    """
-    paths = [] if "#" in name else [review.path for review in state.reviews.values()]
-    found = next((path for path in paths if name in (path, step_id(path))), None)
-    return found or find_path(state, name) or name.replace("#", "#?")  # no clone is called so: nothing waits there
+
+def _review_at(state: Execution, path: str) -> Review | None:
+    """What a step waits for. Dead letters and escalations are about a step, and no step waits for them."""
+    step = find_step(state, path)
+    return state.reviews.get(step.review) if step is not None and step.review is not None else None
 
 
 def _known_clone(state: Execution, name: str) -> str:

@@ -41,6 +41,7 @@ from .rendering import START, ref_text, render_all
 
 EXECUTION = "x1"
 TENANT = "acme"
+ANYTHING = f.Authority(permissions=None)
 
 # Facts that may be delivered twice: the second time they change nothing.
 REPEATABLE = (
@@ -309,10 +310,12 @@ class Driver:
         return self.tell(f.Signal(at=self.now, name=name, id=id or f"s{self._signals}", payload=raw(payload)))
 
     def approve(self, path: str) -> f.Answer:
-        return self.tell(f.Decide(at=self.now, resolution="approved", path=path, actor="ann"))
+        return self.tell(f.Decide(at=self.now, resolution="approved", path=path, actor="ann", authority=ANYTHING))
 
     def reject(self, path: str) -> f.Answer:
-        return self.tell(f.Decide(at=self.now, resolution="rejected", path=path, reason="no", actor="ann"))
+        return self.tell(
+            f.Decide(at=self.now, resolution="rejected", path=path, reason="no", actor="ann", authority=ANYTHING)
+        )
 
     def resolve(
         self, path: str, resolution: Resolution, *, result: JSON = None, again: bool = False, kind: str | None = None
@@ -323,7 +326,15 @@ class Driver:
         ]
         assert len(found) == 1, self.reviews()
         return self.tell(
-            f.Decide(at=self.now, resolution=resolution, review=found[0], result=raw(result), again=again, actor="ann")
+            f.Decide(
+                at=self.now,
+                resolution=resolution,
+                review=found[0],
+                result=raw(result),
+                again=again,
+                actor="ann",
+                authority=ANYTHING,
+            )
         )
 
     def pause(self) -> f.Answer:

@@ -163,6 +163,7 @@ class People:
             review=None if by_path else review.id,
             path=review.path if by_path else None,
             again=again,
+            authority=f.Authority(permissions=None),
         )
         self.decided.append(fact)
         self.world.mail(fact)

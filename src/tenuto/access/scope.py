@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tenuto.errors import NotPermitted
+from tenuto.kernel.facts import Authority
 from tenuto.names import DEFAULT_TENANT
 from tenuto.settings import FourEyes
 
@@ -41,7 +42,8 @@ class Scope:
             roles = ", ".join(role for role, granted in GRANTS.items() if permission in granted)
             raise NotPermitted(f"This needs the permission `{permission}`.", hint=f"roles that have it: {roles}")
 
-    def require_for_review(self, permission: str) -> None:
-        """What the author of an approval demands of those who decide it, beside the right to decide at all."""
-        if permission and not self.permits(permission) and "admin" not in (self.roles or ()):
-            raise NotPermitted(f"This review needs the permission `{permission}`.", hint="ask somebody who has it")
+    def authority(self) -> Authority:
+        """What a decision on a review is sent with. Admins have every permission, also those of the users' own."""
+        everything = self.permissions is None or "admin" in (self.roles or ())
+        permissions = None if everything else tuple(sorted(self.permissions or ()))
+        return Authority(permissions=permissions, four_eyes="approvals" in self.four_eyes)

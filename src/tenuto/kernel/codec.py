@@ -31,7 +31,7 @@ from .state import (
     UndoState,
 )
 
-SNAPSHOT_FORMAT = 2
+SNAPSHOT_FORMAT = 3
 
 _entry_encoder = msgspec.json.Encoder()
 _entry_decoder = msgspec.json.Decoder(Entry)
@@ -128,6 +128,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     seq: int
     at: int
     epoch: int
+    started_by: str | None
     run: int
     finished: Literal["succeeded", "failed", "canceled"] | None
     outcome: str

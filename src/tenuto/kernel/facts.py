@@ -155,8 +155,23 @@ class Signal(Happened, frozen=True, kw_only=True, tag=True):
     payload: Raw
 
 
+class Authority(Struct, frozen=True, kw_only=True):
+    """What the sender of a decision is allowed to do, as its credential said when the decision was sent.
+
+    `permissions` of None allow everything: the sender is an admin, or the program that embeds the engine. With
+    `four_eyes`, the actor that started an execution may not decide its reviews.
+    """
+
+    permissions: tuple[str, ...] | None
+    four_eyes: bool = False
+
+
 class Decide(Happened, frozen=True, kw_only=True, tag=True):
-    """A person's word on a review, named by its id or, for approvals, by its step's path."""
+    """A person's decision on a review, named by its id. Earlier releases named approvals by the path of their step.
+
+    `authority` is None in messages of releases that did not send it; `kernel.decide.authority` says what those may
+    decide.
+    """
 
     resolution: Resolution
     review: str | None = None
@@ -164,6 +179,7 @@ class Decide(Happened, frozen=True, kw_only=True, tag=True):
     reason: str = ""
     result: Raw = NULL
     again: bool = False
+    authority: Authority | None = None
 
 
 class Pause(Happened, frozen=True, kw_only=True, tag=True):
@@ -180,7 +196,7 @@ class Cancel(Happened, frozen=True, kw_only=True, tag=True):
 
 
 class Retry(Happened, frozen=True, kw_only=True, tag=True):
-    """An audited retry of a failed execution. `again` makes completed effects anew, under new keys."""
+    """An audited retry of a failed execution. `again` repeats the effects from `start` on, under new keys."""
 
     reason: str
     start: str | None = None
@@ -188,6 +204,7 @@ class Retry(Happened, frozen=True, kw_only=True, tag=True):
     admitted: bool = True
     owned: bool = True
     hold: int = 0
+    run: int = 0  # the failed run that its sender was allowed to retry; 0 for the last one, whichever it is
 
 
 class Admitted(Happened, frozen=True, kw_only=True, tag=True):

@@ -304,6 +304,7 @@ class Execution:
         "run",
         "seq",
         "signals",
+        "started_by",
         "tenant",
         "timer_heap",
         "timers",
@@ -320,6 +321,7 @@ class Execution:
         self.seq = 0
         self.at = 0
         self.epoch = 0
+        self.started_by: str | None = None  # the actor of its first entry
         self.run = 1
         self.finished: Literal["succeeded", "failed", "canceled"] | None = None
         self.outcome = ""

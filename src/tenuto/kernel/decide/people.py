@@ -16,6 +16,7 @@ from tenuto.kernel.facts import APPLIED, Answer, Decide, Refused, Signal
 from tenuto.kernel.retry import may_try_again
 from tenuto.kernel.state import Execution, Review, StepState
 
+from . import authority
 from .attempts import fail_step, go_on, mark_of, step_disposition, try_again
 from .ending import advance_undo, finish
 from .scopes import advance_all
@@ -78,19 +79,20 @@ _SYNONYMS: dict[tuple[str, Resolution], Resolution] = {
 }
 
 
+NOT_WAITING = Refused(
+    "not_waiting",
+    "nothing here waits for this decision: it was decided before, or was never asked for",
+    "list its open reviews: `tenuto reviews ls --execution ID`, or GET /v1/reviews?execution_id=ID",
+)
+
+
 def find_review(state: Execution, fact: Decide) -> Review | Refused:
     if fact.review is not None:
         review = state.reviews.get(fact.review)
     else:
         step = find_step(state, fact.path) if fact.path is not None else None
         review = state.reviews.get(step.review) if step is not None and step.review is not None else None
-    if review is not None:
-        return review
-    return Refused(
-        "not_waiting",
-        "nothing here waits for this decision: it was decided before, or was never asked for",
-        "list its open reviews: `tenuto reviews ls --execution ID`, or GET /v1/reviews?execution_id=ID",
-    )
+    return NOT_WAITING if review is None else review
 
 
 def decided(turn: Turn, fact: Decide) -> Answer:
@@ -98,6 +100,8 @@ def decided(turn: Turn, fact: Decide) -> Answer:
     review = find_review(state, fact)
     if isinstance(review, Refused):
         return review
+    if (denied := authority.denied(state, review, fact)) is not None:
+        return denied
     resolution = _SYNONYMS.get((review.kind, fact.resolution), fact.resolution)
     meaning = RESOLUTIONS[review.kind].get(resolution)
     if meaning is None:

@@ -18,6 +18,9 @@ def retry(turn: Turn, fact: Retry) -> Answer:
     state = turn.state
     if (refused := refused_unless_failed(state)) is not None:
         return refused
+    if fact.run not in (0, state.run):
+        text = f"this retry is of run {fact.run}, and run {state.run} has failed since"
+        return Refused("invalid_transition", text, "look at the new failure, then retry")
     redo = _redo_list(state, fact)
     if isinstance(redo, Refused):
         return redo

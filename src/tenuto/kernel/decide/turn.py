@@ -40,6 +40,8 @@ class Turn:
         state.seq += 1
         state.at = self.now
         state.epoch = self.epoch
+        if state.seq == 1:
+            state.started_by = self.actor
         apply(state, event)
 
     def grant(self, path: str, phase: Phase, number: int, first: int = -1, last: int = -1) -> None:

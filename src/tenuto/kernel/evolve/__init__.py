@@ -51,6 +51,8 @@ def evolve(state: Execution, entry: e.Entry) -> None:
     state.seq = entry.seq
     state.at = entry.at
     state.epoch = entry.epoch
+    if entry.seq == 1:
+        state.started_by = entry.actor
     apply(state, entry.event)
     for grant in entry.grants:
         apply_grant(state, grant)

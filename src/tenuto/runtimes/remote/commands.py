@@ -1,7 +1,6 @@
 """Facts as requests: what a person or a program says to an execution, in the words of the HTTP surface."""
 
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from msgspec import Raw
 
@@ -39,7 +38,7 @@ def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Requ
                 f"{at}/signals/{quoted_name(fact.name)}", {"payload": fact.payload, "id": fact.id}, repeats=True
             )
         case f.Decide():
-            return _decision(at, fact, state)
+            return _decision(fact, state)
     raise NotSupported(
         "Answers to callback steps do not go over this client.",
         code="not_over_http",
@@ -47,14 +46,11 @@ def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Requ
     )
 
 
-def _decision(at: str, fact: f.Decide, state: Execution | None) -> Request:
-    reviews = {} if state is None else state.reviews
-    found = fact.review or next((id for id, review in reviews.items() if review.path == fact.path), None)
-    if found is None:  # nothing waits there: the service says so in its own words
-        verb = "reject" if fact.resolution == "rejected" else "approve"
-        name = quote(_name(state, fact.path or ""), safe="")
-        return Request(f"{at}/steps/{name}:{verb}", {"comment": fact.reason})
-    review = reviews.get(found)
+def _decision(fact: f.Decide, state: Execution | None) -> Request:
+    """The service decides by the authority of the client's credential, not by what the fact says."""
+    found = fact.review
+    assert found is not None, "a decision names its review"
+    review = None if state is None else state.reviews.get(found)
     if review is not None and review.kind == "dead_letter" and fact.resolution == "dismiss":
         return Request(f"/v1/dlq/{quoted(found)}:discard", {"reason": fact.reason})
     body = {"resolution": fact.resolution, "reason": fact.reason, "again": fact.again}
