@@ -47,6 +47,9 @@ TO_DO = {
     "EngineClosed": "Use the engine inside `async with Engine(…) as engine:`.",
 }
 
+# What a refusal of the kernel is raised as, by its code; all others are `InvalidTransition`.
+REFUSED_AS = {"not_found": "NotFound", "forbidden": "NotPermitted", "four_eyes": "NotPermitted"}
+
 OPENING = """\
 # Errors
 
@@ -100,6 +103,6 @@ def _exact_codes(known: dict[str, type[TenutoError]]) -> dict[str, list[str]]:
                         if keyword.arg == "code" and isinstance(keyword.value, ast.Constant):
                             found.setdefault(name, set()).add(str(keyword.value.value))
                 case ast.Call(func=ast.Name(id="Refused"), args=[ast.Constant(value=str(code)), *_]):
-                    found.setdefault("InvalidTransition", set()).add(code)
+                    found.setdefault(REFUSED_AS.get(code, "InvalidTransition"), set()).add(code)
     own = {name: codes - {known[name].code} for name, codes in found.items()}
-    return {name: sorted(own[name] - {"not_found"}) for name in known if own.get(name)}
+    return {name: sorted(own[name]) for name in known if own.get(name)}

@@ -620,8 +620,7 @@ class Engine:
         if not execution_id:
             raise NotFound(f"There is no review {review_id!r}.")
         link = self._link
-        if not (link.scope.permits("approvals:write") or link.scope.permits("dlq:write")):
-            link.scope.require("approvals:write")
+        link.scope.require("approvals:write", "dlq:write")
         if again:
             link.scope.require("effects:again")
         reading = await link.read(execution_id)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, clone_path, fan_of, parent_of
 from tenuto.kernel.codec import agenda_of
-from tenuto.kernel.evolve import HOLD, apply, apply_grant
+from tenuto.kernel.evolve import HOLD, apply, apply_grant, enter
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import (
     CLONE_CANCELED,
@@ -139,7 +139,7 @@ _COMPACT = {
 
 def step_by_step(state: Execution, entry: e.Entry) -> list[Transition]:
     """Applies an entry as `evolve` does, and tells every change of a status on the way."""
-    state.seq, state.at, state.epoch = entry.seq, entry.at, entry.epoch
+    enter(state, entry.seq, entry.at, entry.epoch, entry.actor)
     before = statuses(state) if entry.seq > 1 else {}
     apply(state, entry.event)
     after = statuses(state)

@@ -37,10 +37,12 @@ class Scope:
     def permits(self, permission: str) -> bool:
         return self.permissions is None or permission in self.permissions
 
-    def require(self, permission: Permission) -> None:
-        if not self.permits(permission):
-            roles = ", ".join(role for role, granted in GRANTS.items() if permission in granted)
-            raise NotPermitted(f"This needs the permission `{permission}`.", hint=f"roles that have it: {roles}")
+    def require(self, *permissions: Permission) -> None:
+        """Raises `NotPermitted` unless the scope has one of these permissions."""
+        if not any(self.permits(permission) for permission in permissions):
+            roles = ", ".join(role for role, granted in GRANTS.items() if not granted.isdisjoint(permissions))
+            needed = " or ".join(f"`{permission}`" for permission in permissions)
+            raise NotPermitted(f"This needs the permission {needed}.", hint=f"roles that have it: {roles}")
 
     def authority(self) -> Authority:
         """What a decision on a review is sent with. Admins have every permission, also those of the users' own."""

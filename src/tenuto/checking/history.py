@@ -8,7 +8,7 @@ from msgspec import Struct
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries
-from tenuto.kernel.evolve import apply, apply_grant
+from tenuto.kernel.evolve import apply, apply_grant, enter
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
 from tenuto.projection import AUDITED, AuditRow, reviews
@@ -92,7 +92,7 @@ class Follower:
 
     def _record(self, entry: e.Entry) -> None:
         books, state, ask = self.books, self.state, self._ask
-        state.seq, state.at, state.epoch = entry.seq, entry.at, entry.epoch
+        enter(state, entry.seq, entry.at, entry.epoch, entry.actor)
         apply(state, entry.event)
         books.apply(entry)
         ask(credits.noted, books)

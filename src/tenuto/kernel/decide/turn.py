@@ -11,7 +11,7 @@ from msgspec import Raw
 from tenuto.kernel.address import Phase, fan_of, review_id
 from tenuto.kernel.definition import JSON, plain_name
 from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
-from tenuto.kernel.evolve import apply, apply_grant, fan_at, find_step, last_completed, scope_above
+from tenuto.kernel.evolve import apply, apply_grant, enter, fan_at, find_step, last_completed, scope_above
 from tenuto.kernel.expression import Expression, Template
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
@@ -37,11 +37,7 @@ class Turn:
         self._event = event
         self._why = (self.cause, self.actor)
         state = self.state
-        state.seq += 1
-        state.at = self.now
-        state.epoch = self.epoch
-        if state.seq == 1:
-            state.started_by = self.actor
+        enter(state, state.seq + 1, self.now, self.epoch, self.actor)
         apply(state, event)
 
     def grant(self, path: str, phase: Phase, number: int, first: int = -1, last: int = -1) -> None:

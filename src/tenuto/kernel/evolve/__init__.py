@@ -31,6 +31,7 @@ __all__ = [
     "HOLD",
     "apply",
     "apply_grant",
+    "enter",
     "evolve",
     "fan_at",
     "find_step",
@@ -48,14 +49,19 @@ __all__ = [
 def evolve(state: Execution, entry: e.Entry) -> None:
     """Changes `state`, which the caller owns and of which nobody keeps an older copy."""
     assert entry.seq == state.seq + 1, "a history has no gaps"
-    state.seq = entry.seq
-    state.at = entry.at
-    state.epoch = entry.epoch
-    if entry.seq == 1:
-        state.started_by = entry.actor
+    enter(state, entry.seq, entry.at, entry.epoch, entry.actor)
     apply(state, entry.event)
     for grant in entry.grants:
         apply_grant(state, grant)
+
+
+def enter(state: Execution, seq: int, at: int, epoch: int, actor: str | None) -> None:
+    """Notes the place of the entry whose event is applied next. The actor of the first started the execution."""
+    state.seq = seq
+    state.at = at
+    state.epoch = epoch
+    if seq == 1:
+        state.started_by = actor
 
 
 def apply(state: Execution, event: e.Event) -> None:

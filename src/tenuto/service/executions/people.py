@@ -142,11 +142,13 @@ async def get_review(id: str, caller: Called) -> Response:
     "POST",
     "/v1/reviews/{id:plain}:resolve",
     "approvals:write",
-    summary="Say what a review comes to",
+    "dlq:write",
+    summary="Resolve a review",
     responses=documented({200: "ReviewRow", 202: "ReviewRow"}, 404, 409, 422),
 )
 async def resolve_review(id: str, body: ResolveBody, caller: Called) -> Response:
-    """Which resolutions a review takes depends on its kind; a wrong one is told which there are."""
+    """A dead letter needs `dlq:write`, every other review `approvals:write`, and the permission that the review
+    names. The kind of the review says which resolutions it takes; the error for another one lists them."""
     await caller.engine.listing.review(id)
     heard = await caller.heard(
         caller.engine.resolve(id, body.resolution, reason=body.reason, result=body.result, again=body.again)

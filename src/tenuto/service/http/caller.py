@@ -129,11 +129,11 @@ async def _caller(scope: Scope) -> Caller:
 Called = Annotated[Caller, Depends(authenticated)]
 
 
-def allow(permission: Permission) -> Callable[[Caller], Awaitable[None]]:
-    """The dependency of a route that needs this permission."""
+def allow(*permissions: Permission) -> Callable[[Caller], Awaitable[None]]:
+    """The dependency of a route that needs one of these permissions."""
 
     async def check(caller: Called) -> None:
-        caller.engine.scope.require(permission)
+        caller.engine.scope.require(*permissions)
 
     return check
 
@@ -166,18 +166,21 @@ class Face(APIRouter):
     def __init__(self, tags: list[str]) -> None:
         super().__init__(tags=[*tags], route_class=Exact)
         self.shorts: list[Short[Any]] = []
+        self._permissions: dict[Callable[..., Any], tuple[Permission, ...]] = {}
 
-    def operation(self, method: str, path: str, permission: Permission, **options: Any) -> Callable[[F], F]:
-        """Adds an endpoint, as the framework calls it."""
+    def operation(self, method: str, path: str, *permissions: Permission, **options: Any) -> Callable[[F], F]:
+        """Adds an endpoint, as the framework calls it. One of the permissions is enough to call it."""
+        assert permissions, "every operation needs a permission"
 
         def add(endpoint: F) -> F:
-            extra = {"x-permission": permission, **options.pop("openapi_extra", {})}
+            self._permissions[endpoint] = permissions
+            extra = {"x-permission": " or ".join(permissions), **options.pop("openapi_extra", {})}
             self.add_api_route(
                 path,
                 endpoint,
                 methods=[method],
                 operation_id=endpoint.__name__,
-                dependencies=[Depends(allow(permission)), Depends(known_parameters)],
+                dependencies=[Depends(allow(*permissions)), Depends(known_parameters)],
                 openapi_extra=extra,
                 **options,
             )
@@ -193,11 +196,11 @@ class Face(APIRouter):
     ) -> None:
         """Gives an operation that was added a short way: the same permission, and the same answer."""
         route = next(each for each in self.routes if isinstance(each, APIRoute) and each.endpoint is operation)
-        permission: Permission = (route.openapi_extra or {})["x-permission"]
+        permissions = self._permissions[operation]
 
         async def authorised(scope: Scope, given: T) -> Response:
             caller = await _caller(scope)
-            caller.engine.scope.require(permission)
+            caller.engine.scope.require(*permissions)
             return await answer(caller, given)
 
         method = next(iter(route.methods or ()))
