@@ -513,6 +513,25 @@ async def test_b15_a_retry_can_begin_at_an_earlier_step(engine: Engine) -> None:
     assert (keys[0] == keys[1], keys[1] == keys[2]) == (True, False)
 
 
+async def test_r1_again_gives_a_step_that_failed_a_new_key(engine: Engine) -> None:
+    """A receiver may remember by its key that it refused: under the same one it would refuse for ever."""
+    refused: set[str | None] = set()
+
+    async def pay(ctx: SagaContext) -> str:
+        first = not refused
+        if first or ctx.idempotency_key in refused:
+            refused.add(ctx.idempotency_key)
+            raise NonRetryableError("this key was refused")
+        return "paid"
+
+    engine.register(SagaBuilder("s", output="pay").step("pay", pay).build())
+    handle = engine.get((await engine.execute("s")).execution_id)
+    await handle.retry(from_step="pay", reason="the account is open again")
+    assert (await handle.result()).status == "failed"
+    await handle.retry(from_step="pay", again=True, reason="the bank remembers the key")
+    assert (await handle.result()).output == "paid"
+
+
 async def test_b15_a_completed_step_that_is_not_safe_is_only_repeated_when_told_so(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s")

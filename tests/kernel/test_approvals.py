@@ -6,6 +6,7 @@ import pytest
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.decide.people import RESOLUTIONS
+from tenuto.kernel.definition import Escalation
 from tenuto.kernel.events import Resolution
 
 from .build import approval, scope, step, unsafe
@@ -229,6 +230,33 @@ def test_r1_do_it_again_takes_a_new_key() -> None:
     run = compensation_review()
     run.resolve("pay", "retry")
     assert run.step("pay").generation == 1
+
+
+def test_r1_again_is_refused_where_no_step_is_tried_again() -> None:
+    """A compensation has the key of the effect that it undoes, and an escalation has no effect."""
+    undo = given(step("x", undo=True), step("z"))
+    undo.start()
+    undo.succeed("x")
+    undo.fail("z")
+    undo.undo_fails("x")
+    manual = given(step("x", undo=True, compensation_policy="manual"), step("z"))
+    manual.start()
+    manual.succeed("x")
+    manual.fail("z")
+    escalated = given(step("x", tries=9, delay=0), escalation=Escalation(errors=1))
+    escalated.start()
+    escalated.fail("x", "TRANSIENT")
+    escalated.fail("x", "TRANSIENT")
+    abandoned = given(unsafe("x", undo=True))
+    abandoned.start()
+    abandoned.begin("x")
+    abandoned.cancel("terminate")
+    kinds = {undo: "compensation_failed", manual: "compensation", escalated: "escalation", abandoned: "indeterminate"}
+    for run, kind in kinds.items():
+        answer = run.resolve("x", "retry", again=True, kind=kind)
+        assert isinstance(answer, f.Refused), kind
+        assert (answer.code, answer.hint) == ("bad_resolution", "retry without `again`")
+        assert run.resolve("x", "retry", kind=kind) == f.APPLIED
 
 
 def test_a_person_who_says_undo_where_there_is_no_undo_says_no() -> None:

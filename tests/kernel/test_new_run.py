@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tenuto.kernel import facts as f
+from tenuto.kernel.definition import ErrorClass
 
 from .build import approval, decision, scope, step, unsafe, wait_for
 from .driver import Driver, given
@@ -205,7 +206,85 @@ def test_b15_from_a_step_makes_it_and_all_that_depends_on_it_again_under_the_sam
 def test_r1_from_a_step_again_takes_new_keys() -> None:
     run = diamond()
     run.retry(start="b", again=True)
-    assert run.new_lines()[1] == "run 2 redo b=2 c=2"
+    assert run.new_lines()[1] == "run 2 redo b=2 c=2 z=2"
+
+
+@pytest.mark.parametrize("error", ["NON_RETRYABLE", "TRANSIENT"])
+@pytest.mark.parametrize("start", ["a", "pay"])
+def test_r1_again_gives_a_step_that_failed_a_new_key(start: str, error: ErrorClass) -> None:
+    run = given(step("a"), step("pay", tries=1), step("z"))
+    run.start()
+    run.succeed("a")
+    run.fail("pay", error)
+    run.skip_lines()
+    run.retry(start=start, again=True)
+    assert run.new_lines()[1].startswith("run 2 redo a=2 pay=2" if start == "a" else "run 2 redo pay=2")
+    assert (run.step("pay").generation, run.step("a").generation) == (2, 2 if start == "a" else 1)
+    assert run.run_out() == "succeeded"
+
+
+def test_r1_a_retry_without_again_keeps_the_key_of_what_failed() -> None:
+    run = given(step("pay", tries=1))
+    run.start()
+    run.fail("pay")
+    for start in (None, "pay"):
+        run.retry(start=start)
+        assert run.step("pay").generation == 1
+        run.fail("pay")
+
+
+def test_r1_each_again_gives_what_failed_another_key() -> None:
+    run = given(step("pay", tries=1), mode="flow")
+    run.start()
+    for generation in (1, 2, 3):
+        assert run.step("pay@1").generation == generation
+        run.fail("pay@1")
+        run.retry(start="pay", again=True)
+
+
+def test_r1_again_gives_clones_that_failed_new_keys_and_no_others() -> None:
+    run = given(step("n", foreach="[1, 2, 3, 4]", tries=1, max_concurrency=2), step("z"))
+    run.start()
+    run.fail("n#0")
+    run.succeed("n#1")
+    run.skip_lines()
+    run.retry(start="n", again=True)
+    assert run.new_lines()[1].startswith("run 2 redo n#1=2 n#0=2")
+    assert [run.step(path).generation for path in ("n#0", "n#1")] == [2, 2]
+    run.succeed("n#0", "n#1")
+    assert [run.step(path).generation for path in ("n#2", "n#3")] == [1, 1], "they were never tried"
+    run.fail("n#2")
+    run.succeed("n#3")
+    run.skip_lines()
+    run.retry(start="n", again=True)
+    assert run.new_lines()[1].startswith("run 3 redo n#0=3 n#1=3 n#3=2 n#2=2")
+    assert run.run_out() == "succeeded"
+
+
+def test_r1_again_gives_a_clone_that_waits_in_line_to_be_tried_again_a_new_key() -> None:
+    """It has no object of its own any more: it failed in an earlier run, and this one did not come to it."""
+    run = given(step("n", foreach="[1, 2]", tries=1, max_concurrency=1))
+    run.start()
+    run.succeed("n#0")
+    run.fail("n#1")
+    run.retry(start="n")
+    run.fail("n#0")
+    run.skip_lines()
+    run.retry(start="n", again=True)
+    assert run.new_lines()[1].startswith("run 3 redo n#0=2 n#1=2")
+    assert run.run_out() == "succeeded"
+
+
+def test_r1_again_reaches_what_failed_in_a_scope_and_all_that_follows() -> None:
+    run = given(scope("s", step("a", tries=1), step("b"), mode="parallel", failure_mode="continue"), step("z", tries=1))
+    run.start()
+    run.fail("s/a")
+    run.succeed("s/b")
+    run.fail("z")
+    run.skip_lines()
+    run.retry(start="s", again=True)
+    assert run.new_lines()[1].startswith("run 2 redo s/a=2 s/b=2 z=2")
+    assert run.run_out() == "succeeded"
 
 
 def test_b15_from_a_step_that_does_not_exist_is_refused() -> None:
@@ -235,7 +314,7 @@ def test_c10_from_a_step_does_not_repeat_an_unsafe_one_unless_it_is_said() -> No
     assert answer.code == "not_safe"
     run.skip_lines()
     run.retry(start="a", again=True)
-    assert run.new_lines()[1] == "run 2 redo a=2 pay=2 + a/2"
+    assert run.new_lines()[1] == "run 2 redo a=2 pay=2 z=2 + a/2"
 
 
 def test_b15_from_a_scope_makes_all_in_it_again() -> None:
@@ -414,7 +493,7 @@ def test_c10_a_flow_that_begins_earlier_does_not_repeat_an_unsafe_step_that_came
     assert answer.code == "not_safe"
     run.skip_lines()
     run.retry(start="draft", again=True)
-    assert run.new_lines()[1] == "run 2 from draft redo draft@1=2 pay@1=2 + draft@1/2"
+    assert run.new_lines()[1] == "run 2 from draft redo draft@1=2 pay@1=2 book@1=2 + draft@1/2"
 
 
 def test_b15_a_flow_may_begin_at_a_step_that_was_never_reached() -> None:

@@ -107,6 +107,9 @@ def decided(turn: Turn, fact: Decide) -> Answer:
     if meaning is None:
         allowed = ", ".join(RESOLUTIONS[review.kind])
         return Refused("bad_resolution", f"a review of kind {review.kind} cannot be resolved as {resolution}", allowed)
+    if fact.again and resolution == "retry" and not _tries_step_again(state, review, meaning):
+        text = "nothing is made anew here: only the effect of a step can be, not its compensation"
+        return Refused("bad_resolution", text, "retry without `again`")
     if meaning.forward == "close" or state.finished is not None:
         turn.emit(ReviewResolved(review.id, resolution, "close", fact.reason, fact.result))
         if review.kind == "escalation" and resolution != "dismiss" and state.pause is not None:
@@ -121,6 +124,13 @@ def decided(turn: Turn, fact: Decide) -> Answer:
         assert meaning.forward is not None
         _decide_forward(turn, fact, review, step, resolution, meaning.forward)
     return APPLIED
+
+
+def _tries_step_again(state: Execution, review: Review, meaning: Meaning) -> bool:
+    """Whether the step itself is tried again. A compensation keeps its key: it belongs to the effect that it undoes."""
+    step = find_step(state, review.path)
+    is_undo = step is not None and step.undo in ("awaiting_approval", "failed")
+    return meaning.forward == "retry" and not is_undo and state.finished is None
 
 
 def _decide_forward(

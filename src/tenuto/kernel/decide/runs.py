@@ -134,6 +134,8 @@ def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | R
                 "say `again` to make its effect once more, or start at a later step",
             )
         redo.update((path, generation + (1 if fact.again else 0)) for path, generation in completed)
+        if fact.again:  # a receiver may remember by its key that an attempt failed
+            redo.update((path, generation + 1) for path, generation in _tried(node))
     return tuple(redo.items())
 
 
@@ -151,6 +153,19 @@ def _completed(node: NodeState) -> list[tuple[str, int]]:
             if mark == CLONE_SUCCEEDED
         ]
     return [(node.path, node.generation)] if isinstance(node, StepState) and node.done else []
+
+
+def _tried(node: NodeState) -> list[tuple[str, int]]:
+    """What of this node was attempted and is not completed, with its generation."""
+    if isinstance(node, FanState):
+        return [
+            (clone_path(node.path, index), clone.generation if clone is not None else node.generations.get(index, 1))
+            for index, mark in enumerate(node.marks)
+            if mark not in (CLONE_SUCCEEDED, CLONE_UNDONE)
+            for clone in (node.live.get(index),)
+            if (node.numbers.get(index) if clone is None else clone.number)
+        ]
+    return [(node.path, node.generation)] if isinstance(node, StepState) and node.number and not node.done else []
 
 
 def _downstream(state: Execution, paths: list[str]) -> list[str]:
