@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ import httpx2
 import pytest
 
 from tenuto import SagaBuilder
-from tenuto.service.executions.history import stream_events
 from tenuto.service.server import address_of, bind, serve
 from tests.service.conftest import MakeSite, Site
 
@@ -114,21 +112,6 @@ async def test_a_client_that_leaves_is_forgotten(make_site: MakeSite) -> None:
         streams = site.app.state.service.streams
         while streams:
             await client.get("/healthz")
-
-
-async def test_a_stream_ends_with_its_key(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules[stream_events.__module__], "KEEP_ALIVE_SECONDS", 0.05)
-    site = await make_site(SAGA)
-    async with listening(site) as client:
-        id = (await client.post("/v1/executions", json={"definition": "s"})).json()["execution_id"]
-        (key,) = await site.engine.keys.list("acme")
-        types = []
-        async with client.stream("GET", f"/v1/executions/{id}/events") as response:
-            async for event in events(response):
-                types.append(event.type)
-                if len(types) == 1:
-                    await site.engine.keys.revoke(key.id)
-        assert "end" not in types
 
 
 async def test_a_server_that_ends_lets_go_of_those_who_listen_and_wait(

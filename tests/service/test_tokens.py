@@ -39,9 +39,14 @@ def jwk(key: Any, algorithm: str, id: str) -> dict[str, Any]:
 @pytest.fixture
 def issuer(tmp_path: Path) -> Issuer:
     keys = [jwk(RSA, "RS256", "rsa"), jwk(EC, "ES256", "ec"), jwk(ED, "EdDSA", "ed")]
-    file = tmp_path / "jwks.json"
+    return Issuer(issuer=ISSUER, audience="tenuto", jwks_file=written(tmp_path, keys))
+
+
+def written(folder: Path, keys: list[dict[str, Any]]) -> str:
+    """The path of a set of these keys."""
+    file = folder / "jwks.json"
     file.write_text(json.dumps({"keys": keys}))
-    return Issuer(issuer=ISSUER, audience="tenuto", jwks_file=str(file))
+    return str(file)
 
 
 def claims(**changes: Any) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """API keys: `tnt_<id>_<secret>`. The secret is shown once; what is kept is its SHA-256."""
 
+import asyncio
 import hashlib
 import hmac
 import re
 import secrets
 import string
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -23,7 +25,8 @@ DAY_MS = 86_400_000
 MOST_DAYS = 36_500
 LONGEST_NAME = 128  # characters: with its id it is who did something
 USED_EVERY_MS = 60_000  # how exactly the time of last use is kept
-FRESH_MS = 1_000  # for so long a key is not looked up again: what another process revokes is refused after that
+FRESH_S = 1.0  # a key that was looked up longer ago is not accepted: another process may have revoked it
+REFRESH_S = 0.5  # after this long, one request looks the key up again while the others go on
 KEPT = 10_000  # keys; the one that was not used for the longest time goes first
 
 _ALPHABET: Final = string.digits + string.ascii_letters
@@ -50,11 +53,15 @@ def check_key(tenant: str, roles: Iterable[str]) -> tuple[str, ...]:
 class Keyring:
     """The API keys of a database. What is revoked here is refused at once, and elsewhere after a second."""
 
-    def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, registry: Registry, now_ms: Callable[[], int], monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._registry = registry
+        self._lookups = _Lookups(registry)
         self._now = now_ms
+        self._monotonic = monotonic  # of how long ago a key was looked up: the clock may be set back
         self._used: dict[str, int] = {}
-        self._fresh: OrderedDict[str, tuple[KeyRow, int]] = OrderedDict()
+        self._fresh: OrderedDict[str, tuple[KeyRow, float]] = OrderedDict()  # with when they were looked up
         self._proven: dict[bytes, str] = {}  # the id of a token's key, by the hash of the whole token
 
     async def create(
@@ -92,16 +99,20 @@ class Keyring:
         id = self._proven.get(_digest(token))
         if id is None or id not in self._fresh:
             return None
-        (row, until), now = self._fresh[id], self._now()
+        (row, at), now = self._fresh[id], self._now()
         is_noted = now - self._used.get(id, row.last_used_at or 0) < USED_EVERY_MS
-        return row if now < until and is_noted and is_in_force(row, now) else None
+        is_fresh = self._monotonic() - at < REFRESH_S
+        return row if is_fresh and is_noted and is_in_force(row, now) else None
 
-    async def find(self, token: str) -> KeyRow | None:
-        """The key behind a token, if it is known, in force, and the secret is its."""
-        now = self._now()
+    async def find(self, token: str, max_age: float = FRESH_S) -> KeyRow | None:
+        """The key behind a token, if it is known, in force, and the secret is its.
+
+        It was looked up at most `max_age` seconds ago; with 0, by a query that begins after this call.
+        """
         digest = _digest(token)
         id = self._proven.get(digest)
-        row = await self._prove(token, digest, now) if id is None else await self._row(id, now)
+        row = await self._prove(token, digest, max_age) if id is None else await self._row(id, max_age)
+        now = self._now()
         if row is None or not is_in_force(row, now):
             return None
         if now - self._used.get(row.id, row.last_used_at or 0) >= USED_EVERY_MS:
@@ -109,12 +120,12 @@ class Keyring:
             await self._registry.use_key(row.id, now)
         return row
 
-    async def _prove(self, token: str, digest: bytes, now: int) -> KeyRow | None:
+    async def _prove(self, token: str, digest: bytes, max_age: float) -> KeyRow | None:
         """The key whose secret it is. That does not change, so it is looked at once; whether it is in force may."""
         parts = _parts(token)
         if parts is None:
             return None
-        row = await self._row(parts[0], now)
+        row = await self._row(parts[0], max_age)
         if row is None or not hmac.compare_digest(row.secret_hash, _hash(parts[1])):
             return None
         if len(self._proven) >= KEPT:
@@ -122,17 +133,17 @@ class Keyring:
         self._proven[digest] = row.id
         return row
 
-    async def _row(self, id: str, now: int) -> KeyRow | None:
+    async def _row(self, id: str, max_age: float) -> KeyRow | None:
         """Only keys that there are go into memory: a stranger cannot fill it."""
-        row, until = self._fresh.get(id, (None, 0))
-        if now < until:
-            return row
-        if row is not None:  # one asks, and the others go on with what is known
-            self._fresh[id] = (row, now + FRESH_MS)
-        row = await self._registry.key(id)
+        now = self._monotonic()
+        if id in self._fresh:
+            known, at = self._fresh[id]
+            if now - at < min(max_age, REFRESH_S) or (now - at < max_age and self._lookups.is_under_way(id)):
+                return known
+        row = await self._lookups.key(id)
         self._fresh.pop(id, None)
         if row is not None:
-            self._fresh[id] = (row, now + FRESH_MS)
+            self._fresh[id] = (row, now)
         if len(self._fresh) > KEPT:
             self._fresh.popitem(last=False)
         return row
@@ -157,6 +168,44 @@ class Keyring:
             object_id=row.id,
             reason=reason,
         )
+
+
+class _Lookups:
+    """Looks keys up, with one query at a time for each key.
+
+    Callers that ask while a query is running share the next one, so each gets the result of a query that began after it
+    asked.
+    """
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._running: dict[str, asyncio.Task[KeyRow | None]] = {}
+        self._next: dict[str, asyncio.Task[KeyRow | None]] = {}
+
+    def is_under_way(self, id: str) -> bool:
+        return id in self._running or id in self._next
+
+    async def key(self, id: str) -> KeyRow | None:
+        task = self._next.get(id)
+        if task is None:
+            task = self._next[id] = asyncio.create_task(self._look_up(id, self._running.get(id)))
+            task.add_done_callback(_retrieve)
+        return await asyncio.shield(task)
+
+    async def _look_up(self, id: str, running: asyncio.Task[KeyRow | None] | None) -> KeyRow | None:
+        if running is not None:
+            await asyncio.wait([running])
+        self._running[id] = self._next.pop(id)
+        try:
+            return await self._registry.key(id)
+        finally:
+            del self._running[id]
+
+
+def _retrieve(task: asyncio.Task[KeyRow | None]) -> None:
+    """Callers that were cancelled do not ask for the error."""
+    if not task.cancelled():
+        task.exception()
 
 
 def is_in_force(row: KeyRow, now: int) -> bool:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from tenuto.errors import NotAuthenticated
 from tenuto.storage.registry import KeyRow
 
-from .keys import PREFIX, Keyring
+from .keys import FRESH_S, PREFIX, Keyring
 from .tokens import Tokens
 
 
@@ -33,22 +33,23 @@ class Authenticator:
         row = self._keys.known(_token(authorization))
         return None if row is None else _principal_of(row)
 
-    async def principal(self, authorization: str | None) -> Principal:
+    async def principal(self, authorization: str | None, max_age: float = FRESH_S) -> Principal:
+        """The caller, or `NotAuthenticated`. A key was looked up at most `max_age` seconds ago."""
         token = _token(authorization)
         if not token:
             raise NotAuthenticated(
                 hint="send `Authorization: Bearer tnt_…`, or a JWT of a configured issuer; clients take TENUTO_API_KEY"
             )
         if token.startswith(PREFIX):
-            return await self._of_key(token)
+            return await self._of_key(token, max_age)
         claims = await self._tokens.verify(token)
         actor = f"user:{claims.subject}"
         if self._tokens.has_several:  # two of them may each have somebody of this name
             actor = f"{actor}@{claims.issuer}"
         return Principal(claims.tenant, actor, claims.roles, f"{claims.issuer} {claims.subject}")
 
-    async def _of_key(self, token: str) -> Principal:
-        row = await self._keys.find(token)
+    async def _of_key(self, token: str, max_age: float) -> Principal:
+        row = await self._keys.find(token, max_age)
         if row is None:  # unknown, mistyped, expired and revoked are not told apart
             raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
         return _principal_of(row)

@@ -17,7 +17,6 @@ from tenuto.runtime import Until
 from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
-from tenuto.service.http.ending import unless_set
 from tenuto.service.http.headers import header, trace_of
 from tenuto.service.http.lean import body_of, is_short
 from tenuto.service.http.moment import Moment
@@ -192,8 +191,11 @@ async def get_execution(
     handle = caller.engine.get(id)
     if wait is not None:
         with caller.attended(), suppress(ResultTimeout):
-            await unless_set(caller.ending, handle.result(timeout=seconds, return_when=wait))
-    return answer(await handle.status())
+            await caller.wait_for(handle.result(timeout=seconds, return_when=wait))
+    document = await handle.status()
+    if wait is not None:
+        await caller.confirm()
+    return answer(document)
 
 
 face.shorten(

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
-from tenuto.errors import EngineClosed, RateExceeded, StorageError
+from tenuto.errors import EngineClosed, NotAuthenticated, RateExceeded, StorageError
 from tenuto.paging import Paging, part_of
 from tenuto.service.http.answers import Cursor, Limit, page
 from tenuto.service.http.caller import Called, Caller, Face
@@ -18,6 +18,7 @@ from tenuto.view import EventDocument
 face = Face(tags=["executions"])
 
 KEEP_ALIVE_SECONDS = 15
+CHUNK_BYTES = 64 * 1024
 LAST = 2**53
 
 
@@ -78,17 +79,12 @@ async def stream_events(
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if not follow:
         found = await caller.engine.listing.events(id, after=after, limit=LAST)
-        return StreamingResponse(_recorded(caller, id, found.items), 200, headers, "text/event-stream")
+        recorded = b"".join(_written(event) for event in found.items) + await _end(caller, id)
+        return Response(recorded, 200, headers, "text/event-stream")
     await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
     with caller.attended():  # or it is refused now, with a status
         pass
     return StreamingResponse(_stream(caller, id, after), 200, headers, "text/event-stream")
-
-
-async def _recorded(caller: Caller, id: str, events: list[EventDocument]) -> AsyncIterator[bytes]:
-    for event in events:
-        yield _written(event)
-    yield await _end(caller, id)
 
 
 def _written(event: EventDocument) -> bytes:
@@ -102,33 +98,34 @@ async def _end(caller: Caller, id: str) -> bytes:
 
 
 async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
+    """Each chunk is confirmed after it was put together and before it is sent."""
     events = caller.engine.get(id).events(after=after)
     coming: asyncio.Future[EventDocument | None] | None = None
-    ended = asyncio.ensure_future(caller.ending.wait())
     clock = asyncio.get_running_loop().time
-    known_at = clock()
+    sent_at = clock()
     try:
         with caller.attended():
             while not caller.ending.is_set():
                 coming = coming or asyncio.ensure_future(anext(events, None))
-                awaited: list[asyncio.Future[Any]] = [coming, ended]
-                await asyncio.wait(awaited, timeout=KEEP_ALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-                if clock() - known_at >= KEEP_ALIVE_SECONDS:
-                    if not await caller.is_still_known():
-                        return
-                    known_at = clock()
-                if not coming.done():
-                    if not ended.done():
-                        yield b": still here\n\n"
-                    continue
-                event, coming = coming.result(), None
-                if event is None:
-                    yield await _end(caller, id)
+                await caller.wait(coming)
+                chunk = b""
+                while coming.done() and (event := coming.result()) is not None and len(chunk) < CHUNK_BYTES:
+                    chunk += _written(event)
+                    coming = asyncio.ensure_future(anext(events, None))
+                    await asyncio.sleep(0)  # what was read with the event before is there at once
+                is_over = coming.done() and coming.result() is None
+                if is_over:
+                    chunk += await _end(caller, id)
+                elif not chunk and clock() - sent_at >= KEEP_ALIVE_SECONDS:
+                    chunk = b": still here\n\n"
+                if chunk:
+                    await caller.confirm()
+                    yield chunk
+                    sent_at = clock()
+                if is_over:
                     return
-                yield _written(event)
-    except (EngineClosed, StorageError, RateExceeded):
+    except (EngineClosed, NotAuthenticated, StorageError, RateExceeded):
         return  # as at the end of the server, without `end`: a client comes back, to whoever is there then
     finally:
-        ended.cancel()
         if coming is not None:
             coming.cancel()

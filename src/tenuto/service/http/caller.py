@@ -32,6 +32,9 @@ from .shares import Shares
 
 MAX_ENGINES = 1_000
 MAX_STREAMS = 1_000
+# Together less than a second, within which a revoked key ends what is open.
+CONFIRM_SECONDS = 0.5
+CONFIRMED_SECONDS = 0.3
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,12 +83,35 @@ class Caller(NamedTuple):
         """For as long as somebody stays on the line. There are so many at once, and no more."""
         return self.service.streams.held(self.principal.tenant)
 
-    async def is_still_known(self) -> bool:
-        """Whether the credential is good still: a stream may outlast it."""
+    async def confirm(self, max_age: float = 0.0) -> None:
+        """Raises `NotAuthenticated` if the credential was revoked, has expired, or stands for other roles by now.
+
+        Requests that stay open call this before they send anything, and every `CONFIRM_SECONDS` while they wait.
+        """
+        if await self.service.admission.authenticator.principal(self.authorization, max_age) != self.principal:
+            raise NotAuthenticated("The credential has changed since the request began.", hint="send it again")
+
+    async def wait(self, *awaited: asyncio.Future[Any]) -> None:
+        """Waits for the first of them, or until the server ends. After `CONFIRM_SECONDS` without either, confirms."""
+        ended = asyncio.ensure_future(self.ending.wait())
         try:
-            return await self.service.admission.authenticator.principal(self.authorization) == self.principal
-        except NotAuthenticated:
-            return False
+            futures = [*awaited, ended]
+            done, _ = await asyncio.wait(futures, timeout=CONFIRM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not done:
+            await self.confirm(CONFIRMED_SECONDS)
+
+    async def wait_for(self, work: Coroutine[Any, Any, object]) -> None:
+        """Waits for the work, which is given up when the server ends or the credential is not valid any more."""
+        working = asyncio.ensure_future(work)
+        try:
+            while not (working.done() or self.ending.is_set()):
+                await self.wait(working)
+            if working.done():
+                await working
+        finally:
+            working.cancel()
 
     async def heard(self, command: Coroutine[Any, Any, object]) -> bool:
         """Whether the command's verdict came in time. If not, it goes on, and the answer is 202."""

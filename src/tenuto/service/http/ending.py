@@ -4,8 +4,6 @@ The server says so by an event in the scope of each request. Where another one s
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -25,15 +23,3 @@ def telling(app: ASGIApp, ending: asyncio.Event) -> ASGIApp:
 def ending_of(scope: Scope) -> asyncio.Event:
     found: asyncio.Event | None = scope.get(_ENDING)
     return asyncio.Event() if found is None else found
-
-
-async def unless_set(ending: asyncio.Event, work: Coroutine[Any, Any, object]) -> None:
-    """Does the work, or gives it up as soon as the event is set."""
-    working, ended = asyncio.ensure_future(work), asyncio.ensure_future(ending.wait())
-    try:
-        await asyncio.wait([working, ended], return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            await working
-    finally:
-        working.cancel()
-        ended.cancel()
