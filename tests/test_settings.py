@@ -12,7 +12,14 @@ from tenuto.errors import SettingsError
 from tenuto.settings import BOUNDS, LATER, Issuer, Settings, load, variable_of
 
 NOWHERE = Path("/nowhere/tenuto.toml")
-ISSUER = {"issuer": "https://id.example", "audience": "tenuto", "jwks_url": "https://id.example/keys"}
+ISSUER: dict[str, Any] = {
+    "issuer": "https://id.example",
+    "audience": "tenuto",
+    "jwks_url": "https://id.example/keys",
+    "tenants": ["acme", "globex"],
+    "roles": ["operator", "invoices:approve"],
+}
+FIELDS = "issuer, audience, jwks_url, jwks_file, tenant_claim, roles_claim, tenant, tenants, roles"
 
 
 @pytest.fixture
@@ -95,10 +102,12 @@ def test_what_cannot_be_meant_is_refused() -> None:
 
 @pytest.mark.parametrize("where", ["variable", "file"])
 def test_issuers_are_tables(where: str, file: Path) -> None:
-    lines = [f'{name} = "{value}"' for name, value in ISSUER.items()]
+    lines = [f"{name} = {json.dumps(value)}" for name, value in ISSUER.items()]
     file.write_text("\n".join(["[[jwt_issuers]]", *lines]) if where == "file" else "")
     environ = {"TENUTO_JWT_ISSUERS": json.dumps([ISSUER])} if where == "variable" else {}
-    assert load(environ, file).jwt_issuers == (Issuer(**ISSUER),)
+    assert load(environ, file).jwt_issuers == (
+        Issuer(**{**ISSUER, "tenants": ("acme", "globex"), "roles": ("operator", "invoices:approve")}),
+    )
 
 
 def test_everything_that_is_wrong_is_told_at_once(file: Path) -> None:
@@ -127,23 +136,38 @@ NAMED = "issuer 1 (https://id.example): "
         ({**ISSUER, "audiense": "x"}, NAMED + "there is no field audiense: is audience meant?"),
         (
             {**ISSUER, "secret": "x"},
-            NAMED
-            + "there is no field secret: there are issuer, audience, jwks_url, jwks_file, tenant_claim, roles_claim",
+            NAMED + f"there is no field secret: there are {FIELDS}",
         ),
         ({**ISSUER, "audience": ["tenuto"]}, NAMED + "audience must be a text"),
+        ({**ISSUER, "tenants": "acme"}, NAMED + "tenants must be a list of texts"),
+        (
+            {**ISSUER, "tenants": []},
+            NAMED + "its tenants are missing: give tenants, a list of those that its tokens may name, "
+            "or tenant, a fixed one",
+        ),
+        ({**ISSUER, "tenant": "acme"}, NAMED + "tenant and tenants are both there: give one of them"),
+        (
+            {**ISSUER, "roles": []},
+            NAMED + "roles is missing: give a list of those that its tokens may have at most",
+        ),
+        (
+            {**ISSUER, "roles": ["root"]},
+            NAMED + "'root' is no role: there are viewer, operator, approver, author, worker, admin; "
+            "your own have a colon: `invoices:approve`",
+        ),
         ({**ISSUER, "tenant_claim": ""}, NAMED + "tenant_claim is empty: leave it out, or name a claim"),
         (
-            {"issuer": "https://id.example"},
+            {"issuer": "https://id.example", "tenant": "acme", "roles": ["viewer"]},
             NAMED + "audience is missing: give what its tokens have as aud; "
             "its keys are missing: give jwks_url or jwks_file",
         ),
         (
-            {"audience": "tenuto", "jwks_file": "k.json"},
+            {"audience": "tenuto", "jwks_file": "k.json", "tenant": "acme", "roles": ["viewer"]},
             "issuer 1: issuer is missing: give what its tokens have as iss",
         ),
         (
             "https://id.example",
-            "issuer 1: it has fields: issuer, audience, jwks_url, jwks_file, tenant_claim, roles_claim",
+            f"issuer 1: it has fields: {FIELDS}",
         ),
     ],
 )
@@ -162,6 +186,10 @@ def test_an_issuer_that_cannot_be_trusted_is_refused_in_words(issuer: Any, told:
         (json.dumps(ISSUER), "a list of issuers is wanted, even of one"),
         (json.dumps([ISSUER, ISSUER]), "an issuer is there twice"),
         (json.dumps([ISSUER, {}]), "issuer 2: issuer is missing"),
+        (
+            json.dumps([ISSUER, {**ISSUER, "issuer": "https://other.example", "tenants": ["*"]}]),
+            'https://other.example: tenants has "*", and there are several issuers',
+        ),
     ],
 )
 def test_what_is_no_list_of_issuers_is_told_what_one_is(text: str, told: str) -> None:

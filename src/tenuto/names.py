@@ -1,12 +1,21 @@
 """Text that something is found by, and text that is kept with it."""
 
-from typing import Any
+import re
+from typing import Any, Literal, get_args
 
 from .errors import InvalidInput
 
 DEFAULT_TENANT = "default"  # of whoever names none; its definitions are there for all
 MAX_NAME = 256  # characters
 MAX_ACTOR = 512  # a person's name, with the issuer's that vouches for it
+TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+Role = Literal["viewer", "operator", "approver", "author", "worker", "admin"]
+OWN_PERMISSION = re.compile(r"[a-z][a-z0-9_.-]{0,63}:[a-z0-9_.:-]{1,64}")  # `invoices:approve`
+
+
+def is_role(word: str) -> bool:
+    """Whether it has the form of what a credential can have: a role, or a permission of the users' own."""
+    return word in get_args(Role) or OWN_PERMISSION.fullmatch(word) is not None
 
 
 def check_name(given: str | None, field: str, at_most: int = MAX_NAME) -> None:

@@ -3,8 +3,8 @@
 import json
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from .durations import milliseconds
 from .errors import Problem, SettingsError
+from .names import DEFAULT_TENANT, TENANT, Role, is_role
 from .redaction import redact, redact_url
 
 T = TypeVar("T")
@@ -55,13 +56,18 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "verdict_seconds": (0, 3_600),
     "answer_seconds": (0.1, 3_600),
 }
+ANY_TENANT = "*"
 # And the shortest that a time may be, in milliseconds.
 TIMES: Mapping[str, int] = {"lease": 1_000, "shutdown_grace": 0, "retention": 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
-    """Whose JWTs are accepted. Keys come from `jwks_url` (https) or from `jwks_file`, never from a token."""
+    """Whose JWTs are accepted. Keys come from `jwks_url` (https) or from `jwks_file`, never from a token.
+
+    Its tokens are good for `tenant`, or for those of `tenants` that their claim names; `"*"` there is every tenant but
+    `default`. They have the roles of their claim that are in `roles`, and no others.
+    """
 
     issuer: str
     audience: str
@@ -69,6 +75,13 @@ class Issuer:
     jwks_file: str = ""
     tenant_claim: str = "tenant"
     roles_claim: str = "roles"
+    tenant: str = ""
+    tenants: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+    def accepts(self, tenant: str) -> bool:
+        """Whether its tokens may name this tenant."""
+        return tenant in self.tenants or (ANY_TENANT in self.tenants and tenant != DEFAULT_TENANT)
 
 
 def _setting(doc: str, default: T, *, secret: bool = False) -> T:
@@ -344,7 +357,24 @@ def _issuers(given: Any) -> tuple[Issuer, ...]:
     )
     if len({issuer.issuer for issuer in made}) < len(made):
         raise ValueError("an issuer is there twice: give each once")
+    if wrong := list(_wrong_together(made)):
+        raise ValueError("; ".join(wrong))
     return made
+
+
+def check_issuers(issuers: Sequence[Issuer]) -> None:
+    """Raises `SettingsError` if it is not said for each issuer which tenants and roles its tokens may name."""
+    wrong = [f"{issuer.issuer}: {text}" for issuer in issuers for text in _wrong_grants(asdict(issuer))]
+    problems = [Problem("jwt_issuers", "bad_value", text) for text in [*wrong, *_wrong_together(issuers)]]
+    if problems:
+        raise SettingsError(problems=problems, hint=MEND)
+
+
+def _wrong_together(issuers: Sequence[Issuer]) -> Iterator[str]:
+    """An issuer of every tenant beside another one could sign in to the tenants of that."""
+    for issuer in issuers:
+        if len(issuers) > 1 and ANY_TENANT in issuer.tenants:
+            yield f'{issuer.issuer}: tenants has "*", and there are several issuers: name the tenants of each'
 
 
 def _issuers_from_json(text: str) -> tuple[Issuer, ...]:
@@ -365,7 +395,8 @@ def _issuer(entry: Any, number: int) -> Issuer:
         which = f"{which} ({entry['issuer']})"
     if wrong := list(_wrong_in(entry)):
         raise ValueError(f"{which}: {'; '.join(wrong)}")
-    return Issuer(**entry)
+    lists = {name: tuple(entry[name]) for name in _LIST_FIELDS if name in entry}
+    return Issuer(**{**entry, **lists})
 
 
 _ISSUER_FIELDS = tuple(each.name for each in fields(Issuer))
@@ -377,6 +408,9 @@ def _wrong_in(entry: Mapping[str, object]) -> Iterator[str]:
             nearest = _nearest(name, _ISSUER_FIELDS)
             meant = f"is {nearest} meant?" if nearest else f"there are {', '.join(_ISSUER_FIELDS)}"
             yield f"there is no field {name}: {meant}"
+        elif name in _LIST_FIELDS:
+            if not _is_list_of_texts(entry[name]):
+                yield f"{name} must be a list of texts"
         elif not isinstance(entry[name], str):
             yield f"{name} must be a text"
     if not entry.get("issuer"):
@@ -391,9 +425,34 @@ def _wrong_in(entry: Mapping[str, object]) -> Iterator[str]:
         yield "jwks_url and jwks_file are both there: give one of them"
     elif isinstance(url, str) and url and not url.startswith("https://"):
         yield "jwks_url must begin with https://"
+    yield from _wrong_grants(entry)
+
+
+def _wrong_grants(entry: Mapping[str, Any]) -> Iterator[str]:
+    tenant, tenants, roles = entry.get("tenant"), entry.get("tenants"), entry.get("roles")
+    if not tenant and not tenants:
+        yield "its tenants are missing: give tenants, a list of those that its tokens may name, or tenant, a fixed one"
+    elif tenant and tenants:
+        yield "tenant and tenants are both there: give one of them"
+    for name in [tenant or ANY_TENANT, *(tenants or ())]:
+        if isinstance(name, str) and name != ANY_TENANT and TENANT.fullmatch(name) is None:
+            yield f"{name!r} is no tenant: letters, digits, `_`, `-` and `.`, at most 128"
+    if tenant == ANY_TENANT:
+        yield 'tenant is a fixed one: give tenants = ["*"] for all but `default`'
+    if not roles:
+        yield "roles is missing: give a list of those that its tokens may have at most"
+    for role in roles or ():
+        if isinstance(role, str) and not is_role(role):
+            known = ", ".join(get_args(Role))
+            yield f"{role!r} is no role: there are {known}; your own have a colon: `invoices:approve`"
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
 
 
 _CLAIM_FIELDS = ("tenant_claim", "roles_claim")
+_LIST_FIELDS = ("tenants", "roles")
 
 
 def _shown(setting: Field[Any], value: object) -> str:

@@ -238,7 +238,13 @@ async def test_a_client_of_the_users_own_is_bounded_too(make_engine: MakeEngine)
 )
 async def test_the_keys_of_an_issuer_are_bounded(server: Web, headers: dict[str, str], content: bytes) -> None:
     server.answers.append((200, headers, content))
-    issuer = Issuer(issuer="https://login.example", audience="tenuto", jwks_url=f"{server.url}/jwks")
+    issuer = Issuer(
+        issuer="https://login.example",
+        audience="tenuto",
+        jwks_url=f"{server.url}/jwks",
+        tenants=("acme",),
+        roles=("viewer",),
+    )
     with pytest.raises(NotAuthenticated):
         await Tokens([issuer]).verify(signed(iss="https://login.example"))
     assert len(server.requests) == 1

@@ -137,7 +137,8 @@ async def test_a_stream_ends_when_its_roles_change(make_site: MakeSite, url: str
 
 
 async def test_a_stream_ends_when_its_token_expires(make_site: MakeSite, tmp_path: Path) -> None:
-    issuer = Issuer(issuer=ISSUER, audience="tenuto", jwks_file=written(tmp_path, [jwk(RSA, "RS256", "rsa")]))
+    keys = written(tmp_path, [jwk(RSA, "RS256", "rsa")])
+    issuer = Issuer(issuer=ISSUER, audience="tenuto", jwks_file=keys, tenant="acme", roles=("operator",))
     site = await make_site(SAGA, settings=Settings(rate_per_second=0, jwt_issuers=(issuer,)))
     handle = await site.engine.scoped(tenant="acme", actor="a").start("s")
     token = signed(exp=int(time.time()) - LEEWAY_SECONDS + 2)

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tenuto import SagaBuilder
 from tenuto.access.tokens import Tokens
-from tenuto.errors import NotAuthenticated
+from tenuto.errors import NotAuthenticated, SettingsError
 from tenuto.settings import Issuer, Settings
 from tests.service.conftest import MakeSite
 
@@ -39,7 +39,13 @@ def jwk(key: Any, algorithm: str, id: str) -> dict[str, Any]:
 @pytest.fixture
 def issuer(tmp_path: Path) -> Issuer:
     keys = [jwk(RSA, "RS256", "rsa"), jwk(EC, "ES256", "ec"), jwk(ED, "EdDSA", "ed")]
-    return Issuer(issuer=ISSUER, audience="tenuto", jwks_file=written(tmp_path, keys))
+    return Issuer(
+        issuer=ISSUER,
+        audience="tenuto",
+        jwks_file=written(tmp_path, keys),
+        tenants=("acme", "globex"),
+        roles=("viewer", "operator", "invoices:approve"),
+    )
 
 
 def written(folder: Path, keys: list[dict[str, Any]]) -> str:
@@ -104,6 +110,9 @@ FORGED: dict[str, Callable[[], str]] = {
     "an empty tenant": lambda: signed(tenant=""),
     "a tenant within another": lambda: signed(tenant="acme/x"),
     "a tenant that no key can have": lambda: signed(tenant="a" * 129),
+    "another's tenant": lambda: signed(tenant="initech"),
+    "the deployment's tenant": lambda: signed(tenant="default"),
+    "every tenant": lambda: signed(tenant="*"),
     "roles in an object": lambda: signed(roles={"admin": False}),
     "another type": lambda: signed(header={"typ": "secevent+jwt"}),
     "too long": lambda: signed(padding="x" * 10_000),
@@ -186,6 +195,83 @@ async def test_of_two_issuers_the_actor_says_which(make_site: MakeSite, issuer: 
         assert started.status_code == 201
     actors = {row["actor"] async for row in site.engine.scoped(tenant="acme", actor="x").audit.rows()}
     assert actors == {f"user:ann@{ISSUER}", f"user:ann@{OTHER}", f"user:{longest}@{ISSUER}"}
+
+
+async def test_a_token_has_no_role_that_its_issuer_may_not_give(issuer: Issuer) -> None:
+    asked = ["admin", "operator", "invoices:approve", "invoices:pay"]
+    assert (await Tokens([issuer]).verify(signed(roles=asked))).roles == {"operator", "invoices:approve"}
+    assert (await Tokens([issuer]).verify(signed(roles="admin"))).roles == frozenset()
+
+
+async def test_an_issuer_of_one_tenant_does_not_ask_the_token(issuer: Issuer) -> None:
+    fixed = replace(issuer, tenant="acme", tenants=())
+    for claimed in ("acme", "globex", "default", None, 7):
+        assert (await Tokens([fixed]).verify(signed(tenant=claimed))).tenant == "acme"
+
+
+@pytest.mark.parametrize(
+    ("tenants", "claimed", "accepted"),
+    [
+        (("*",), "anything", True),
+        (("*",), "default", False),
+        (("*", "default"), "default", True),
+        (("default",), "default", True),
+        (("default",), "acme", False),
+    ],
+)
+async def test_the_tenant_of_the_deployment_is_an_issuers_only_by_name(
+    issuer: Issuer, tenants: tuple[str, ...], claimed: str, accepted: bool
+) -> None:
+    tokens = Tokens([replace(issuer, tenants=tenants)])
+    if accepted:
+        assert (await tokens.verify(signed(tenant=claimed))).tenant == claimed
+    else:
+        with pytest.raises(NotAuthenticated):
+            await tokens.verify(signed(tenant=claimed))
+
+
+async def test_each_of_two_issuers_has_its_own_tenants(issuer: Issuer) -> None:
+    other = replace(issuer, issuer=OTHER, tenants=("initech",), roles=("viewer",))
+    tokens = Tokens([issuer, other])
+    assert (await tokens.verify(signed())).tenant == "acme"
+    assert (await tokens.verify(signed(iss=OTHER, tenant="initech", roles="viewer operator"))).roles == {"viewer"}
+    for stolen in (signed(iss=OTHER), signed(tenant="initech")):
+        with pytest.raises(NotAuthenticated):
+            await tokens.verify(stolen)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"tenants": ()}, {"tenant": "acme"}, {"roles": ()}, {"roles": ("root",)}, {"tenants": ("a/b",)}, {"tenant": "*"}],
+)
+async def test_an_issuer_of_whom_it_is_not_said_what_it_may_is_refused_at_the_start(
+    make_site: MakeSite, issuer: Issuer, changed: dict[str, Any]
+) -> None:
+    with pytest.raises(SettingsError):
+        await make_site(settings=Settings(jwt_issuers=(replace(issuer, **changed),)))
+
+
+async def test_an_issuer_of_every_tenant_is_the_only_one(issuer: Issuer) -> None:
+    every = replace(issuer, tenants=("*",))
+    Tokens([every])
+    with pytest.raises(SettingsError, match="several issuers"):
+        Tokens([every, replace(issuer, issuer=OTHER)])
+
+
+@pytest.mark.parametrize("use", [{"use": "enc"}, {"key_ops": ["encrypt"]}, {"key_ops": "verify"}, {"use": None}])
+async def test_a_key_that_is_not_for_signatures_is_not_used(issuer: Issuer, use: dict[str, Any]) -> None:
+    publish(issuer, {**jwk(RSA, "RS256", "rsa"), **use}, jwk(EC, "ES256", "ec"))
+    tokens = Tokens([issuer])
+    with pytest.raises(NotAuthenticated):
+        await tokens.verify(signed())
+    assert (await tokens.verify(signed(EC, "ES256", "ec"))).subject == "ann"
+
+
+async def test_of_two_keys_of_one_id_the_one_for_signatures_counts(issuer: Issuer) -> None:
+    publish(
+        issuer, {**jwk(RSA, "RS256", "rsa"), "key_ops": ["verify"]}, {**jwk(STRANGER, "RS256", "rsa"), "use": "enc"}
+    )
+    assert (await Tokens([issuer]).verify(signed())).subject == "ann"
 
 
 async def test_an_issuer_has_claims_of_its_own(issuer: Issuer) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tenuto.errors import InvalidInput, NotFound
-from tenuto.names import check_name
+from tenuto.names import TENANT, check_name
 from tenuto.projection import AuditRow
 from tenuto.storage.registry import KeyRow, Registry
 
@@ -33,7 +33,6 @@ _ALPHABET: Final = string.digits + string.ascii_letters
 _SECRET_LENGTH = 43  # 32 bytes in 62 letters
 _CHECK_LENGTH = 6
 _FORM = re.compile(rf"tnt_([0-9A-Za-z]{{10}})_([0-9A-Za-z]{{{_SECRET_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
-TENANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class NewKey(NamedTuple):

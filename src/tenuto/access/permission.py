@@ -1,11 +1,11 @@
 """Permissions, and the roles that bundle them. What no role gives is forbidden."""
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal, get_args
 
 from tenuto.errors import InvalidInput
+from tenuto.names import OWN_PERMISSION, Role
 
 Permission = Literal[
     "executions:read",
@@ -23,7 +23,6 @@ Permission = Literal[
     "limits:write",
     "effects:again",
 ]
-Role = Literal["viewer", "operator", "approver", "author", "worker", "admin"]
 
 _READS: frozenset[Permission] = frozenset({"executions:read", "definitions:read", "dlq:read", "reviews:read"})
 
@@ -36,8 +35,6 @@ GRANTS: dict[Role, frozenset[Permission]] = {
     "admin": frozenset(get_args(Permission)),
 }
 
-_OWN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,63}:[a-z0-9_.:-]{1,64}")
-
 
 @lru_cache(1_024)
 def permissions_of(roles: frozenset[str]) -> frozenset[str]:
@@ -49,7 +46,7 @@ def permissions_of(roles: frozenset[str]) -> frozenset[str]:
 
 
 def is_own_word(role: str) -> bool:
-    return _OWN_WORD.fullmatch(role) is not None and role not in get_args(Permission)
+    return OWN_PERMISSION.fullmatch(role) is not None and role not in get_args(Permission)
 
 
 def check_roles(roles: Iterable[str]) -> tuple[str, ...]:

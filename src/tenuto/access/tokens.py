@@ -1,6 +1,7 @@
 """JWTs of configured issuers. Keys come from where the settings say; what a token says about its keys is ignored."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,10 +11,10 @@ import httpx2
 import jwt
 
 from tenuto.errors import NotAuthenticated
+from tenuto.names import TENANT
 from tenuto.responses import ACCEPTED, read_body
-from tenuto.settings import Issuer
+from tenuto.settings import Issuer, check_issuers
 
-from .keys import TENANT
 from .permission import GRANTS, is_own_word
 
 ALGORITHMS = ["RS256", "ES256", "EdDSA"]
@@ -40,6 +41,7 @@ class Tokens:
     """Verifies tokens. Which of our checks a token failed is not told to whoever sent it."""
 
     def __init__(self, issuers: Sequence[Issuer], monotonic: Callable[[], float] = time.monotonic) -> None:
+        check_issuers(issuers)
         self._issuers = {issuer.issuer: (issuer, Keys(issuer, monotonic)) for issuer in issuers}
 
     @property
@@ -73,9 +75,11 @@ class Tokens:
 
 
 def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
-    tenant, roles = claims[issuer.tenant_claim], claims.get(issuer.roles_claim, [])
+    tenant, roles = issuer.tenant or claims[issuer.tenant_claim], claims.get(issuer.roles_claim, [])
     if not isinstance(tenant, str) or not TENANT.fullmatch(tenant):
         raise ValueError("tenant")
+    if not issuer.tenant and not issuer.accepts(tenant):
+        raise ValueError("another's tenant")
     subject = str(claims["sub"])
     if not 0 < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
         raise ValueError("subject")
@@ -83,7 +87,15 @@ def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
     if not isinstance(words, list):
         raise ValueError("roles")
     known = frozenset(word for word in words if isinstance(word, str) and (word in GRANTS or is_own_word(word)))
-    return Claims(issuer.issuer, subject, tenant, known)
+    return Claims(issuer.issuer, subject, tenant, known & frozenset(issuer.roles))
+
+
+def _is_for_signatures(key: Any) -> bool:
+    """A key that is published for encryption proves nothing about who signed with it."""
+    if not isinstance(key, dict):
+        return False
+    operations = key.get("key_ops", ["verify"])
+    return key.get("use", "sig") == "sig" and isinstance(operations, list) and "verify" in operations
 
 
 class Keys:
@@ -112,7 +124,8 @@ class Keys:
 
     async def _replace(self) -> None:
         try:
-            found = jwt.PyJWKSet.from_json(await self._fetch())
+            published = json.loads(await self._fetch())["keys"]
+            found = jwt.PyJWKSet([key for key in published if _is_for_signatures(key)])
         except (
             httpx2.HTTPError,
             OSError,

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from tenuto.access.keys import TENANT
+from tenuto.names import TENANT
 from tenuto.service.http.answers import Cursor, Limit, part
 from tenuto.service.http.bodies import LimitBody, TenantLimitBody
 from tenuto.service.http.caller import Called, Face
