@@ -5,7 +5,9 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -272,3 +274,47 @@ def _python(folder: Path) -> list[Path]:
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+# -- Requirements ------------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_imported_is_declared() -> None:
+    """A library that only comes along with another one may leave with it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    declared = {re.split(r"[\s\[<>=;]", each, maxsplit=1)[0].lower() for each in wanted}
+    provided = packages_distributions()
+    imported = {
+        name.partition(".")[0]
+        for path in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in _imported(node)
+    }
+    others = imported - set(sys.stdlib_module_names) - {"tenuto"}
+    undeclared = {
+        name for name in others if not declared & {each.lower().replace("_", "-") for each in provided.get(name, [])}
+    }
+    assert undeclared - OF_CALLERS == set()
+
+
+def test_a_library_whose_insides_are_used_has_an_upper_bound() -> None:
+    """`service/connection.py` extends a protocol of uvicorn that may change with any minor version."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (uvicorn,) = [each for each in project["dependencies"] if each.startswith("uvicorn")]
+    assert "<" in uvicorn
+
+
+OF_CALLERS = {"psycopg"}  # whoever hands over such a connection has installed it
+
+
+def _imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module]
+    return []
