@@ -56,18 +56,16 @@ def test_who_may_do_what_about_dead_letters_is_as_over_http(
     (letter,) = [row["id"] for row in json.loads(tenuto("dlq", "ls", "--json").out)]
     exits = {403: Exit.NOT_PERMITTED, 404: Exit.NOT_FOUND, 409: Exit.REFUSED}
     monkeypatch.delenv("TENUTO_SERVER", raising=False)
-    with service_on(url, "default", role) as (address, key):
+    with (
+        service_on(url, "default", role) as (address, key),
+        httpx2.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}) as client,
+    ):
         monkeypatch.setenv("TENUTO_SERVER", address)
         monkeypatch.setenv("TENUTO_API_KEY", key)
         for _ in range(2):
             for line, (method, path, body) in ON_LETTERS.items():
                 given = tenuto(*line.format(letter=letter).split(), "--json")
-                told = httpx2.request(
-                    method,
-                    f"{address}{path.format(letter=letter)}",
-                    json=body or None,
-                    headers={"Authorization": f"Bearer {key}"},
-                )
+                told = client.request(method, path.format(letter=letter), json=body or None)
                 if given.code == Exit.OK:  # then it is done, and HTTP hears that
                     assert told.status_code in (200, 409), line
                     continue

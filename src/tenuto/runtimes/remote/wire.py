@@ -8,9 +8,11 @@ arrived (no connection came about, or the service said 429) is sent again, whate
 import asyncio
 import ipaddress
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -113,7 +115,7 @@ class Wire:
         return httpx2.AsyncClient(
             base_url=self.address,
             headers=headers,
-            verify=httpx2.create_ssl_context(),  # SSL_CERT_FILE counts for loopback too, where no proxy does
+            verify=_tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")),
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS, read=read, pool=None),
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
@@ -292,6 +294,15 @@ def lost(error: httpx2.TransportError, address: str) -> ServiceError:
         code="answer_lost",
         hint="see how things stand, then repeat it if need be",
     )
+
+
+@lru_cache(maxsize=4)
+def _tls(cert_file: str | None, cert_dir: str | None) -> ssl.SSLContext:
+    """Returns a context with the certificates that the environment names, for loopback too, where no proxy counts.
+
+    Clients share it, because reading the certificates takes longer than a request.
+    """
+    return httpx2.create_ssl_context()
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:
