@@ -74,7 +74,6 @@ def test_a_program_that_cannot_start_says_why() -> None:
 
 
 @needs_proc
-@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["http-create", "http-read", "http-list"])
 def test_the_service_is_measured_over_http(workload: str) -> None:
     """That it runs, and finds what it looks for; how fast is for `make bench`."""

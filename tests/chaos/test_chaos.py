@@ -1,4 +1,4 @@
-"""The short version: a dozen faults on each database. `make chaos` has more of them."""
+"""A short run: a dozen faults on each database. `make prove` has longer ones."""
 
 from pathlib import Path
 
@@ -23,7 +23,6 @@ def _is_right(run: Run, database: str) -> None:
     assert len(figures.taken_over) == figures.faults["kill"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1_200)
 def test_nothing_is_lost_on_postgres() -> None:
     with postgres_place() as place:
@@ -33,7 +32,6 @@ def test_nothing_is_lost_on_postgres() -> None:
     assert len(run.figures.outages) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1_200)
 def test_nothing_is_lost_on_one_file(tmp_path: Path) -> None:
     run = Run(File(tmp_path / "x.db"), SEED, Load(workers=2, submitters=1, rate=30.0))

@@ -62,7 +62,6 @@ async def test_whatever_stands_in_a_line_there_is_no_traceback(lines: dict[str, 
             assert told == "" or told.startswith("bad_record: line 2 is no record of an export ("), (kind, what, told)
 
 
-@pytest.mark.slow
 async def test_whatever_stands_beside_a_history_there_is_no_traceback() -> None:
     """The first line of each kind, in its place."""
     lines = [line async for line in Exporter().lines(given(stream("undone_by_hand")))]
@@ -76,7 +75,6 @@ async def test_whatever_stands_beside_a_history_there_is_no_traceback() -> None:
                 assert told == "" or bad, (kind, what, told)
 
 
-@pytest.mark.slow
 async def test_whatever_stands_in_a_history_there_is_no_traceback() -> None:
     """The first event of each kind, with every field changed."""
     lines = [line async for line in Exporter().lines(given(stream("run_replanned")))]

@@ -25,7 +25,6 @@ def told(reason: str, waiting_for: str | None) -> tuple[str, list[str]]:
     return sentence(document), commands(Place(), "ID", document)
 
 
-@pytest.mark.slow
 def test_a_step_of_a_queue_that_nobody_serves_needs_a_worker_of_that_queue(url: str) -> None:
     app = "tests.cli.studio:ALL"
     with running("worker", "--app", app, ready="worker on", TENUTO_URL=url):

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from tests.examples.pages import fences
 
 from .conftest import steady
@@ -29,7 +27,6 @@ def session() -> list[Typed]:
     return [Typed(command, shown.rstrip("\n")) for command, _, shown in parts]
 
 
-@pytest.mark.slow
 def test_the_sessions_are_what_happens(tmp_path: Path) -> None:
     (program,) = [fence.text for fence in fences(GUIDE) if fence.info == "python"]
     (tmp_path / "shop.py").write_text(program, encoding="utf-8")

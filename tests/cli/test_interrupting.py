@@ -13,8 +13,6 @@ from .terminal import picture
 from .test_executions import invoice, oslo
 from .test_processes import tenuto
 
-pytestmark = pytest.mark.slow
-
 WATCH = re.compile(r"`(tenuto [^`]* watch [0-9a-f]{22})` follows it again")
 
 

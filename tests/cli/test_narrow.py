@@ -26,7 +26,6 @@ async def long_names(engine: Engine) -> str:
     return (await engine.execute("a-definition-whose-name-is-long-as-well")).execution_id
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [15, 30, 50, 80])
 def test_ls_cuts_no_id_and_shows_how_each_stands(url: str, work: Work, columns: int) -> None:
     ids = [work(atlantis), work(expenses), work(long_names)]
@@ -40,7 +39,6 @@ def test_ls_cuts_no_id_and_shows_how_each_stands(url: str, work: Work, columns: 
         assert max(map(len, lines)) <= columns
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", [("dlq", "ls"), ("audit",), ("ls", "--blocked")])
 def test_other_lists_cut_no_id_either(url: str, work: Work, command: tuple[str, ...]) -> None:
     failed, waits = work(atlantis), work(expenses)
@@ -48,7 +46,6 @@ def test_other_lists_cut_no_id_either(url: str, work: Work, command: tuple[str, 
     assert (waits if "--blocked" in command else failed) in plain(shown)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [20, 40, 60])
 def test_the_state_of_a_step_with_a_long_name_is_seen(url: str, work: Work, columns: int) -> None:
     id = work(long_names)
@@ -59,7 +56,6 @@ def test_the_state_of_a_step_with_a_long_name_is_seen(url: str, work: Work, colu
     assert max(map(len, picture(shown).partition("a-definition")[0].splitlines())) <= columns
 
 
-@pytest.mark.slow
 def test_a_command_that_is_drawn_can_be_copied(url: str, work: Work) -> None:
     id = work(invoice)
     _, shown = on_terminal("--url", url, "watch", id, "--timeout", "1ms", columns=len(url) + 25)

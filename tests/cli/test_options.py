@@ -164,7 +164,6 @@ def test_bench_measures(tenuto: Run) -> None:
 # -- Processes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_worker_serves_the_queues_that_it_is_given(url: str) -> None:
     with running("worker", "--app", APP, "--queue", "gpu", "--queue", "mail", ready="worker on", TENUTO_URL=url):
         for options in ([], ["--tenant", "theirs"]):  # it works for all of them
@@ -173,7 +172,6 @@ def test_a_worker_serves_the_queues_that_it_is_given(url: str) -> None:
             assert row["queues"] == ["gpu", "mail"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("role", "ready", "level", "told"),
     [("serve", "serving on", "ERROR", set()), ("dev", "In another terminal", "INFO", {"info"})],

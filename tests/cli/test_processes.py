@@ -24,7 +24,6 @@ def tenuto(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([TENUTO, "--url", url, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> None:
     with running("worker", "--app", APP, ready="worker on", TENUTO_URL=url) as worker:
         (row,) = json.loads(tenuto(url, "workers", "--json").stdout)
@@ -43,7 +42,6 @@ def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> N
     assert json.loads(tenuto(url, "workers", "--json").stdout) == []
 
 
-@pytest.mark.slow
 def test_a_worker_ends_although_a_handler_does_not(url: str) -> None:
     app = "tests.cli.stubborn:ALL"
     with running("worker", "--app", app, ready="worker on", TENUTO_URL=url, TENUTO_SHUTDOWN_GRACE="10ms") as worker:
@@ -58,7 +56,6 @@ def test_a_worker_ends_although_a_handler_does_not(url: str) -> None:
     assert json.loads(tenuto(url, "workers", "--json").stdout) == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("role", ["dev", "serve", "worker"])
 def test_a_process_does_not_tell_the_password_of_its_database(role: str, postgres_server: Server) -> None:
     with database(postgres_server) as url:
@@ -72,7 +69,6 @@ def test_a_process_does_not_tell_the_password_of_its_database(role: str, postgre
             assert "[secret]@" in process.seen
 
 
-@pytest.mark.slow
 def test_a_worker_that_cannot_load_its_app_says_so(url: str) -> None:
     done = tenuto(url, "worker", "--app", "nowhere.at.all")
     assert done.returncode == 1
@@ -81,7 +77,6 @@ def test_a_worker_that_cannot_load_its_app_says_so(url: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120])
 def test_on_a_terminal_there_are_columns_and_colour_and_nothing_is_broken(url: str, work: Work, columns: int) -> None:
     failed, waits = work(atlantis), work(expenses)
@@ -98,7 +93,6 @@ def test_on_a_terminal_there_are_columns_and_colour_and_nothing_is_broken(url: s
     assert max(map(len, lines)) <= columns
 
 
-@pytest.mark.slow
 def test_progress_is_drawn_on_a_terminal(url: str) -> None:
     with running("worker", "--app", APP, ready="worker on", TENUTO_URL=url):
         code, shown = on_terminal("--url", url, "run", "book-trip", "-i", '"Oslo"', "--wait")
@@ -111,7 +105,6 @@ def plain(shown: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "")
 
 
-@pytest.mark.slow
 def test_dev_gives_no_link_to_a_page_that_needs_a_key(url: str) -> None:
     ready = "In another terminal"
     with running("dev", "--port", "0", ready=ready, TENUTO_URL=url, TENUTO_OPEN_ROUTES="false") as dev:
@@ -119,7 +112,6 @@ def test_dev_gives_no_link_to_a_page_that_needs_a_key(url: str) -> None:
         assert "TENUTO_OPEN_ROUTES closes /docs" in dev.seen
 
 
-@pytest.mark.slow
 def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None:
     with running("dev", "--app", APP, "--port", "0", ready="export TENUTO_SERVER", TENUTO_URL=url) as dev:
         found = re.search(r"open\s+(http://127\.0\.0\.1:\d+)/docs#key=(tnt_\w+)", dev.seen)
@@ -138,7 +130,6 @@ def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None
     assert row["revoked_at"] is not None
 
 
-@pytest.mark.slow
 def test_serve_answers_and_runs_nothing(url: str) -> None:
     key = tenuto(url, "keys", "create", "--tenant", "default", "--role", "operator").stdout.strip()
     with running("serve", "--app", APP, "--port", "0", ready="serving on", TENUTO_URL=url) as service:
@@ -162,7 +153,6 @@ def test_serve_answers_and_runs_nothing(url: str) -> None:
         assert service.process.wait() == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("role", ["dev", "serve"])
 def test_who_listens_or_waits_does_not_keep_a_service_from_ending(url: str, role: str) -> None:
     key = tenuto(url, "keys", "create", "--tenant", "default", "--role", "operator").stdout.strip()

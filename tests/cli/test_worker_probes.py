@@ -1,7 +1,6 @@
 """A worker has no API, and is asked how it does all the same."""
 
 import httpx2
-import pytest
 
 from tests.servers.ports import free_port
 
@@ -9,7 +8,6 @@ from .processes import running
 from .test_processes import APP
 
 
-@pytest.mark.slow
 def test_a_worker_answers_probes_where_it_is_told_to(url: str) -> None:
     port = free_port()
     with (

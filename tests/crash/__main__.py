@@ -3,18 +3,14 @@
 import argparse
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 from random import Random
 
 from tests.servers.postgres import running
 
+from .doubles import DOUBLES, second_crashes
 from .harness import Case, Harness, Outcome
-from .points import Point
 from .scenario import SCENARIOS
-
-DOUBLES = 2  # second crashes for each first one
 
 
 def main() -> int:
@@ -90,23 +86,6 @@ def _told(database: str, outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
             _say(f"{database}: {outcome.case}")
             _say("".join(f"    {line}\n" for text in outcome.wrong for line in text.splitlines()))
         yield outcome
-
-
-def second_crashes(first: Iterable[Outcome], number: int | None, seed: int) -> Iterator[Case]:
-    """Crashes of those who recover from a first one: so many for each, or at every commit of theirs.
-
-    Those few are chosen where the fewest were so far, so that a scenario's recoveries are hit everywhere.
-    """
-    for name, outcomes in groupby(first, key=lambda outcome: outcome.case.scenario):
-        rng = Random(f"{seed} {name}")
-        hit: Counter[Point] = Counter()
-        for outcome in outcomes:
-            points = list(outcome.recovery)
-            if number is not None:
-                rng.shuffle(points)
-                points = sorted(points, key=lambda point: hit[point])[:number]
-            hit.update(points)
-            yield from (Case(name, (*outcome.case.points, point)) for point in points)
 
 
 def _say(text: str) -> None:

@@ -7,7 +7,8 @@ CRASHES = "crashes"
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for found in terminalreporter.stats.values() for report in found]
-    notes = [note for report in reports for note in getattr(report, "user_properties", ())]
+    calls = [report for report in reports if getattr(report, "when", "") == "call"]  # what follows repeats its notes
+    notes = [note for report in calls for note in report.user_properties]
     crashes = sum(int(str(value)) for name, value in notes if name == CRASHES)
     if crashes:
         terminalreporter.write_line(f"{crashes} processes were killed at their crash points")

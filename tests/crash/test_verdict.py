@@ -98,7 +98,7 @@ async def test_an_end_that_was_not_expected(world: World) -> None:
     assert scenario.statuses == {"failed"}
 
 
-@pytest.mark.slow
+@pytest.mark.prove(drawn=3)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_bug_is_found(name: str, request: pytest.FixtureRequest) -> None:

@@ -29,7 +29,6 @@ MET = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 async def test_a_program_has_one_history(shard: int, postgres_server: Server) -> None:
     entries = 0
@@ -43,7 +42,6 @@ async def _play(seed: int) -> Played:
     return await Player(draw(seed), "memory://").play()
 
 
-@pytest.mark.slow
 async def test_programs_meet_what_they_are_about() -> None:
     left, seed = set(MET), 0
     while left and seed < PLAYED:
@@ -88,7 +86,6 @@ PLANTED: dict[type[e.Recorded], Callable[[f.Fact], f.Fact]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLANTED, ids=lambda kind: kind.__name__)
 async def test_a_runtime_that_differs_is_found(
     kind: type[e.Recorded], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,6 @@ async def _until_full(log: Path) -> None:
         await asyncio.to_thread(lambda: None)
 
 
-@pytest.mark.slow
 async def test_g8_a_worker_that_is_told_to_end_loses_and_counts_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     process = _start(url, log)
@@ -60,7 +59,6 @@ async def test_g8_a_worker_that_is_told_to_end_loses_and_counts_nothing(url: str
     assert Counter(line[0] for line in noted(str(log))) == {"first": EXECUTIONS, "last": EXECUTIONS}
 
 
-@pytest.mark.slow
 async def test_a_second_signal_ends_a_worker_at_once(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     process = _start(url, log)
@@ -72,7 +70,6 @@ async def test_a_second_signal_ends_a_worker_at_once(url: str, tmp_path: Path) -
     process.communicate()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_serve_forever_ends_with_a_signal(url: str, tmp_path: Path, number: signal.Signals) -> None:
     process = _start(url, tmp_path / "effects", executions=0)
@@ -81,7 +78,6 @@ async def test_serve_forever_ends_with_a_signal(url: str, tmp_path: Path, number
     assert process.returncode == 0
 
 
-@pytest.mark.slow
 async def test_two_quick_interrupts_end_a_process_that_does_not_listen_for_them(url: str, tmp_path: Path) -> None:
     """As when somebody presses Ctrl-C twice in a program that only runs `asyncio.run`."""
     process = _start(url, tmp_path / "effects", 5, module="tests.durable.child", word="started")

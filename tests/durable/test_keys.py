@@ -138,7 +138,6 @@ def test_b5_what_is_said_of_a_key_is_not_lost_in_a_batch() -> None:
     assert (found.status, found.admission, found.line) == ("paused", "request", LINE)
 
 
-@pytest.mark.slow
 async def test_b5_a_killed_holder_keeps_its_key_until_another_has_finished_it(url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = start_child(url, log, 1, "hang", "key")
@@ -167,7 +166,6 @@ async def test_b5_a_killed_holder_keeps_its_key_until_another_has_finished_it(ur
 # -- Batches -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 async def test_a_batch_whose_process_was_killed_is_begun_again_and_starts_what_is_missing(
     url: str, tmp_path: Path
 ) -> None:

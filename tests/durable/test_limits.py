@@ -210,7 +210,6 @@ def _most_inside(lines: list[list[str]]) -> int:
     return most
 
 
-@pytest.mark.slow
 async def test_so_many_run_at_once_in_all_processes_together(url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with Engine(url, worker=False) as engine:
@@ -232,7 +231,6 @@ async def test_so_many_run_at_once_in_all_processes_together(url: str, tmp_path:
     )
 
 
-@pytest.mark.slow
 async def test_what_a_killed_process_held_comes_back(url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with Engine(url, lease=LEASE) as engine:

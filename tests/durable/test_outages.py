@@ -61,7 +61,6 @@ async def _check(effects: Effects, handles: list[Handle[str]]) -> None:
     assert {step.attempts for result in results for step in result.steps.values()} == {1}
 
 
-@pytest.mark.slow
 async def test_a_connection_that_is_cut_before_the_answer_loses_nothing(
     postgres: postgres.Server, postgres_url: str
 ) -> None:
@@ -91,7 +90,6 @@ def own_server() -> Iterator[postgres.Server]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.mark.slow
 async def test_a_server_that_is_killed_and_comes_back_loses_nothing(own_server: postgres.Server) -> None:
     effects = Effects()
     async with Engine(own_server.dsn(), lease=LEASE) as engine:
@@ -115,7 +113,6 @@ def _restart(server: postgres.Server) -> "subprocess.Popen[bytes]":
             continue
 
 
-@pytest.mark.slow
 async def test_an_engine_can_be_closed_while_its_server_is_away(own_server: postgres.Server) -> None:
     effects = Effects()
     engine = Engine(own_server.dsn(), lease=LEASE)

@@ -225,7 +225,6 @@ async def test_two_relays_share_the_work_and_keep_the_order(url: str) -> None:
     assert all(seqs == sorted(set(seqs)) and len(seqs) == 5 for seqs in numbers.values())
 
 
-@pytest.mark.slow
 async def test_a_relay_that_is_killed_in_the_middle_loses_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "published"
     async with Engine(url, messages=["*"]) as engine:

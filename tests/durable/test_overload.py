@@ -50,7 +50,6 @@ async def offer(engine: Engine, number: int, *, keys: bool = False) -> tuple[lis
     return accepted, len(refused)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("keys", [False, True])
 async def test_what_is_too_much_is_refused_and_what_is_accepted_ends(url: str, keys: bool) -> None:
     work = Work(held=True)
@@ -75,7 +74,6 @@ async def test_what_is_too_much_is_refused_and_what_is_accepted_ends(url: str, k
     await assert_sound(url)
 
 
-@pytest.mark.slow
 async def test_one_tenant_that_asks_for_too_much_leaves_the_others_alone(url: str) -> None:
     work = Work()
     async with Engine(url) as engine:
@@ -89,7 +87,6 @@ async def test_one_tenant_that_asks_for_too_much_leaves_the_others_alone(url: st
     await assert_sound(url)
 
 
-@pytest.mark.slow
 async def test_without_a_limit_what_is_too_much_waits_in_the_database(url: str) -> None:
     """Nothing refuses, and nothing breaks: no more than so many are held in memory, and all end."""
     work = Work()
@@ -103,7 +100,6 @@ async def test_without_a_limit_what_is_too_much_waits_in_the_database(url: str) 
     await assert_sound(url)
 
 
-@pytest.mark.slow
 async def test_whoever_only_submits_hears_of_room_from_those_who_work(url: str) -> None:
     """Executions end in another process, as far as this one knows. So does most of what is let through here."""
     work = Work()
@@ -139,7 +135,6 @@ async def test_room_that_another_process_made_is_seen(
     await assert_sound(url)
 
 
-@pytest.mark.slow
 async def test_those_who_wait_at_the_door_are_let_in_or_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "ON_THE_WAY", 3)
     work = Work(held=True)
@@ -155,7 +150,6 @@ async def test_those_who_wait_at_the_door_are_let_in_or_told(url: str, monkeypat
     await assert_sound(url)
 
 
-@pytest.mark.slow
 async def test_a_known_key_is_answered_in_the_densest_crowd(url: str) -> None:
     work = Work(held=True)
     async with Engine(url) as engine:

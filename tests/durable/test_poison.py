@@ -18,7 +18,7 @@ from .sessions import expire
 STARTS = 4  # the first one, and after each of three losses
 HEALTHY = 5
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sound")]
+pytestmark = pytest.mark.usefixtures("sound")
 
 
 @asynccontextmanager

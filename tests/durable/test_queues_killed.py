@@ -19,8 +19,6 @@ from tests.durable.child import noted
 from tests.durable.sessions import expire_now
 from tests.durable.visitor import LEASE, Safety, paying
 
-pytestmark = pytest.mark.slow
-
 WITHIN_S = 120
 
 

@@ -36,7 +36,6 @@ def _kill(child: "subprocess.Popen[str]") -> None:
     child.communicate()
 
 
-@pytest.mark.slow
 async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     child = _child(url, log, EXECUTIONS)
@@ -65,7 +64,6 @@ async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(ur
     }
 
 
-@pytest.mark.slow
 async def test_g8_a_worker_that_leaves_in_good_order_loses_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     async with Engine(url, lease=LEASE) as engine:
@@ -79,7 +77,6 @@ async def test_g8_a_worker_that_leaves_in_good_order_loses_nothing(url: str, tmp
     assert Counter(line[0] for line in effects)["paid"] == EXECUTIONS
 
 
-@pytest.mark.slow
 async def test_what_a_dead_worker_left_is_sound_before_anybody_takes_it(url: str, tmp_path: Path) -> None:
     """Its session is ended, and nobody is there: the rows are as it left them, and the histories are further."""
     log = tmp_path / "effects"
@@ -96,7 +93,6 @@ async def test_what_a_dead_worker_left_is_sound_before_anybody_takes_it(url: str
     await assert_sound(url)
 
 
-@pytest.mark.slow
 async def test_two_processes_share_one_database(url: str, tmp_path: Path) -> None:
     """One submits and never works; another works and never submits. Commands find their way between them."""
     log = tmp_path / "effects"

@@ -223,7 +223,6 @@ async def test_what_is_no_connection_is_refused_by_name(driver: str, url: str) -
 # Crashes --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_a_caller_that_is_killed_around_his_commit(driver: str, url: str, when: str) -> None:
     """Killed before the commit, there is neither an order nor an execution; killed after it, there are both."""

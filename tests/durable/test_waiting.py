@@ -29,7 +29,6 @@ def _waits() -> list[SagaBuilder]:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.unchecked("thousands of executions, which take their time")
 async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_due(url: str) -> None:
     async with Engine(url) as engine:
@@ -59,7 +58,6 @@ async def _is_due_by_index(store: SqliteStore) -> bool:
     return found in plan and "SCAN e" not in plan
 
 
-@pytest.mark.slow
 async def test_what_is_due_is_found_by_its_index_on_postgresql(postgres_url: str) -> None:
     async with Engine(postgres_url) as engine:
         engine.register(*_waits())

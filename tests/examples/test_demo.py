@@ -38,7 +38,6 @@ def in_order(printed: str, row: str, *texts: str) -> None:
         assert any(text in line for line in lines), f"{row}: {text!r} is missing, or too early, in\n{printed}"
 
 
-@pytest.mark.slow
 def test_the_demo_on_a_terminal_asks_takes_no_for_an_answer_and_stays() -> None:
     terminal, inner = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}

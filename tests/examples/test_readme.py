@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from .pages import ROOT, fences, run_page, steady
 
 README = ROOT / "README.md"
@@ -54,7 +52,6 @@ def run(typed: str, url: str) -> str:
     return printed
 
 
-@pytest.mark.slow
 def test_the_session_is_what_happens(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'trips.db'}"
     killed, again, failing = session()

@@ -1,8 +1,10 @@
-"""A bounded part of `python -m tests.hostile`, and that a seed is the same run everywhere."""
+"""A draw of seeds and planted bugs, and that a seed is the same run everywhere. `make prove` has more of them."""
 
 from collections import Counter
 
 import pytest
+
+from tests.draw import draw
 
 from .mutants import MUTANTS
 from .planted import MAX_SEEDS, hunt
@@ -10,8 +12,9 @@ from .run import corpus, run_seed
 from .situations import FAULTS, SITUATIONS
 from .world import CROWDED, LATEST, NEWER, WIDE
 
-SEEDS_PER_SHARD = 6
-SHARDS = (0, SEEDS_PER_SHARD, NEWER, NEWER + SEEDS_PER_SHARD, NEWER + 2 * SEEDS_PER_SHARD, LATEST, CROWDED, WIDE)
+# The worlds that there are: each has what those before it have, and more.
+WORLDS = (range(NEWER), range(NEWER, LATEST), range(LATEST, CROWDED), range(CROWDED, WIDE), range(WIDE, WIDE + 100_000))
+SEEDS = 4  # of each
 QUICK_TO_FIND = (
     "effects are let out before the commit",
     "a commit with an unknown outcome is taken for applied",
@@ -29,14 +32,14 @@ def test_seeds_that_found_something_hold() -> None:
     _hold(corpus())
 
 
-@pytest.mark.parametrize("first", SHARDS)
-def test_seeds_hold(first: int) -> None:
-    """That every kind of fault is met is asked of many: `python -m tests.hostile`."""
-    counts = _hold(range(first, first + SEEDS_PER_SHARD))
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"from_{world[0]}")
+def test_seeds_hold(world: range) -> None:
+    """That every kind of fault is met is asked of many: `make prove`."""
+    counts = _hold(draw("hostile", world, SEEDS))
     assert sum(counts[fault] > 0 for fault in FAULTS) > len(FAULTS) // 2
 
 
-def _hold(seeds: "list[int] | range") -> Counter[str]:
+def _hold(seeds: list[int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         report = run_seed(seed)
@@ -57,9 +60,8 @@ def test_mutants_are_named_once() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) == 49
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK_TO_FIND)
 def test_a_planted_bug_is_found(name: str) -> None:
-    """All of them: `python -m tests.hostile --planted`."""
+    """`make prove` hunts for all of them."""
     index = [mutant.name for mutant in MUTANTS].index(name)
     assert hunt(index)[1], f"not found in {MAX_SEEDS} seeds"

@@ -48,7 +48,6 @@ def postgres_url(postgres_server: Server) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = RealWorld(postgres_url, seed, ALL)
@@ -72,7 +71,6 @@ async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, mon
     await assert_sound(postgres_url)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("at", [{EVENTS: "events"}, OTHERS], ids=["events", "others"])
 @pytest.mark.parametrize("cut", CUTS)
 async def test_a_connection_that_is_cut_at_a_commit(
@@ -97,7 +95,6 @@ async def test_a_connection_that_is_cut_at_a_commit(
     await assert_sound(postgres_url)
 
 
-@pytest.mark.slow
 async def test_postgres_takes_transactions_back(postgres_url: str) -> None:
     """What the server answers to those that deadlock or cannot be put in order is not the end of anything."""
     world = RealWorld(postgres_url, 5, Rates())
@@ -113,7 +110,6 @@ async def test_postgres_takes_transactions_back(postgres_url: str) -> None:
     await assert_sound(postgres_url)
 
 
-@pytest.mark.slow
 async def test_postgres_whose_disk_is_full_says_so_and_goes_on_when_there_is_room(
     postgres_url: str, postgres_server: Server
 ) -> None:
@@ -137,7 +133,6 @@ async def test_postgres_whose_disk_is_full_says_so_and_goes_on_when_there_is_roo
     await assert_sound(postgres_url)
 
 
-@pytest.mark.slow
 async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file grows by one page when one was missing, and never otherwise."""
     url = f"sqlite:///{tmp_path}/x.db"

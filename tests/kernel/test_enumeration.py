@@ -120,7 +120,7 @@ def tree_worlds(
 
 
 @pytest.mark.parametrize(
-    ("size", "shapes", "count"), [(1, 1, 45), (2, 2, 450), pytest.param(3, 10, 11_250, marks=pytest.mark.slow)]
+    ("size", "shapes", "count"), [(1, 1, 45), (2, 2, 450), pytest.param(3, 10, 11_250, marks=pytest.mark.prove)]
 )
 def test_all_trees_of_up_to_three_steps_with_all_fates(size: int, shapes: int, count: int) -> None:
     assert len(list(trees(tuple("abcd"[:size])))) == shapes
@@ -131,7 +131,7 @@ def test_all_trees_of_up_to_three_steps_with_all_fates(size: int, shapes: int, c
     assert played == shapes * len(FATES) ** size * len(MODES) * 3 == count
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("mode", "fates", "count"), [("fail_fast", FATES, 38_750), ("continue", FEW, 5_022), ("retry", FEW, 5_022)]
 )
@@ -197,7 +197,7 @@ def dag_worlds(
 
 
 @pytest.mark.parametrize(
-    ("size", "shapes", "count"), [(1, 1, 30), (2, 2, 300), pytest.param(3, 8, 6_000, marks=pytest.mark.slow)]
+    ("size", "shapes", "count"), [(1, 1, 30), (2, 2, 300), pytest.param(3, 8, 6_000, marks=pytest.mark.prove)]
 )
 def test_all_dags_of_up_to_three_steps_with_all_fates(size: int, shapes: int, count: int) -> None:
     assert len(list(dags(size))) == shapes
@@ -208,7 +208,7 @@ def test_all_dags_of_up_to_three_steps_with_all_fates(size: int, shapes: int, co
     assert played == shapes * len(FATES) ** size * len(MODES) * 2 == count
 
 
-@pytest.mark.slow
+@pytest.mark.prove
 @pytest.mark.parametrize("mode", ["fail_fast", "continue"])
 def test_all_dags_of_four_steps(mode: FailureMode) -> None:
     played = 0

@@ -16,7 +16,6 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL")
 
 
-@pytest.mark.slow
 def test_what_was_acknowledged_survives_loss_of_power() -> None:
     run = Run(SEED, images=IMAGES)
     run.play()
@@ -25,7 +24,6 @@ def test_what_was_acknowledged_survives_loss_of_power() -> None:
     assert run.counts["effects"] > 0
 
 
-@pytest.mark.slow
 def test_an_engine_that_does_not_wait_for_the_disk_is_found_out() -> None:
     """With NORMAL, SQLite keeps the file whole, and forgets what was acknowledged last."""
     run = Run(SEED, images=IMAGES, waits="NORMAL")

@@ -31,7 +31,6 @@ EACH = 4
 BURST = 200
 
 
-@pytest.mark.slow
 async def test_a_ramp_loses_nothing_that_was_accepted(make_site: MakeSite) -> None:
     """The rate lets `BURST` through and hardly more, so that the end of the ramp is refused on any machine."""
     limited = Settings(max_requests=16, rate_per_second=0.1, rate_burst=BURST)

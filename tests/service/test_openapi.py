@@ -19,7 +19,7 @@ from tests.service.conftest import MakeSite, Site
 from tests.service.test_events import listening
 
 SAGAS = (SagaBuilder("invoice-approval").approval("approve"), SagaBuilder("asks").approval("ok"))
-# `make chaos` asks for more, under a seed of its own. What it finds is repeated with both.
+# `make prove` asks for more, under a seed of its own. Give both to repeat what it found.
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "5"))
 SEED = os.environ.get("FUZZ_SEED", "1")
 TIMEOUT = 900 + 60 * EXAMPLES
@@ -84,7 +84,6 @@ def references(node: Any) -> list[str]:
     return [each for value in node for each in references(value)] if isinstance(node, list) else []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)  # the stricter of the two about what it takes
 async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_site: MakeSite) -> None:
@@ -94,7 +93,6 @@ async def test_schemathesis_finds_no_server_error_and_nothing_undocumented(make_
     assert f"Tested: {tested}" in told, told[-3_000:]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 async def test_schemathesis_goes_on_from_what_it_made(make_site: MakeSite) -> None:

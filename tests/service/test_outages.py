@@ -120,7 +120,6 @@ def check_problem(answer: httpx2.Response, *codes: str) -> None:
     assert problem["request_id"] == answer.headers["x-request-id"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("works", [True, False], ids=["dev", "serve"])
 @pytest.mark.parametrize("how", ["stopped", "killed", "not heard", "not answered"])
 async def test_every_request_ends_in_time_and_a_key_makes_repeating_safe(

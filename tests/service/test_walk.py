@@ -126,7 +126,6 @@ async def site(make_site: MakeSite) -> Site:
     return await make_site(*SAGAS)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_k1_whatever_is_asked_in_whatever_order_is_answered_as_documented(site: Site, seed: int) -> None:
     client = await site.client()

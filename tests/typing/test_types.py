@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 HERE = Path(__file__).parent
 PROGRAMS = {
     path.name: path.read_text(encoding="utf-8") for path in (HERE / "authored.py", *HERE.glob("programs/[a-z]*.py"))
@@ -34,12 +32,10 @@ def run(folder: Path, *command: str) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-@pytest.mark.slow
 def test_mypy_is_content(tmp_path: Path) -> None:
     assert run(tmp_path, "mypy", "--strict", *write(tmp_path)) == ""
 
 
-@pytest.mark.slow
 def test_pyright_is_content(tmp_path: Path) -> None:
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(PYRIGHT), encoding="utf-8")
     assert run(tmp_path, "pyright", "--pythonpath", sys.executable, *write(tmp_path)) == ""

@@ -93,7 +93,6 @@ async def test_definitions_of_every_status_and_tasks_that_somebody_took_are_in_t
     assert {(DRAFT["name"], "draft"), (DEPRECATED, "deprecated"), ("taken", "published")} <= statuses
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("url", FILES, indirect=True)
 async def test_everything_in_an_earlier_database_is_finished(url: str, schema: int) -> None:
     handlers = Handlers(mended=True)
