@@ -73,7 +73,6 @@ def test_they_are_shown_and_not_left_out(tenuto: Run, id: str) -> None:
     assert document["input"] == HOSTILE
 
 
-@pytest.mark.slow
 def test_a_terminal_gets_none_either(url: str, tenuto: Run, id: str) -> None:
     letter = _letter(tenuto)
     for command in (*LOOK, "export", "show ID --json", "audit --json"):
@@ -85,7 +84,6 @@ def test_a_terminal_gets_none_either(url: str, tenuto: Run, id: str) -> None:
         assert CONTROLS.findall(STYLE.sub("", shown).replace("\r\n", "\n")) == [], command
 
 
-@pytest.mark.slow
 def test_what_is_drawn_anew_has_none_of_them(url: str, id: str) -> None:
     _, shown = on_terminal("--url", url, "watch", id, columns=200)
     assert "owned" in shown
