@@ -42,7 +42,10 @@ def runtime_for(
     announced: Announced | None,
     publish: Publish | None,
     keep_ms: int | None,
+    read_only: bool,
 ) -> Runtime:
+    if read_only and (worker or url.partition(":")[0] not in DURABLE):
+        raise NotSupported("Only an engine on a database, with `worker=False`, can be opened to read only.")
     if lease_ms < SHORTEST_LEASE_MS:
         raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
     scheme = url.partition(":")[0]
@@ -63,7 +66,7 @@ def runtime_for(
     if scheme in DURABLE:
         return DurableRuntime(
             environment,
-            metered(make_store(url)),
+            metered(make_store(url, read_only=read_only)),
             lambda definition: compile_document(definition, {}),
             observers=observers,
             worker=worker,
@@ -74,6 +77,7 @@ def runtime_for(
             announced=announced,
             publish=publish,
             keep_ms=keep_ms,
+            read_only=read_only,
         )
     if scheme in REMOTE:
         _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)

@@ -125,6 +125,9 @@ class Engine:
     `Message`, at least once and in order within an execution; one process that has it is enough, and several share.
 
     `retention` is how long what ended is kept on a database; without it, for ever. See `prune`.
+
+    `read_only`, with `worker=False`, reads a database and writes nothing to it: a file that this process may not write,
+    or a standby. Methods that would write raise `StorageError` with the code `read_only`.
     """
 
     def __init__(
@@ -146,6 +149,7 @@ class Engine:
         messages: Iterable[str] = (),
         publish: Publish | None = None,
         retention: Duration | None = None,
+        read_only: bool = False,
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -170,6 +174,7 @@ class Engine:
             announced=Announced(messages) or None,
             publish=publish,
             keep_ms=None if retention is None else milliseconds(retention),
+            read_only=read_only,
         )
         self._keyrings: list[Keyring] = []  # the one that scoped engines share, once it was asked for
         if telemetry is not None:

@@ -61,14 +61,14 @@ def test_a_file_that_is_another_programs_database(tenuto: Run, file: Path) -> No
 @pytest.mark.parametrize("text", ["no database", "no database\n" * 1_000])
 def test_a_file_that_is_no_database(tenuto: Run, file: Path, text: str) -> None:
     file.write_text(text)
-    told = "the file is not a SQLite database [not_a_database] What to do: name another file, or move this one away."
-    assert only_check(tenuto) == told
+    what_to_do = "What to do: name another file, or move this one away."
+    assert only_check(tenuto) == f"{file} is not a SQLite database [not_a_database] {what_to_do}"
     assert file.read_text() == text
 
 
 def test_a_folder(tenuto: Run, file: Path) -> None:
     file.mkdir()
-    assert only_check(tenuto) == "there is no such file [unreachable] What to do: check the URL."
+    assert only_check(tenuto) == f"there is no file {file} [unreachable] What to do: check the URL."
 
 
 def test_no_file(tenuto: Run, file: Path) -> None:

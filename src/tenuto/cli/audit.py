@@ -30,7 +30,7 @@ async def ls(
 ) -> None:
     screen = Screen()
     found = []
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         async for row in engine.audit.rows(action=action, actor=actor, object_id=of):
             found.append(row)
             if len(found) == limit:
@@ -55,7 +55,7 @@ async def verify(
     """See whether the chain of hashes holds, and tell its head."""
     screen = Screen()
     head = _kept(kept)
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         chain = await engine.audit.verify(head)
     if as_json:
         screen.json(chain._asdict())
@@ -82,7 +82,7 @@ def _kept(text: str | None) -> "Kept | None":
 async def export(context: typer.Context) -> None:
     """Write the whole chain as lines of JSON, the oldest first: to be kept, and checked, elsewhere."""
     screen = Screen()
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         async for row in engine.audit.export():
             screen.json_line(row)
 

@@ -104,7 +104,7 @@ async def definitions(
     """List what can be run. --json has the documents too."""
     from tenuto.errors import NotFound
 
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         found = [each async for each in engine.definitions(name=name)]
     if name is not None and not found:
         raise NotFound(f"There is no definition {name!r}.", hint="`tenuto definitions` lists those that there are")

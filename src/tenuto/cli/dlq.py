@@ -38,7 +38,7 @@ async def ls(
     context: typer.Context, definition: OfDefinition = None, error_class: OfClass = None, as_json: AsJson = False
 ) -> None:
     """List dead letters, the oldest first: one for each execution that failed and has not been looked at."""
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         found = [row async for row in engine.dlq(definition=definition, error_class=error_class)]
     screen = Screen()
     when = ago if screen.is_terminal else str
@@ -61,7 +61,7 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
     from .execution import read, show_document
 
     where = place(context)
-    async with where.engine() as engine:
+    async with where.engine(reads=True) as engine:
         with _hinted():
             row = await engine.listing.dead_letter(letter)
         document, history, events = await read(engine, row["execution_id"])

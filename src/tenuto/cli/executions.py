@@ -122,7 +122,7 @@ async def ls(
         "target_id": target_id,
     }
     screen = Screen()
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         if count:
             number = await _count(engine, wanted)
             if as_json:
@@ -193,7 +193,7 @@ async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """Show one: why it is blocked, what helps, what happened."""
     from .execution import read, show_document
 
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         if as_json:
             Screen().json(await engine.get(id).status())
         else:
@@ -202,7 +202,7 @@ async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """List every attempt, with its worker and its idempotency key."""
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         rows = await engine.get(id).history()
     screen = Screen()
     if as_json:
@@ -242,7 +242,7 @@ async def watch(
     from .following import follow, milliseconds_of
 
     where, patience = place(context), milliseconds_of(within, "--timeout")
-    async with where.engine() as engine:
+    async with where.engine(reads=True) as engine:
         return await follow(where, engine.get(id), until=until, patience_ms=patience, as_json=as_json, each_change=True)
 
 

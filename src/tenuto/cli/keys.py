@@ -9,7 +9,7 @@ import typer
 from tenuto.names import DEFAULT_TENANT
 
 from .command import AsJson, command, group, place
-from .place import Place, actor, check_schema
+from .place import Place, actor, check_schema, opened
 from .screen import Cell, Screen
 from .words import ago
 
@@ -72,7 +72,7 @@ async def ls(
 ) -> None:
     """List API keys; their secrets are not kept."""
     own = place(context).tenant
-    async with _keys(place(context)) as keys:
+    async with _keys(place(context), reads=True) as keys:
         found = [_document(row) for row in await keys.list(tenant or (None if own == DEFAULT_TENANT else own))]
     screen = Screen()
     when = ago if screen.is_terminal else _as_it_is
@@ -103,14 +103,12 @@ async def revoke(
 
 
 @asynccontextmanager
-async def _keys(where: Place, *, creates: bool = False) -> "AsyncIterator[Keyring]":
-    from tenuto.engine import Engine
-
+async def _keys(where: Place, *, creates: bool = False, reads: bool = False) -> "AsyncIterator[Keyring]":
     creates = creates and not where.settings().server  # that service has a database already
     database = where.database(creates=creates)
     if not creates:
         await check_schema(database)
-    async with Engine(database, worker=False) as engine:
+    async with opened(database, reads=reads) as engine:
         yield engine.keys
 
 

@@ -14,7 +14,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the limit, as step
 
 async def ls(context: typer.Context, as_json: AsJson = False) -> None:
     """List limits: those that steps name, and those of tenants."""
-    async with place(context).engine(all_tenants=True) as engine:
+    async with place(context).engine(all_tenants=True, reads=True) as engine:
         limits, tenants = await engine.limits(), await engine.tenant_limits()
     screen = Screen()
     if as_json:

@@ -13,7 +13,7 @@ SECTION = "Operations"
 
 async def workers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the processes that run steps."""
-    async with place(context).engine(all_tenants=True) as engine:
+    async with place(context).engine(all_tenants=True, reads=True) as engine:
         found = await engine.workers()
     # A service tells the deployment's own tenant alone, and does not say whose key it was given.
     whose = ", or your key is not one of the tenant 'default', which alone is told" * bool(

@@ -69,9 +69,12 @@ class Place:
             raise
 
     @asynccontextmanager
-    async def engine(self, *, creates: bool = False, all_tenants: bool = False) -> AsyncIterator["Engine"]:
+    async def engine(
+        self, *, creates: bool = False, reads: bool = False, all_tenants: bool = False
+    ) -> AsyncIterator["Engine"]:
         """An engine for a person's commands: it runs no steps.
 
+        `reads`: it changes nothing, and so needs no right to write.
         `creates`: it sets something up, and may make a database for that, or bring an older one up to date.
         `all_tenants`: on a database, as whoever runs it, for whom there is no tenant.
         """
@@ -86,7 +89,7 @@ class Place:
         check_there(settings.url, creates=creates)
         if not creates:
             await check_schema(settings.url)
-        async with Engine(settings.url, worker=False) as engine:
+        async with opened(settings.url, reads=reads) as engine:
             eyes = settings.four_eyes
             scoped = engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"], four_eyes=eyes)
             yield engine if all_tenants else scoped
@@ -106,6 +109,26 @@ class Place:
         if self.tenant != DEFAULT_TENANT:
             told = "at a server, the key in TENUTO_API_KEY says whose it is"
             raise typer.BadParameter(told, param_hint="--tenant")
+
+
+@asynccontextmanager
+async def opened(url: str, *, reads: bool) -> AsyncIterator["Engine"]:
+    """An engine without a worker. On a database that refuses writes, one that only reads still opens."""
+    from tenuto.engine import Engine
+    from tenuto.errors import StorageError
+
+    engine = Engine(url, worker=False)
+    try:
+        await engine.__aenter__()
+    except StorageError as error:
+        if not reads or error.code != "read_only":
+            raise
+        engine = Engine(url, worker=False, read_only=True)
+        await engine.__aenter__()
+    try:
+        yield engine
+    finally:
+        await engine.close()
 
 
 def actor() -> str:

@@ -26,7 +26,7 @@ async def ls(
     as_json: AsJson = False,
 ) -> None:
     """List all that waits for a person, the oldest first; dead letters too, which `tenuto dlq` tells more of."""
-    async with place(context).engine() as engine:
+    async with place(context).engine(reads=True) as engine:
         found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
     screen = Screen()
     when = ago if screen.is_terminal else str

@@ -12,20 +12,20 @@ __all__ = ["Reader", "Store", "grant", "make_reader", "make_store", "sqlite_file
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
 
-def make_store(url: str) -> Store:
+def make_store(url: str, *, read_only: bool = False) -> Store:
     """The store of this URL, not opened yet. Drivers are imported when they are asked for."""
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from .sqlite import SqliteStore
 
         path, synchronous = sqlite_file(url)
-        return SqliteStore(path, synchronous=synchronous)
+        return SqliteStore(path, synchronous=synchronous, read_only=read_only)
     if scheme in ("postgresql", "postgres"):
         try:
             from .postgres import PostgresStore
         except ImportError as error:
             raise _no_driver() from error
-        return PostgresStore(url)
+        return PostgresStore(url, read_only=read_only)
     raise _unknown(scheme)
 
 

@@ -269,8 +269,9 @@ class PostgresStore(SqlReading):
     _AMONG = "= ANY($1)"
     _PLANS = "(SELECT p ->> 0 AS definition, (p ->> 1)::int AS version FROM jsonb_array_elements($1::jsonb) AS p)"
 
-    def __init__(self, dsn: str) -> None:
+    def __init__(self, dsn: str, *, read_only: bool = False) -> None:
         self.dsn = dsn
+        self._read_only = read_only
         self.limits = PostgresLimits(self._lend)
         self.tasks = PostgresTasks(self._lend)
         self._pool: asyncpg.Pool
@@ -303,6 +304,8 @@ class PostgresStore(SqlReading):
             try:
                 await self._migrate(connection, apply=migrate)
                 self._settings = {**_SHORT_TRANSACTIONS, **await _durably(connection)}
+                if self._read_only:
+                    self._settings["default_transaction_read_only"] = "on"
             finally:
                 await connection.close()
             self._committer = await self._connect_committer()

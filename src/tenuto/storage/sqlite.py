@@ -27,6 +27,7 @@ from .registry import Statement
 from .rows import execution_values, move_values, rest_of, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
+from .sqlite_files import Unchanged, check_writable, connect_to_read, opening
 from .sqlite_limits import SqliteLimits
 from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, plain
 from .sqlite_tasks import SqliteTasks, withdraw
@@ -93,8 +94,16 @@ class SqliteStore(SqlReading):
     _AMONG = "IN (SELECT value FROM json_each($1))"
     _PLANS = "(SELECT value ->> 0 AS definition, value ->> 1 AS version FROM json_each($1))"
 
-    def __init__(self, path: str, *, synchronous: str = "FULL", clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        synchronous: str = "FULL",
+        clock: Callable[[], int] | None = None,
+        read_only: bool = False,
+    ) -> None:
         self.path = path
+        self.read_only = read_only
         self.synchronous = synchronous
         self.now = clock or (lambda: time.time_ns() // 1_000_000)
         self.limits = SqliteLimits(self._in_transaction, self.fetch, self.now)
@@ -103,6 +112,7 @@ class SqliteStore(SqlReading):
         self._reader = ThreadPoolExecutor(1, "tenuto-sqlite-read")
         self._write: apsw.Connection
         self._read: apsw.Connection
+        self._unchanged: Unchanged | None = None
         self._watch: Watch | None = None
         self._has_limits = False  # tenants have, as the last commit in parts saw it
 
@@ -125,8 +135,12 @@ class SqliteStore(SqlReading):
         return self.now()
 
     def _open(self, *, migrate: bool) -> None:
-        with translated():
+        with translated(), opening(self.path, to_read=self.read_only):
+            if self.read_only:
+                self._open_to_read()
+                return
             _keep_private(self.path)
+            check_writable(self.path)
             self._write = self._connect()
             try:
                 self._migrate(apply=migrate)
@@ -136,9 +150,16 @@ class SqliteStore(SqlReading):
                 self._write.close()
                 raise
 
+    def _open_to_read(self) -> None:
+        """Neither connection can write: SQLite refuses statements that would."""
+        self._unchanged = Unchanged(self.path)
+        self._write, self._read = self._connect(read_only=True), self._connect(read_only=True)
+        applied = dict(self._read.execute("SELECT number, checksum FROM tenuto_migrations"))
+        if missing(migrations("sqlite"), applied):
+            raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
+
     def _connect(self, *, read_only: bool = False) -> apsw.Connection:
-        flags = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-        connection = apsw.Connection(self.path, flags=flags)
+        connection = connect_to_read(self.path) if read_only else apsw.Connection(self.path)
         connection.set_busy_timeout(BUSY_MS)
         if not read_only:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -174,6 +195,8 @@ class SqliteStore(SqlReading):
         await self._in_writer(self._close)
         self._writer.shutdown()
         self._reader.shutdown()
+        if self._unchanged is not None:
+            self._unchanged.check()
 
     def _close(self) -> None:
         with suppress(apsw.Error):  # others may be at work: the log is theirs now

@@ -17,6 +17,7 @@ from tenuto.errors import StorageError
 from .migrations import NO_SCHEMA, migrations, missing
 from .reading import row_of
 from .sqlite import BUSY_MS, translated
+from .sqlite_files import Unchanged, connect_to_read, opening
 
 BATCH = 100
 
@@ -30,6 +31,7 @@ class SqliteReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self._thread = ThreadPoolExecutor(1, "tenuto-sqlite-records")
+        self._unchanged: Unchanged
         self._connection: apsw.Connection
 
     async def open(self) -> None:
@@ -40,10 +42,11 @@ class SqliteReader:
             raise
 
     def _open(self) -> None:
-        with translated():
+        with translated(), opening(self.path, to_read=True):
             if not Path(self.path).is_file():
-                raise StorageError("there is no such file", code="unreachable", hint="check the URL")
-            self._connection = apsw.Connection(self.path, flags=apsw.SQLITE_OPEN_READONLY)
+                raise StorageError(f"there is no file {self.path}", code="unreachable", hint="check the URL")
+            self._unchanged = Unchanged(self.path)
+            self._connection = connect_to_read(self.path)
             self._connection.set_busy_timeout(BUSY_MS)
             self._connection.execute("PRAGMA query_only = ON")
             known = "SELECT 1 FROM sqlite_master WHERE name = 'tenuto_migrations'"
@@ -56,6 +59,7 @@ class SqliteReader:
     async def close(self) -> None:
         await self._run(self._connection.close)
         self._thread.shutdown()
+        self._unchanged.check()
 
     async def now(self) -> int:
         return time.time_ns() // 1_000_000

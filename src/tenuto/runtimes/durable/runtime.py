@@ -83,12 +83,14 @@ class DurableRuntime(Postman):
         announced: Announced | None = None,
         publish: Publish | None = None,
         keep_ms: int | None = None,
+        read_only: bool = False,
     ) -> None:
         super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
         self._store = store
         self._lease_ms = lease_ms
         self._poll_ms = poll_ms
         self._keep_ms = keep_ms
+        self._read_only = read_only
         self._sealing = Sealing(store.registry, self._now)
         self._reap_at = 0.0
         self._upkeep = (
@@ -139,8 +141,11 @@ class DurableRuntime(Postman):
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        self._note_time(await self._store.open(migrate=True))
+        self._note_time(await self._store.open(migrate=not self._read_only))
         self._loop = asyncio.get_running_loop()
+        if self._read_only:
+            self._polling = asyncio.create_task(self._keep_watching(), name="tenuto-poll")
+            return
         try:
             await self._open_session()
         except BaseException:
@@ -182,6 +187,9 @@ class DurableRuntime(Postman):
         if self._closing or self._loop is None:
             return
         self._closing = True  # from here on nothing is begun
+        if self._read_only:
+            await self._close_reading()
+            return
         try:
             self._leave_all_to_others()
             self._nudge(mail_for(self._session.id))  # what was just claimed goes when its mail was read
@@ -216,6 +224,19 @@ class DurableRuntime(Postman):
                 await self._sealing.close()
         self._store.ring(WORK)
         await self._store.close()
+
+    async def _close_reading(self) -> None:
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait([self._polling])
+        self._close_up()
+        self._watched.close()
+        await self._store.close()
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._read_only:
+            raise StorageError("the engine was opened to read only", code="read_only", hint="open it without read_only")
 
     def _lose_session(self) -> None:
         """This process was taken for dead. Others have its executions: forget them, and begin again.
@@ -259,7 +280,7 @@ class DurableRuntime(Postman):
 
     def vitals(self) -> Vitals:
         vitals = super().vitals()
-        if not vitals.is_open or self._polling is None:
+        if not vitals.is_open or self._polling is None or self._read_only:
             return vitals
         return replace(
             vitals,
@@ -306,6 +327,13 @@ class DurableRuntime(Postman):
                 self._end_lingering()
             if self._session.may_start:
                 self._let_in()
+
+    async def _keep_watching(self) -> None:
+        """All that a process without a session does: it looks for what its callers wait for."""
+        while True:
+            await asyncio.sleep(spread(self._poll_ms / 1_000, 0, 2))
+            with enduring("Looking for what others wait for"):
+                await self._watched.look()
 
     async def _reap(self) -> None:
         if (now := monotonic()) >= self._reap_at:
