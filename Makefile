@@ -7,7 +7,7 @@ UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-quick check test prove static docs bench audit sbom
+.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom
 
 help:
 	@echo "make setup        create .venv with everything that is locked in uv.lock"
@@ -20,6 +20,7 @@ help:
 	@echo "make prove        every reliability test at length (many hours); stop it with Ctrl-C, and it continues later."
 	@echo "                  SHARD=3/10 runs a part, MINUTES=120 as much as fits, ONLY=crash/sqlite some."
 	@echo "                  Results go to proofs/ as JSON lines."
+	@echo "make figures      write the results of make prove to docs/reliability.md"
 	@echo "make static       format, lint, types, import contracts"
 	@echo "make docs         generate the reference pages"
 	@echo "make bench        run the benchmarks"
@@ -62,6 +63,9 @@ test: static
 prove: setup
 	$(BIN)/python -m tests.prove --jobs $(JOBS) --shard $(or $(SHARD),1/1) \
 		$(if $(MINUTES),--minutes $(MINUTES)) $(if $(ONLY),--only "$(ONLY)")
+
+figures: setup
+	$(BIN)/python -m docs.figures --write
 
 bench: setup
 	$(UV) sync --locked --all-extras --group bench

@@ -57,6 +57,7 @@ def in_pieces(content: bytes, size: int) -> list[bytes]:
 TEXT = b"Tenuto " * 1_000
 
 
+# The ids are given because compressed contents, of which they would be made, contain the time.
 @pytest.mark.parametrize(
     ("encoding", "content"),
     [
@@ -68,6 +69,7 @@ TEXT = b"Tenuto " * 1_000
         ("identity, gzip", gzip.compress(TEXT)),
         ("gzip", gzip.compress(TEXT[:1_000]) + gzip.compress(TEXT[1_000:])),
     ],
+    ids=["none", "identity", "empty", "gzip", "x-gzip", "two encodings", "two members"],
 )
 @pytest.mark.parametrize("size", [1, 7, 100_000])
 async def test_a_body_is_decoded(encoding: str | None, content: bytes, size: int) -> None:
@@ -92,6 +94,7 @@ async def test_a_compressed_body_may_be_empty() -> None:
         ("gzip", gzip.compress(TEXT)[:-10]),
         ("gzip", gzip.compress(TEXT) + b"and more"),
     ],
+    ids=["twice", "br", "deflate", "zstd", "nonsense", "no gzip", "cut off", "too long"],
 )
 async def test_what_cannot_be_decoded_is_said(encoding: str, content: bytes) -> None:
     with pytest.raises(Unreadable):

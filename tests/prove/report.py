@@ -33,7 +33,7 @@ class Report:
 
     def write(self, record: str, **fields: Any) -> None:
         now = datetime.now(UTC)
-        line = {"record": record, "commit": self._version, "at": now.isoformat(timespec="seconds"), **fields}
+        line = {"record": record, "commit": self._version, "at": now.isoformat(), **fields}
         self._folder.mkdir(exist_ok=True)
         path = self._folder / f"{now:%Y-%m-%d}-{self._version[:8]}.jsonl"
         with path.open("a", encoding="utf-8") as file:
