@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate import FOLDER, PAGES
+from docs.generators import security
 
 ROOT = Path(__file__).parent.parent
 WRITTEN = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
@@ -18,6 +19,12 @@ CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run `make docs`"
+
+
+def test_the_tables_of_the_security_page_are_what_the_code_says() -> None:
+    text = security.PAGE.read_text(encoding="utf-8")
+    assert all(table() in text for table in security.TABLES.values()), "run `make docs`"
+    assert security.filled(text) == text, "run `make docs`"
 
 
 def test_every_page_of_the_reference_is_generated() -> None:
