@@ -2,6 +2,7 @@
 
 import socket
 
+import msgspec
 import pytest
 
 from tenuto.schema import Schema, pointer, schema_problem
@@ -24,7 +25,8 @@ def test_what_is_no_schema_is_told(schema: object) -> None:
 
 def test_problems_say_where_and_what_was_expected_and_never_what_was_found() -> None:
     schema = Schema({"properties": {"a/b": {"type": "integer"}, "mail": {"format": "email"}}, "required": ["n"]})
-    problems = schema.problems({"a/b": "top secret", "mail": "top secret"}, 50)
+    text = b'{"a/b":"top secret","mail":"top secret"}'
+    problems = schema.problems(msgspec.json.decode(text), text)
     assert sorted((problem.path, problem.code) for problem in problems) == [
         ("/a~1b", "type"),
         ("/mail", "format"),

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks import bounds
 from tenuto.schema import MOST_TOLD, Schema, schema_problem
-from tenuto.schema.cost import Looks
+from tenuto.schema.cost import Cost, Numbers, weight
 
 DEEP = 40
 
@@ -32,7 +33,7 @@ def nested(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize("value", ["right", 1])
 def test_what_would_take_for_ever_is_refused(value: object) -> None:
     assert codes(doubling(DEEP), value) == ["too_costly"]
-    assert "too often" in (schema_problem(doubling(DEEP)) or "")
+    assert "too long" in (schema_problem(doubling(DEEP)) or "")
 
 
 def test_what_is_made_is_taken_as_it_is_rather_than_undone() -> None:
@@ -96,7 +97,7 @@ def test_what_people_write_is_checked() -> None:
     assert codes({"items": row}, [{"id": n, "of": "7"} for n in range(10_000)]) == []
     assert codes({"$defs": {"row": row}, "items": {"$ref": "#/$defs/row"}}, [{"id": 1, "of": "7"}] * 10_000) == []
     tree: dict[str, Any] = {"properties": {"of": {"type": "integer"}, "left": {"$ref": "#"}, "right": {"$ref": "#"}}}
-    assert Looks(tree).most == 2
+    assert Cost(tree).most.flaws == 2
 
 
 def test_a_union_of_many_kinds_is_checked() -> None:
@@ -154,3 +155,89 @@ def test_names_may_look_like_keywords() -> None:
     }
     assert schema_problem(schema) is None
     assert codes(schema, {"$id": "a", "$ref": "b", "$dynamicRef": 1}) == []
+
+
+# -- Weights of keywords -----------------------------------------------------------------------------------------------
+
+# Every keyword of the drafts that are supported which checks something.
+KEYWORDS = {
+    "type", "enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "uniqueItems",
+    "maxItems", "minItems", "contains", "prefixItems", "required", "dependentRequired", "properties",
+    "additionalProperties", "patternProperties", "propertyNames", "maxProperties", "unevaluatedProperties", "maxLength",
+    "minLength", "pattern", "format", "contentMediaType", "allOf", "anyOf", "oneOf", "if", "dependentSchemas",
+}  # fmt: skip
+
+
+def test_every_keyword_is_measured() -> None:
+    assert {name.partition(",")[0] for name in bounds.CASES} == KEYWORDS
+
+
+@pytest.mark.parametrize("name", bounds.CASES)
+def test_an_estimate_grows_with_the_value(name: str) -> None:
+    document, make = bounds.CASES[name]
+    schema = Schema(document)
+    few, many = (bounds.estimate_ns(schema, make(count)) for count in (20, 2_000))
+    assert many > 3 * few
+
+
+def test_a_few_kilobytes_that_would_take_seconds_are_refused() -> None:
+    fractions = [number + 0.5 for number in range(600)]
+    assert codes({"items": {"not": {"enum": fractions}}}, [0.25] * 600) == ["too_costly"]
+    assert codes({"items": {"not": {"enum": list(range(600))}}}, [0.25] * 600) == ["too_costly"]
+    assert codes({"items": {"not": {"const": fractions}}}, [fractions] * 10) == ["too_costly"]
+    assert codes({"items": {"multipleOf": 1e-300}}, [1.5e300] * 1_000) == ["too_costly"]
+    assert codes({"items": {"minimum": 0}}, [10**4000] * 50) == ["too_costly"]
+    assert codes({"uniqueItems": True}, [2**63 + number for number in range(3_000)]) == ["too_costly"]
+    assert codes({"items": {"uniqueItems": True}}, [fractions[:14]] * 1_000) == ["too_costly"]
+    assert codes({"items": {"pattern": ".*a.{100}[xc]y"}}, ["ab" * 500] * 100) == ["too_costly"]
+    assert codes({"items": {"pattern": r"(?!x)(\w+)+\1y"}}, ["a" * 30] * 3_000) == ["too_costly"]
+
+
+def test_numbers_that_people_write_are_checked() -> None:
+    prices = [{"price": number / 100, "count": number, "rate": 0.5} for number in range(3_000)]
+    row = {"price": {"multipleOf": 0.01, "minimum": 0}, "count": {"minimum": 0}, "rate": {"maximum": 1}}
+    assert codes({"items": {"properties": {**row}}}, prices) == []
+    assert codes({"items": {"enum": [200, 201, 204, 400, 404, 409, 500]}}, [204] * 20_000) == []
+    assert codes({"items": {"pattern": r"^[A-Z]{2}[0-9]{2}[A-Z0-9]{1,30}$"}}, ["DE89370400440532013000"] * 5_000) == []
+    assert codes({"items": {"pattern": r"^[^@\s]+@[^@\s]+\.[a-z]{2,10}$"}}, ["someone@example.org"] * 5_000) == []
+    assert codes({"uniqueItems": True}, [str(number) for number in range(10_000)]) == []
+
+
+def test_a_schema_that_is_too_costly_for_any_value_is_refused_when_it_is_published() -> None:
+    assert "too long" in (schema_problem({"enum": [number + 0.5 for number in range(10_000)]}) or "")
+    assert schema_problem({"enum": [number + 0.5 for number in range(100)]}) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "more"),
+    [
+        ({"enum": [0.5]}, {"enum": [0.5, 1.5]}),
+        ({"enum": [0.5]}, {"enum": [1e-300]}),
+        ({"enum": [10**5]}, {"enum": [10**50]}),
+        ({"enum": [{}]}, {"enum": [{"a": 1}]}),
+        ({"enum": [["a"]]}, {"enum": [["a" * 100]]}),
+        ({"const": [1]}, {"const": [1, 2]}),
+        ({"multipleOf": 2}, {"multipleOf": 0.5}),
+        ({"multipleOf": 0.5}, {"multipleOf": 0.12345}),
+        ({"multipleOf": 0.5}, {"multipleOf": 1e300}),
+        ({"minimum": 1}, {"minimum": 0.5}),
+        ({}, {"dependencies": {"a": ["b"]}}),
+        ({"format": "email"}, {"format": "idn-email"}),
+        ({"pattern": "a"}, {"pattern": r"(a)\1"}),
+        ({"pattern": "^[ab]{30}$"}, {"pattern": "[ab]{30}$"}),
+        ({"pattern": "^[ab]{30}$"}, {"pattern": "^[ab]{30,}$"}),
+        ({"pattern": "^([ab]{4}x){3}c?$"}, {"pattern": "^([ab]{4}x){4}c*$"}),
+    ],
+)
+def test_a_keyword_that_does_more_weighs_more(schema: dict[str, Any], more: dict[str, Any]) -> None:
+    light, heavy = weight(schema), weight(more)
+    assert sum(heavy[1:]) > sum(light[1:])
+    assert all(one <= other for one, other in zip(light, heavy, strict=True))
+
+
+def test_numbers_are_told_from_digits_in_texts() -> None:
+    assert Numbers.of(b'{"id":"2f4e5.10e3","n":12,"x\\"1.5":[]}') == Numbers(None, False)
+    assert Numbers.of(b"[1,-0.5]") == Numbers(1, False)
+    assert Numbers.of(b"[1e3]") == Numbers(16, False)
+    assert Numbers.of(b"[12345678901234567]") == Numbers(1, True)
+    assert Numbers.of(b"[" + b"1" * 4_096 + b"]") == Numbers(4_096, True)

@@ -1,21 +1,26 @@
-"""How often a schema that a stranger wrote may look at one part of a value.
+"""Estimates how long a schema may take to check a value, before it does.
 
-A schema of a few lines can ask for a value to be looked at 2^40 times: each definition refers to the next one twice.
-The library would do so, in one call that nothing interrupts. So it is found out once, when the schema is compiled, how
-many of its parts may look at one and the same part of a value, at most: at any depth where that does not grow without
-end, else for each depth. Values are not walked for it. What is found is never too low; nor is it far too high, because
-what cannot look at the same part is not added up.
+The schema library checks a value in one call that nothing interrupts, on the event loop, and it holds Python's global
+lock all the while. A schema of a few lines can make that call take minutes: each definition refers to the next one
+twice, or an `enum` of a thousand fractions is compared with a thousand numbers. So every keyword has a weight in
+nanoseconds, taken from measurements (`python -m benchmarks.bounds`), and a schema is weighed when it is compiled: how
+much its parts may do, together, for one part of a value, at each depth. Weights are upper bounds.
+
+Four weights, because they multiply with different things: `part` with the parts of the value, `text` with its bytes,
+`small` with its numbers if all of them are integers of up to 15 digits, and `number` if some are not. Numbers that are
+written with an exponent or with very many digits cost a multiple of that (`Numbers`).
 """
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from tenuto.kernel.definition import JSON
 
-BEYOND = 1_000_000_000  # whatever is more is not counted on
-DEEPEST = 64  # what is nested deeper, and looked at more often the deeper it is, is looked at too often
-NAMES = 8  # so many that are required are looked for in the time of one look
-WEIGHT_OF_PATTERN = 20  # tried at every place of a text, if it comes to the worst
+BEYOND = 1_000_000_000_000  # larger weights are all the same
+DEEPEST = 64  # a schema whose weight still grows at this depth has no bound
 
 _HERE_LISTS = ("allOf", "anyOf", "oneOf")
 _HERE = ("not", "if", "then", "else")
@@ -32,8 +37,198 @@ class Uncountable(ValueError):
     """It cannot be told what the schema refers to, or it never ends."""
 
 
-class Looks:
-    """How many parts of the schema may look at one part of a value: `most`, and at one that is nested so deep."""
+# -- Weights of keywords -----------------------------------------------------------------------------------------------
+
+
+class Weight(NamedTuple):
+    """`flaws`: how many errors one part of a value can give. The others are nanoseconds."""
+
+    flaws: int = 0
+    part: int = 0
+    text: int = 0
+    small: int = 0
+    number: int = 0
+
+
+_NODE = 15  # one schema looking at one part, whatever it asks
+_NAME = 14  # one name looked up in an object
+_NAMES_PER_FLAW = 8
+_COMPARED = 300  # one part of a value compared with one part of an `enum` or `const`
+_COMPARED_TEXT = 15
+_COMPARED_INT, _COMPARED_NUMBER, _COMPARED_EXTREME = 2_000, 5_000, 40_000
+_HASHED = 60
+_PAIRWISE = 12_000  # `uniqueItems` compares up to 14 numbers pair by pair
+_ORDERED, _ORDERED_FRACTION = 20, 1_800
+_DIVIDED, _DIVIDED_FRACTION, _DIVIDED_DIGIT = 1_000, 2_000, 400
+_TEXT, _TEXT_IDN, _TEXT_JSON = 15, 150, 40
+_PATTERN, _PATTERN_BACKTRACKING, _PATTERN_AMBIGUOUS = 10, 2_000, 4_000
+_PATTERN_NAME = 60
+_SMALL_INT = 10**15
+
+_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+
+
+def weight(schema: dict[str, JSON]) -> Weight:
+    """What a schema does with one part of a value, without its subschemas."""
+    required = len(_list(schema.get("required")))
+    names = required
+    for word in ("dependentRequired", "dependencies"):
+        names += sum(len(_list(each)) for each in _dict(schema.get(word)).values())
+    part, text, small, number = _NODE + _NAME * names, 0, 0, 0
+    choices = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
+    if choices:
+        compared = _compared(choices)
+        part, small, number = part + compared.part, small + compared.small, number + compared.number
+    for word in _BOUNDS:
+        if _is_number(bound := schema.get(word)):
+            is_int = isinstance(bound, int)
+            extra = _extreme(bound)
+            small += extra or (_ORDERED if is_int else _ORDERED_FRACTION)
+            number += extra or _ORDERED_FRACTION
+    if _is_number(divisor := schema.get("multipleOf")):
+        fraction = _DIVIDED_FRACTION + _DIVIDED_DIGIT * len(repr(divisor))
+        extra = _extreme(divisor)
+        small += extra or (_ORDERED if isinstance(divisor, int) else fraction)
+        number += extra or (_DIVIDED if isinstance(divisor, int) else fraction)
+    if schema.get("uniqueItems") is True:
+        part, number = part + _HASHED, number + _PAIRWISE
+    text += _text_weight(schema)
+    patterns = _dict(schema.get("patternProperties"))
+    part += _PATTERN_NAME * len(patterns)
+    text += sum(map(_pattern_weight, patterns))
+    return Weight(1 + required // _NAMES_PER_FLAW, part, text, small, number)
+
+
+def _compared(choices: list[JSON]) -> Weight:
+    """Comparing a value with each of them. Texts, or small integers, are looked up instead."""
+    if all(isinstance(each, str | bool | None) for each in choices):
+        return Weight(part=_HASHED)
+    is_small = all(type(each) is int and abs(each) < _SMALL_INT for each in choices)
+    part, small, number = 0, _HASHED, 0
+    rest = list(choices)
+    for each in rest:  # grows while it is walked
+        if isinstance(each, str):
+            part += _COMPARED_TEXT + len(each) // 16
+        elif _is_number(each):
+            extra = _extreme(each)
+            small += 0 if is_small else extra or _COMPARED_INT
+            number += extra or _COMPARED_NUMBER
+        else:
+            part += _COMPARED
+            if isinstance(each, dict):
+                part += sum(_COMPARED_TEXT + len(key) // 16 for key in each)
+                rest += each.values()
+            elif isinstance(each, list):
+                rest += each
+    return Weight(part=part, small=small, number=number)
+
+
+def _extreme(number: JSON) -> int:
+    """The weight of a number that makes arithmetic long: of a large exponent, or of many digits. 0 if it is neither."""
+    if isinstance(number, float):
+        return 0 if number == 0 or 1e-20 < abs(number) < 1e20 else _COMPARED_EXTREME
+    assert isinstance(number, int)
+    digits = number.bit_length() * 3 // 10
+    return 0 if digits < 20 else _COMPARED_EXTREME + digits * digits // 10
+
+
+def _is_number(value: JSON) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text_weight(schema: dict[str, JSON]) -> int:
+    found = 0
+    if isinstance(pattern := schema.get("pattern"), str):
+        found += _pattern_weight(pattern)
+    if "format" in schema:
+        found += _TEXT_IDN if str(schema["format"]).startswith("idn-") else _TEXT
+    if "contentMediaType" in schema or "contentEncoding" in schema:
+        found += _TEXT_JSON
+    return found
+
+
+_BACKTRACKS = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k")
+_ATOM = re.compile(
+    r"(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\]|\\[wWdDsSpP](?:\{[^}]*\})?|\.)|(?P<count>\{[0-9]+(?:,[0-9]*)?\})"
+    r"|(?P<loop>[*+])|(?P<open>\()|(?P<close>\))|\\.|[^\\]",
+    re.DOTALL,
+)
+_MOST_SETS = 12
+
+
+def _pattern_weight(pattern: str) -> int:
+    """For one byte of text.
+
+    The library matches in time proportionate to the text while the automaton of the pattern is small. It is large if
+    a match may begin anywhere, and then many places in a row accept a set of characters.
+    """
+    if _BACKTRACKS.search(pattern):
+        return _PATTERN_BACKTRACKING
+    sets, loops = _sets_in(pattern)
+    begins_anywhere = loops or not pattern.startswith("^")
+    return _PATTERN_AMBIGUOUS if begins_anywhere and sets > _MOST_SETS else _PATTERN
+
+
+def _sets_in(pattern: str) -> tuple[int, bool]:
+    """How many sets of characters it has, written out, and whether anything may be repeated without end."""
+    groups = [0]
+    last, loops = 0, False
+    for found in _ATOM.finditer(pattern):
+        match found.lastgroup:
+            case "set":
+                last = 1
+                groups[-1] += 1
+            case "count":
+                low, comma, high = found.group()[1:-1].partition(",")
+                times = int((high or low)[:9])
+                loops = loops or (bool(comma) and not high)
+                groups[-1] += last * max(times - 1, 0)
+                last *= max(times, 1)
+            case "loop":
+                loops = True
+            case "open":
+                groups.append(0)
+                last = 0
+            case "close" if len(groups) > 1:
+                last = groups.pop()
+                groups[-1] += last
+            case _:
+                last = 0 if found.group() not in "?" else last
+    return sum(groups), loops
+
+
+# -- Numbers in a value ------------------------------------------------------------------------------------------------
+
+_TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_FRACTION = re.compile(rb"[.eE]")
+_LONG = re.compile(rb"[0-9]{16,}")
+_EXPONENT = 16  # times the weight of a plain number
+_DIGITS = 20
+_PAIRS = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the numbers of a value do to the weight of a number: `None` is for integers of up to 15 digits."""
+
+    times: int | None
+    is_long: bool  # integers that `uniqueItems` cannot tell apart without comparing each with all others
+
+    @classmethod
+    def of(cls, text: bytes) -> "Numbers":
+        rest = _TEXTS.sub(b"", text)
+        longest = max(map(len, _LONG.findall(rest)), default=0)
+        if not longest and not _FRACTION.search(rest):
+            return cls(None, False)
+        times = _EXPONENT if longest >= _DIGITS or b"e" in rest or b"E" in rest else 1
+        return cls(max(times, longest * longest // 4096), longest > 0)
+
+
+# -- Schemas -----------------------------------------------------------------------------------------------------------
+
+
+class Cost:
+    """What a schema may do for one part of a value: at any depth, and at one that is nested so deep."""
 
     def __init__(self, schema: JSON) -> None:
         self._root = schema
@@ -43,11 +238,23 @@ class Looks:
         root = self._node(schema)
         for node in self._nodes:  # grows while it is walked
             self._connect(node)
-        self._by_depth = _by_depth(root, _inner_first(self._nodes))
-        self.most = self._by_depth[-1]
+        order = _inner_first(self._nodes)
+        self._by_depth = [_by_depth(root, order, index) for index in range(len(Weight._fields))]
+        self._compares_items = self.has("uniqueItems")
+        self.most = Weight(*(found[-1] for found in self._by_depth))
+        self.depends_on_numbers = self.most.number > 0
 
-    def at(self, depth: int) -> int:
-        return self._by_depth[min(depth, len(self._by_depth) - 1)]
+    def at(self, depth: int) -> Weight:
+        return Weight(*(found[min(depth, len(found) - 1)] for found in self._by_depth))
+
+    def estimate(self, each: Weight, parts: int, size: int, numbers: Numbers) -> int:
+        """Nanoseconds for a value of so many parts and bytes."""
+        times = each.small
+        if numbers.times is not None:
+            times = each.number * numbers.times
+            if numbers.is_long and self._compares_items:
+                times *= parts // _PAIRS + 1
+        return parts * (each.part + times) + size * each.text
 
     def has(self, word: str) -> bool:
         return any(word in node.schema for node in self._nodes)
@@ -92,8 +299,7 @@ class _Node:
 
     def __init__(self, schema: dict[str, JSON]) -> None:
         self.schema = schema
-        self.own = WEIGHT_OF_PATTERN if "pattern" in schema or "patternProperties" in schema else 1
-        self.own += len(_list(schema.get("required"))) // NAMES
+        self.own = weight(schema)
         self.here: list[_Node] = []  # look at the very same value
         self.single: list[_Node] = []  # each looks at a part of it that has a name or a place of its own
         self.wide: list[_Node] = []  # all may look at the same part
@@ -117,11 +323,11 @@ def _inner_first(nodes: list[_Node]) -> list[_Node]:
     return order
 
 
-def _by_depth(root: _Node, order: list[_Node]) -> list[int]:
-    """How many look at one part of a value that is nested so deep; the last is for all that are deeper."""
+def _by_depth(root: _Node, order: list[_Node], kind: int) -> list[int]:
+    """The weight of that kind for one part that is nested so deep; the last is for all that are deeper."""
     here: dict[_Node, int] = {}
     for node in order:
-        here[node] = min(BEYOND, node.own + sum(here[inner] for inner in node.here))
+        here[node] = min(BEYOND, node.own[kind] + sum(here[inner] for inner in node.here))
     most = here
     found = [most[root]]
     while len(found) <= DEEPEST and found[-1] < BEYOND:
