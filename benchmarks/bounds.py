@@ -1,7 +1,9 @@
-"""Measures the estimates that bound work on the event loop: `python -m benchmarks.bounds`.
+"""Measures the estimates that bound work on the event loop: `python -m benchmarks.bounds [schemas | expressions]`.
 
-Prints, for each keyword of a JSON Schema, how long the worst value that we know takes to check, and what
+`schemas`: for each keyword of a JSON Schema, how long the worst value that we know takes to check, and what
 `tenuto.schema.cost` estimates for it. An estimate below the measurement is marked, and the exit code is 1.
+
+`expressions`: for each operation, how long a unit of work takes, and so how long a whole budget does.
 """
 
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 import msgspec
 
 from tenuto.kernel.definition import JSON
+from tenuto.kernel.expression import MAX_WORK, Budget, compile_expression, evaluate
 from tenuto.schema import Schema
 
 Case = tuple[dict[str, Any], Callable[[int], JSON]]  # a schema, and a value of so many items that fits it
@@ -115,13 +118,88 @@ def estimate_ns(schema: Schema, value: JSON) -> int:
 def measure_ns(schema: Schema, value: JSON) -> int:
     best = sys.maxsize
     for _ in range(3):
-        began = time.perf_counter_ns()
+        began = time.thread_time_ns()
         schema.fits(value)
-        best = min(best, time.perf_counter_ns() - began)
+        best = min(best, time.thread_time_ns() - began)
     return best
 
 
-def main(count: int = 200) -> int:
+# -- Expressions -------------------------------------------------------------------------------------------------------
+
+_TEXT = "ab" * 1_000
+_ROWS: list[JSON] = [{"id": number, "name": "ada", "active": True, "of": [1, 2, 3]} for number in range(1_000)]
+_MAP: JSON = {str(number): number for number in range(1_000)}
+
+EXPRESSIONS: dict[str, JSON] = {  # and the input of each
+    "input.map(x, 1)": _ROWS,
+    "input.filter(x, x.active)": _ROWS,
+    "input.filter(x, x.active).map(x, x.id)": _ROWS,
+    "input.all(x, has(x.name))": _ROWS,
+    "input.exists(x, x == '')": _MAP,
+    "input.map(x, x.of[x.of[0]])": _ROWS,
+    "input.map(x, x.id + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1)": _ROWS,
+    "input.map(x, 7 / 2 % 3 * -1.5)": _ROWS,
+    "input.map(x, x.name + 'a' + 'b' + 'c')": _ROWS,
+    "input.map(x, size([x] + [x] + [x]))": _ROWS,
+    "input.all(x, x == 1 || x == 2 || x == 3 || x != 4)": [9] * 1_000,
+    "input.all(x, x > 1 && x >= 1 && x < 100)": [9] * 1_000,
+    "input.all(x, !x ? true : true)": [True] * 1_000,
+    "input.map(x, [1, 2, 3, 4, 5, 6, 7, 8])": _ROWS,
+    "input.map(x, {'a': 1, 'b': 2, 'c': 3})": _ROWS,
+    "input.all(x, input.list == input.list)": {"list": [1] * 1_000, "a": 1, "b": 1},
+    "input.all(x, input.list == input.list) ": {"list": [{"a": [1]}] * 500, "a": 1, "b": 1},
+    "input.all(x, !('z' in ['a', 'b', 'c']))": [1] * 1_000,
+    "input.all(x, !(x in input))": [0.1],
+    "input.map(x, x == x)": [_TEXT] * 1_000,
+    "input.map(x, x + x == '')": [_TEXT] * 1_000,
+    "input.map(x, x.contains('z'))": [_TEXT] * 1_000,
+    "input.map(x, x.startsWith(x))": [_TEXT] * 1_000,
+    "input.map(x, size(x))": _ROWS,
+    "input.map(x, type(x))": _ROWS,
+    "input.map(x, string(x))": [123] * 1_000,
+    "input.map(x, string(x)) ": [0.5] * 1_000,
+    "input.map(x, int(x))": ["123"] * 1_000,
+    "input.map(x, double(x))": ["1.5"] * 1_000,
+    "input.map(x, double(x)) ": ["1" * 300] * 1_000,
+    "input.map(x, x - x)": [10**4000] * 100,
+    "input.map(x, x % x)": [10**4000] * 100,
+    "input.map(x, timestamp(x).getHours())": ["2026-01-31T12:00:00Z"] * 100,
+    "input.map(x, timestamp(x) + duration('1h'))": ["2026-01-31T12:00:00Z"] * 100,
+    "input.map(x, x.matches('^a'))": ["abc"] * 100,
+    "input.map(x, x.matches('^[^@]+@[^@]+[.][a-z]{2,10}$'))": ["abc"] * 100,
+    r"input.map(x, x.matches('\\w+'))": ["abc"] * 20,
+    r"input.map(x, x.matches('^\\w{20}'))": ["abc"],
+    r"input.map(x, x.matches('\\d{50}'))": ["abc"] * 20,
+    "input.map(x, x.matches('[ab]{1000}'))": ["abc"] * 20,
+    "input.map(x, x.matches('z'))": [_TEXT] * 100,
+    "input.map(x, x.matches('[ab]*a[ab]{16}[xc]y'))": [_TEXT] * 2,
+    "input.map(x, x.matches('.*a.{100}[ab]y'))": [_TEXT] * 2,
+}
+
+
+def work_of(source: str, input: JSON) -> int:
+    budget = Budget()
+    evaluate(compile_expression(source.strip()), {"input": input}, budget)
+    return MAX_WORK - budget.left
+
+
+def expressions() -> int:
+    print(f"| expression | units | measured, µs | ns for a unit | {MAX_WORK:,} units, ms |\n|---|---:|---:|---:|---:|")
+    for source, value in EXPRESSIONS.items():
+        expression = compile_expression(source.strip())
+        best = sys.maxsize
+        for _ in range(5):
+            began = time.thread_time_ns()
+            evaluate(expression, {"input": value})
+            best = min(best, time.thread_time_ns() - began)
+        work = work_of(source, value)
+        ns = best / work
+        shown = source.strip().replace("|", "\\|")
+        print(f"| `{shown}` | {work:,} | {best / 1_000:,.0f} | {ns:,.0f} | {ns * MAX_WORK / 1e6:,.0f} |")
+    return 0
+
+
+def schemas(count: int = 200) -> int:
     low = False
     print(f"| keyword ({count} items) | measured, µs | estimated, µs |\n|---|---:|---:|")
     for name, (document, make) in CASES.items():
@@ -134,4 +212,5 @@ def main(count: int = 200) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parts = {"schemas": schemas, "expressions": expressions}
+    sys.exit(max(parts[name]() for name in sys.argv[1:] or parts))

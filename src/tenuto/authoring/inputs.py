@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 from msgspec import Raw
 
 from tenuto.errors import InvalidInput, PayloadError, Problem
-from tenuto.kernel.definition import FAN_OUT_LIMIT, JSON, plain_name
+from tenuto.kernel.definition import FAN_OUT_LIMIT, GATHERED_LIMIT, JSON, plain_name
 from tenuto.program import Program
 from tenuto.schema import Schema, pointer
-from tenuto.values import DEFAULT_LIMIT, Decode, encode
+from tenuto.values import Decode, encode
 
 from .markers import ExpandEach, StepInputs
 
 # Inputs by step are many values in one: each is bounded as any other, and all of them together by this.
-LIMIT_BY_STEP = 16 * DEFAULT_LIMIT
+LIMIT_BY_STEP = GATHERED_LIMIT
 
 
 class Started(NamedTuple):

@@ -51,6 +51,8 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 FAN_OUT_LIMIT = 100_000
+PAYLOAD_LIMIT = 256 * 1024  # bytes of JSON of one value
+GATHERED_LIMIT = 16 * PAYLOAD_LIMIT  # of a value that is made of many: items of a fan-out, an output
 FAN_OUT_CONCURRENCY = 1_000
 MAX_VISITS = 100
 

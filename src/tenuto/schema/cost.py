@@ -18,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from tenuto.kernel.definition import JSON
+from tenuto.kernel.expression import pattern_of
 
 BEYOND = 1_000_000_000_000  # larger weights are all the same
 DEEPEST = 64  # a schema whose weight still grows at this depth has no bound
@@ -148,12 +149,6 @@ def _text_weight(schema: dict[str, JSON]) -> int:
 
 
 _BACKTRACKS = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k")
-_ATOM = re.compile(
-    r"(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\]|\\[wWdDsSpP](?:\{[^}]*\})?|\.)|(?P<count>\{[0-9]+(?:,[0-9]*)?\})"
-    r"|(?P<loop>[*+])|(?P<open>\()|(?P<close>\))|\\.|[^\\]",
-    re.DOTALL,
-)
-_MOST_SETS = 12
 
 
 def _pattern_weight(pattern: str) -> int:
@@ -164,37 +159,7 @@ def _pattern_weight(pattern: str) -> int:
     """
     if _BACKTRACKS.search(pattern):
         return _PATTERN_BACKTRACKING
-    sets, loops = _sets_in(pattern)
-    begins_anywhere = loops or not pattern.startswith("^")
-    return _PATTERN_AMBIGUOUS if begins_anywhere and sets > _MOST_SETS else _PATTERN
-
-
-def _sets_in(pattern: str) -> tuple[int, bool]:
-    """How many sets of characters it has, written out, and whether anything may be repeated without end."""
-    groups = [0]
-    last, loops = 0, False
-    for found in _ATOM.finditer(pattern):
-        match found.lastgroup:
-            case "set":
-                last = 1
-                groups[-1] += 1
-            case "count":
-                low, comma, high = found.group()[1:-1].partition(",")
-                times = int((high or low)[:9])
-                loops = loops or (bool(comma) and not high)
-                groups[-1] += last * max(times - 1, 0)
-                last *= max(times, 1)
-            case "loop":
-                loops = True
-            case "open":
-                groups.append(0)
-                last = 0
-            case "close" if len(groups) > 1:
-                last = groups.pop()
-                groups[-1] += last
-            case _:
-                last = 0 if found.group() not in "?" else last
-    return sum(groups), loops
+    return _PATTERN_AMBIGUOUS if pattern_of(pattern).is_ambiguous else _PATTERN
 
 
 # -- Numbers in a value ------------------------------------------------------------------------------------------------

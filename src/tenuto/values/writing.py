@@ -10,13 +10,14 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.errors import PayloadError
+from tenuto.kernel.definition import PAYLOAD_LIMIT
 
 from .flaws import first_flaw
 from .hooks import AS_IS, BY_ORDER, MAX_DEPTH, PACKED, TEXT_KEYS
 from .models import RepeatedKeys, loses_keys
 from .promises import holds_sets
 
-DEFAULT_LIMIT: Final = 256 * 1024
+DEFAULT_LIMIT: Final = PAYLOAD_LIMIT
 
 Encode = Callable[[object], Raw]
 Write = Callable[[object], bytes]

@@ -23,7 +23,8 @@ from tenuto.kernel.evolve import fan_at, find_step, step_at
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState, UndoState
 
-from .turn import Turn, encode, evaluation_scope, last_result, refusal
+from .evaluation import last_result
+from .turn import Turn, refusal
 
 
 def end(turn: Turn, outcome: ScopeOutcome, failure: Failure | None) -> None:
@@ -46,9 +47,10 @@ def _succeed(turn: Turn) -> None:
     state = turn.state
     template, check = state.plan.output, state.plan.check_output
     output: JSON = None
+    encoded = NULL
     try:
         if template is not None:
-            output = template.render(evaluation_scope(state, template))
+            output, encoded = turn.evaluation.output(template)
     except ExpressionError as error:
         _fail_at_the_end(turn, refusal("", error.code, str(error)))
         return
@@ -57,7 +59,7 @@ def _succeed(turn: Turn) -> None:
         if flaw is not None:
             _fail_at_the_end(turn, refusal("", "invalid_output", flaw))
             return
-    finish(turn, "succeeded", None, NULL if template is None else encode(output))
+    finish(turn, "succeeded", None, encoded)
 
 
 def _fail_at_the_end(turn: Turn, failure: Failure) -> None:

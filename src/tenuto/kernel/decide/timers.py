@@ -11,9 +11,10 @@ from .scopes import advance, close_scope, settle_fan
 from .turn import Turn, may_have_been_made
 
 
-def fire_due(turn: Turn, until: int) -> None:
+def fire_due(turn: Turn, until: int, *, may_wait: bool) -> None:
+    """Fires what is due. If it may wait, it stops once the turn has evaluated enough; the rest stays due."""
     state = turn.state
-    while (due := _next_due(state, until)) is not None:
+    while not (may_wait and turn.is_spent) and (due := _next_due(state, until)) is not None:
         kind, path = due
         turn.cause = f"timer:{kind}"
         _fire(turn, kind, path)

@@ -9,15 +9,16 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.kernel.address import Phase, fan_of, review_id
-from tenuto.kernel.definition import JSON, plain_name
-from tenuto.kernel.events import NULL, AttemptsGranted, Entry, Event, Failure, Grant
-from tenuto.kernel.evolve import apply, apply_grant, enter, fan_at, find_step, last_completed, scope_above
-from tenuto.kernel.expression import Expression, Template
-from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
+from tenuto.kernel.definition import JSON
+from tenuto.kernel.events import AttemptsGranted, Entry, Event, Failure, Grant
+from tenuto.kernel.evolve import apply, apply_grant, enter, fan_at, scope_above
+from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
+
+from .evaluation import Evaluation
 
 
 class Turn:
-    __slots__ = ("_event", "_grants", "_recorded", "_why", "actor", "cause", "epoch", "now", "state")
+    __slots__ = ("_evaluation", "_event", "_grants", "_recorded", "_why", "actor", "cause", "epoch", "now", "state")
 
     def __init__(self, state: Execution, now: int) -> None:
         self.state = state
@@ -30,6 +31,19 @@ class Turn:
         self._event: Event | None = None
         self._grants: list[Grant] = []
         self._why: tuple[str | None, str | None] = (None, None)
+        self._evaluation: Evaluation | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """Evaluates the expressions of this turn. They share one budget."""
+        if self._evaluation is None:
+            self._evaluation = Evaluation(self.state)
+        return self._evaluation
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether its expressions have used so much of their budget that timers should wait for the next turn."""
+        return self._evaluation is not None and self._evaluation.budget.is_low
 
     def emit(self, event: Event) -> None:
         if self._event is not None:
@@ -125,63 +139,6 @@ def may_have_been_made(step: StepState) -> bool:
     if step.node.outside or step.node.step.safety != "NOT_SAFE_TO_RETRY":
         return True  # it may have left, or begun, before that was recorded
     return open.begun_at > 0
-
-
-def evaluation_scope(state: Execution, reader: Expression | Template) -> dict[str, JSON]:
-    """What an expression may read, and only the parts that it names."""
-    scope: dict[str, JSON] = {}
-    roots = reader.roots
-    if "input" in roots:
-        scope["input"] = _decode(state.input)
-    if "variables" in roots:
-        scope["variables"] = {name: _decode(value) for name, value in state.variables.items()}
-    if "context" in roots:
-        scope["context"] = {
-            "execution_id": state.id,
-            "tenant": state.tenant,
-            "correlation_id": state.correlation_id,
-            "saga": plain_name(state.plan.definition.name),
-            "version": state.plan.definition.version,
-            "run": state.run,
-        }
-    if "steps" in roots:
-        ids = state.latest if reader.reads_all_steps else reader.steps
-        scope["steps"] = {id: _step_view(state, id) for id in ids}
-    return scope
-
-
-def _step_view(state: Execution, id: str) -> JSON:
-    path = state.latest.get(id)
-    node = state.nodes.get(path) if path is not None else None
-    if path is None or node is None:
-        found = find_step(state, path) if path is not None else None
-        return {"result": None, "status": found.status if found is not None else "pending"}
-    assert isinstance(node, FanState | StepState)
-    return {"result": _result(state, node), "status": node.status}
-
-
-def last_result(state: Execution) -> JSON:
-    """What the step gave that was completed last, where the plan watches all steps."""
-    last = last_completed(state)
-    return None if last is None else _result(state, last)
-
-
-def _result(state: Execution, node: StepState | FanState) -> JSON:
-    if isinstance(node, FanState):
-        return _fan_results(state, node)
-    return _decode(state.payloads.get(node.done_seq, NULL)) if node.status == "succeeded" else None
-
-
-def _fan_results(state: Execution, fan: FanState) -> JSON:
-    return [
-        _decode(state.payloads.get(seq, NULL)) if mark == CLONE_SUCCEEDED else None
-        for mark, seq in zip(fan.marks, fan.done_seq, strict=True)
-    ]
-
-
-def _decode(payload: Raw) -> JSON:
-    value: JSON = msgspec.json.decode(payload)
-    return value
 
 
 def encode(value: JSON) -> Raw:

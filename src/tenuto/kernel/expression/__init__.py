@@ -3,7 +3,8 @@
 Laws
   1. Same source, same scope, same answer: in every process, release and store. So no clock, chance or environment is
      in reach, and a map is walked in the order of its keys, whatever order it arrived in.
-  2. Work is bounded: length, nesting and nested loops when compiled, list elements visited when evaluated.
+  2. Work is bounded: length, nesting and nested loops when compiled; when evaluated, the operations of all expressions
+     of one decision, and the size of what they make. Both are counted, so that the answer is the same everywhere.
   3. An error names the expression and the kind of failure; of the payload, not one value.
 
 Syntax and meaning are CEL's (github.com/google/cel-spec), the types are JSON's. Where the two differ:
@@ -25,10 +26,14 @@ from .compiled import (
     evaluate,
     evaluate_bool,
     evaluate_key,
+    evaluate_keys,
     evaluate_list,
+    too_costly,
+    too_large,
 )
 from .parser import MAX_DEPTH
-from .running import MAX_WORK
+from .patterns import pattern_of
+from .running import MAX_WORK, Budget, Exhausted
 from .templates import Template, compile_template, template_problems
 
 __all__ = [
@@ -38,6 +43,8 @@ __all__ = [
     "NODE_ROOTS",
     "ROOTS",
     "START_ROOTS",
+    "Budget",
+    "Exhausted",
     "Expression",
     "Template",
     "compile_expression",
@@ -45,6 +52,10 @@ __all__ = [
     "evaluate",
     "evaluate_bool",
     "evaluate_key",
+    "evaluate_keys",
     "evaluate_list",
+    "pattern_of",
     "template_problems",
+    "too_costly",
+    "too_large",
 ]

@@ -7,7 +7,8 @@ from typing import TypeAlias, cast
 
 from .kinds import NUMBERS, Fault, a_kind, kind_of, need_map, need_string
 from .library import ask
-from .operators import fits
+from .operators import LONG_NUMBER, SHORT, fits
+from .patterns import Pattern
 from .results import to_json, to_text
 from .running import Operator, Run
 
@@ -27,6 +28,7 @@ def _int(run: Run, value: object, _: object) -> object:
 
 
 def _double(run: Run, value: object, _: object) -> object:
+    _spend_on_digits(run, value)
     if kind_of(value) in NUMBERS or (isinstance(value, str) and re.fullmatch(r"[0-9.eE+-]+", value)):
         with suppress(OverflowError, ValueError):
             if isfinite(number := float(cast(float, value))):
@@ -35,11 +37,21 @@ def _double(run: Run, value: object, _: object) -> object:
 
 
 def _text_of(run: Run, value: object, _: object) -> str:
+    if type(value) is int and fits(value):
+        return str(value)
+    _spend_on_digits(run, value)
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
     if kind_of(value) in ("null_type", "list", "map"):
         raise Fault(f"string() does not accept {a_kind(value)}")
     return to_text(to_json(value))
+
+
+def _spend_on_digits(run: Run, value: object) -> None:
+    if isinstance(value, str):
+        run.spend(len(value) // 8)
+    elif isinstance(value, int) and not fits(value):
+        run.spend(LONG_NUMBER)
 
 
 def _timestamp(run: Run, value: object, _: object) -> object:
@@ -53,6 +65,7 @@ def _timestamp(run: Run, value: object, _: object) -> object:
 
 
 def _duration(run: Run, value: object, _: object) -> object:
+    _spend_on_digits(run, value)
     if isinstance(value, str) and _DURATION.fullmatch(value):
         return ask("duration", "duration(a)", value)
     if kind_of(value) == "duration":
@@ -61,13 +74,29 @@ def _duration(run: Run, value: object, _: object) -> object:
 
 
 def _contains(run: Run, text: object, part: object) -> bool:
-    run.spend(len(need_string(text)) // 64)
+    run.spend(len(need_string(text)) // SHORT)
     return need_string(part) in need_string(text)
 
 
-def _matches(run: Run, text: object, pattern: object) -> object:
-    run.spend(50 + len(need_string(text)) // 64)  # the library compiles the pattern every time
-    return ask("matches", "a.matches(b)", text, pattern)
+def _starts(run: Run, text: object, part: object) -> bool:
+    run.spend(len(need_string(part)) // SHORT)
+    return need_string(text).startswith(need_string(part))
+
+
+def _ends(run: Run, text: object, part: object) -> bool:
+    run.spend(len(need_string(part)) // SHORT)
+    return need_string(text).endswith(need_string(part))
+
+
+def matcher(pattern: Pattern) -> Operator:
+    """`matches` for one pattern, which the library compiles every time."""
+
+    def matches(run: Run, text: object, literal: object) -> object:
+        size = len(need_string(text))
+        run.spend(_MATCH + pattern.compiling + (size * _SIMULATED if pattern.is_ambiguous else size // _READ))
+        return ask("matches", "a.matches(b)", text, literal)
+
+    return matches
 
 
 def _part_of_time(name: str) -> Operator:
@@ -78,6 +107,11 @@ def _part_of_time(name: str) -> Operator:
 
     return part
 
+
+# Units of work for a match, beside those of compiling its pattern.
+_MATCH = 200
+_READ = 32  # characters in one unit
+_SIMULATED = 50  # units for one character, if the automaton is simulated
 
 _TIMESTAMP = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})"
@@ -99,10 +133,10 @@ FUNCTIONS: dict[str, Function] = {
 }
 METHODS: dict[str, Function] = {
     "contains": (2, _contains),
-    "endsWith": (2, lambda run, text, part: need_string(text).endswith(need_string(part))),
-    "matches": (2, _matches),
+    "endsWith": (2, _ends),
+    "matches": (2, matcher(Pattern(0, is_ambiguous=False))),  # of each pattern, when it is parsed
     "size": (1, _size),
-    "startsWith": (2, lambda run, text, part: need_string(text).startswith(need_string(part))),
+    "startsWith": (2, _starts),
 }
 for _name in (
     "getDate",
@@ -115,4 +149,7 @@ for _name in (
     "getSeconds",
 ):
     METHODS[_name] = (1, _part_of_time(_name))
+CALL = 12  # units of work for a call
+WORK = {"string": 12, "timestamp": 250, "duration": 150, "dyn": 2, "type": 5, "size": 5}  # if it differs
+WORK |= dict.fromkeys((name for name in METHODS if name.startswith("get")), 100)
 IMPURE = ("now", "today", "random", "rand", "uuid", "env", "getenv")

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from math import inf
 from typing import NoReturn, TypeVar, cast
 
-from . import running
-from .functions import FUNCTIONS, IMPURE, METHODS, Function
+from . import operators, running
+from .functions import CALL, FUNCTIONS, IMPURE, METHODS, WORK, Function, matcher
 from .kinds import TYPES, Fault
 from .library import ask, load
 from .operators import OPERATORS, negation, negative
+from .patterns import pattern_of
 from .running import LOOPS, MAX_LOOPS, Compute, Operator
 from .tokens import WORDS, Invalid, Token, tokens, unquoted
 
@@ -30,6 +31,8 @@ class Parser:
         self.steps: set[str] = set()
         self.reads_all_steps = False
         self.uses_time = False
+        self.builds = False  # a value may be in the result more than once
+        self.work = 1  # what one evaluation takes, beside the rounds of its loops
 
     def parse(self) -> Compute:
         compute = self.choice()
@@ -44,6 +47,7 @@ class Parser:
             then = self.logic("||")
             self.expect(":")
             compute = running.choice(compute, then, self.choice())
+            self.work += 2
         self.depth -= 1
         return compute
 
@@ -54,6 +58,7 @@ class Parser:
         operands = [operand()]
         while self.take(sign):
             operands.append(operand())
+            self.work += 4
         return operands[0] if len(operands) == 1 else running.logic(operands, decisive=sign == "||")
 
     def binary(self, level: int) -> Compute:
@@ -61,8 +66,10 @@ class Parser:
             return self.unary()
         first = self.binary(level + 1)
         rest: list[tuple[Operator, Compute]] = []
-        while operation := OPERATORS[level].get(self.tokens[self.at].text):
+        while operation := OPERATORS[level].get(sign := self.tokens[self.at].text):
             self.at += 1
+            self.builds = self.builds or sign == "+"
+            self.work += operators.WORK.get(sign, operators.ARITHMETIC)
             rest.append((operation, self.binary(level + 1)))
         return running.chain(first, rest) if rest else first
 
@@ -72,6 +79,7 @@ class Parser:
                 self.deeper()
                 operand = self.unary()
                 self.depth -= 1
+                self.work += 4 if sign == "!" else operators.ARITHMETIC
                 return running.unary(operation, operand)
         return self.settle(*self.member())
 
@@ -97,6 +105,7 @@ class Parser:
                     self.deeper()
                     holder = self.settle(value, root, keys)
                     value, root, keys = running.chain(holder, [(running.index, self.choice())]), None, []
+                    self.work += 5
                 self.expect("]")
             else:
                 self.depth = depth
@@ -107,11 +116,13 @@ class Parser:
             self.steps.add(keys[0])
         elif root == "steps":
             self.reads_all_steps = True
+        self.work += len(keys)
         return running.path(value, keys) if keys else value
 
     def primary(self) -> tuple[Compute, str | None]:
         token = self.tokens[self.at]
         self.at += 1
+        self.work += 1
         if token.kind in ("string", "int", "double"):
             return running.constant(self.literal(token)), None
         if token.text in WORDS:
@@ -122,9 +133,13 @@ class Parser:
             return value, None
         if token.text == "[":
             items = self.several("]", self.choice)
+            self.builds = True
+            self.work += 2 * len(items)
             return running.new_list(items), None
         if token.text == "{":
             entries = self.several("}", self.entry)
+            self.builds = True
+            self.work += 3 * len(entries)
             return running.new_map(entries), None
         self.at -= 1
         name = self.name("a value")
@@ -146,7 +161,7 @@ class Parser:
 
     def method(self, name: str, value: Compute) -> Compute:
         if name == "matches":
-            self.check_pattern()
+            return self.call(name, {name: (2, matcher(pattern_of(self.pattern())))}, value)
         if name not in LOOPS:
             return self.call(name, METHODS, value)
         if len(self.loops) == MAX_LOOPS:
@@ -154,11 +169,14 @@ class Parser:
         variable = self.name("the name of a loop variable")
         self.expect(",")
         self.loops.append(variable)
+        before = self.work
         body = self.choice()
         mapped = self.choice() if name == "map" and self.take(",") else None
         self.loops.pop()
         self.expect(")")
-        return running.loop(LOOPS[name], value, len(self.loops), body, mapped)
+        self.builds = self.builds or name == "map"
+        work, self.work = self.work - before + 1, before + 10
+        return running.loop(LOOPS[name], value, len(self.loops), body, mapped, work)
 
     def call(self, name: str, functions: dict[str, Function], value: Compute | None = None) -> Compute:
         if name in IMPURE:
@@ -174,20 +192,23 @@ class Parser:
         if name in ("timestamp", "duration"):
             self.uses_time = True
             load("duration(a)")  # so that the library is loaded now, and not by the first execution that asks
+        self.work += WORK.get(name, CALL)
         first, second = operands[0], operands[1] if arity == 2 else running.constant(None)
         return running.call(function, first, second)
 
-    def check_pattern(self) -> None:
+    def pattern(self) -> str:
         # Rust's expressions match in linear time, but a hostile one takes long to compile: a payload may not choose it.
         token = self.tokens[self.at]
         if token.kind != "string" or self.tokens[self.at + 1].text != ")":
             raise Invalid("matches() takes one literal string, as in input.name.matches('^A')")
+        pattern = unquoted(token)
         try:
-            ask("matches", "a.matches(b)", "", unquoted(token))
+            ask("matches", "a.matches(b)", "", pattern)
         except Fault:
             raise Invalid(
                 f"the pattern at character {token.start + 1} is no regular expression, or too large"
             ) from None
+        return pattern
 
     def has(self) -> Compute:
         value, root, keys = self.member()
@@ -195,6 +216,7 @@ class Parser:
             raise Invalid("has() takes a field, as in has(input.discount)")
         self.expect(")")
         self.settle(value, root, keys)
+        self.work += 4
         holder, last = running.path(value, keys[:-1]), keys[-1]
         return running.has(holder, last)
 

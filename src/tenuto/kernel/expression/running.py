@@ -8,27 +8,59 @@ from tenuto.kernel.definition import JSON
 from .kinds import MAPS, Fault, a_kind, need_bool, need_map, need_string
 
 MAX_LOOPS = 3  # inside one another: each multiplies
-MAX_WORK = 250_000  # list elements that one evaluation may visit: about a second
+MAX_WORK = 800_000  # of one budget: some 50 ms (benchmarks/bounds.py)
 
 
 class Exhausted(Exception):
     """Too much work. Not a `Fault`, because nothing may absorb it."""
 
 
+class TooLarge(Exception):
+    """Too large a value. Not a `Fault`, because nothing may absorb it."""
+
+
+class Budget:
+    """The work that is left to all the expressions of one decision. A unit is about as much as reading a variable.
+
+    It is counted, not timed, so that a decision comes out the same on every machine.
+    """
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_WORK
+
+    def spend(self, work: int) -> None:
+        self.left -= work
+        if self.left < 0:
+            self.left = 0
+            raise Exhausted
+
+    @property
+    def is_low(self) -> bool:
+        return self.left < MAX_WORK // 2
+
+
 class Run:
     """One evaluation: the scope, the variables of the loops, and the work that is left."""
 
-    __slots__ = ("scope", "slots", "work")
+    __slots__ = ("limit", "scope", "slots", "work")
 
-    def __init__(self, scope: Mapping[str, JSON]) -> None:
+    def __init__(self, scope: Mapping[str, JSON], work: int, limit: int) -> None:
         self.scope = scope
         self.slots: list[object] = [None] * MAX_LOOPS
-        self.work = MAX_WORK
+        self.work = work
+        self.limit = limit  # of the size of any value that it makes
 
     def spend(self, work: int) -> None:
         self.work -= work
         if self.work < 0:
-            raise Exhausted(f"it takes more than {MAX_WORK:,} steps")
+            raise Exhausted
+
+    def make(self, size: int) -> None:
+        """Something of so many characters or items is about to be made."""
+        if size > self.limit:
+            raise TooLarge
 
 
 Compute: TypeAlias = Callable[[Run], object]
@@ -134,13 +166,19 @@ def _decide(run: Run, operands: Iterable[Compute], *, decisive: bool) -> bool:
     return not decisive
 
 
-def loop(each: Loop, items: Compute, slot: int, body: Compute, mapped: Compute | None) -> Compute:
+def loop(each: Loop, items: Compute, slot: int, body: Compute, mapped: Compute | None, work: int) -> Compute:
+    """`work` is what one round takes."""
+
     def turns(run: Run) -> Iterator[object]:
         found = items(run)
         if not isinstance(found, list):
-            found = sorted(need_map(found, "a list or a map"))
-        run.spend(len(found))
+            found = need_map(found, "a list or a map")
+            run.spend(len(found))
+            found = sorted(found)
         for item in found:
+            run.work -= work
+            if run.work < 0:
+                raise Exhausted
             run.slots[slot] = item
             yield item
 

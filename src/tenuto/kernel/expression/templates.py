@@ -5,13 +5,42 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel.definition import JSON
+from tenuto.kernel.definition import JSON, PAYLOAD_LIMIT
 
-from .compiled import ROOTS, Expression, compile_expression, evaluate, quoted
-from .results import to_text
+from .compiled import ROOTS, Expression, compile_expression, evaluate, quoted, too_costly, too_large
+from .results import spend_on, to_text
+from .running import Budget, Exhausted, Run, TooLarge
 from .tokens import Invalid, tokens
 
-Render: TypeAlias = Callable[[Mapping[str, JSON]], JSON]
+Render: TypeAlias = Callable[["_Rendering"], JSON]
+
+
+class _Rendering:
+    """One use of a template: what it reads, and what is left of its budget and of its size."""
+
+    __slots__ = ("budget", "is_single", "left", "limit", "scope")
+
+    def __init__(self, scope: Mapping[str, JSON], budget: Budget, limit: int, *, is_single: bool) -> None:
+        self.scope = scope
+        self.budget = budget
+        self.limit = limit
+        self.left = limit
+        self.is_single = is_single
+
+    def value(self, expression: Expression) -> JSON:
+        """Its value. If the template has several expressions, their values together are bounded."""
+        value = evaluate(expression, self.scope, self.budget, limit=self.limit)
+        if not self.is_single:
+            run = Run(self.scope, self.budget.left, self.limit)
+            try:
+                self.left -= spend_on(run, value, self.left)
+            except Exhausted:
+                raise too_costly(expression.source) from None
+            except TooLarge:
+                raise too_large(expression.source, self.limit) from None
+            finally:
+                self.budget.left = max(run.work, 0)
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,11 +56,15 @@ class Template:
     roots: tuple[str, ...]
     steps: tuple[str, ...]
     reads_all_steps: bool
+    source: str = field(repr=False)  # of its first expression, to name it by
+    is_single: bool = field(repr=False)  # it has one expression, which is all of a value
     renderer: "Render | None" = field(repr=False)
 
-    def render(self, scope: Mapping[str, JSON]) -> JSON:
-        """Raises `expression_failed`, saying where in the template."""
-        return self.value if self.renderer is None else self.renderer(scope)
+    def render(self, scope: Mapping[str, JSON], budget: Budget | None = None, *, limit: int = PAYLOAD_LIMIT) -> JSON:
+        """Raises as `evaluate` does, saying where in the template. `limit` is for all of its expressions together."""
+        if self.renderer is None:
+            return self.value
+        return self.renderer(_Rendering(scope, budget or Budget(), limit, is_single=self.is_single))
 
 
 def compile_template(value: JSON, allowed: frozenset[str] = ROOTS) -> Template:
@@ -46,6 +79,8 @@ def compile_template(value: JSON, allowed: frozenset[str] = ROOTS) -> Template:
         roots=tuple(sorted({root for expression in survey.found for root in expression.roots})),
         steps=tuple(sorted({step for expression in survey.found for step in expression.steps})),
         reads_all_steps=any(expression.reads_all_steps for expression in survey.found),
+        source=survey.found[0].source if survey.found else "",
+        is_single=len(survey.found) == 1 and not survey.has_text,
         renderer=renderer,
     )
 
@@ -64,6 +99,7 @@ class _Survey:
         self.allowed = allowed
         self.found: list[Expression] = []
         self.problems: list[tuple[str, str]] = []
+        self.has_text = False  # with an expression inside
 
     def visit(self, value: JSON, pointer: str) -> Render | None:
         if isinstance(value, str):
@@ -71,11 +107,11 @@ class _Survey:
         if isinstance(value, list):
             items = [(each, self.visit(each, f"{pointer}/{index}")) for index, each in enumerate(value)]
             if any(render for _, render in items):
-                return lambda scope: [render(scope) if render else each for each, render in items]
+                return lambda run: [render(run) if render else each for each, render in items]
         if isinstance(value, dict):
             fields = {key: (each, self.visit(each, f"{pointer}/{_escape(key)}")) for key, each in value.items()}
             if any(render for _, render in fields.values()):
-                return lambda scope: {k: render(scope) if render else each for k, (each, render) in fields.items()}
+                return lambda run: {k: render(run) if render else each for k, (each, render) in fields.items()}
         return None
 
     def text(self, text: str, pointer: str) -> Render | None:
@@ -86,15 +122,16 @@ class _Survey:
             return None
         self.found.extend(part for part in parts if isinstance(part, Expression))
         if len(parts) == 1 and isinstance(alone := parts[0], Expression):
-            return lambda scope: _value_at(pointer, alone, scope)
-        return lambda scope: "".join(p if isinstance(p, str) else to_text(_value_at(pointer, p, scope)) for p in parts)
+            return lambda run: _value_at(pointer, alone, run)
+        self.has_text = True
+        return lambda run: "".join(p if isinstance(p, str) else to_text(_value_at(pointer, p, run)) for p in parts)
 
 
-def _value_at(pointer: str, expression: Expression, scope: Mapping[str, JSON]) -> JSON:
+def _value_at(pointer: str, expression: Expression, run: _Rendering) -> JSON:
     try:
-        return evaluate(expression, scope)
+        return run.value(expression)
     except ExpressionError as error:
-        raise ExpressionError(_located(pointer, error.message), code=error.code) from None
+        raise ExpressionError(_located(pointer, error.message), code=error.code, hint=error.hint) from None
 
 
 def _parts(text: str, allowed: frozenset[str]) -> Iterator[str | Expression]:

@@ -4,8 +4,9 @@ from typing import Literal
 
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import fan_of
+from tenuto.kernel.decide.evaluation import Evaluation
 from tenuto.kernel.decide.scopes import advance, close_scope, disposition, fail_child, fail_clone, settle_fan
-from tenuto.kernel.decide.turn import Turn, evaluation_scope, has_slot, may_start, refusal
+from tenuto.kernel.decide.turn import Turn, has_slot, may_start, refusal
 from tenuto.kernel.events import Failure, ReviewKind, ReviewOpened, StepsReady
 from tenuto.kernel.evolve import fan_at, scope_above
 from tenuto.kernel.plan import Node
@@ -87,7 +88,8 @@ def mark_of(state: Execution, node: Node) -> str | None:
     if node.key is None:
         return None
     try:
-        return str(node.key.render(evaluation_scope(state, node.key)))
+        # With a budget of its own: without the mark, another step with the same key would run as well.
+        return str(Evaluation(state).render(node.key))
     except ExpressionError:
         return None  # it could be made when the step began: what it reads was changed by others since
 

@@ -3,13 +3,12 @@
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import clone_path
 from tenuto.kernel.decide.credits import can_afford, out_of_credits
-from tenuto.kernel.decide.turn import Turn, encode, evaluation_scope
+from tenuto.kernel.decide.turn import Turn
 from tenuto.kernel.definition import FAN_OUT_LIMIT, JSON
 from tenuto.kernel.events import NULL, Expanded, NodesClosed
 from tenuto.kernel.evolve import fan_at
-from tenuto.kernel.expression import evaluate_key, evaluate_list
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState
+from tenuto.kernel.state import CLONE_SUCCEEDED, FanState, ScopeState
 
 from .closing import fail_clone, settle_fan
 
@@ -22,8 +21,8 @@ def expand(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
         count, items, labels = state.each[node.id], NULL, _NO_LABELS
     else:
         assert node.foreach is not None
-        values = evaluate_list(node.foreach, evaluation_scope(state, node.foreach))
-        count, items, labels = len(values), encode(values), _labels(state, node, path, values)
+        values, items = turn.evaluation.items(node.foreach)
+        count, labels = len(values), _labels(turn, node, values)
     if count == 0:
         turn.emit(NodesClosed((path,), "skipped"))
         return
@@ -35,13 +34,10 @@ def expand(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
     start_clones(turn, scope, path)
 
 
-def _labels(state: Execution, node: Node, path: str, values: list[JSON]) -> tuple[str, ...]:
+def _labels(turn: Turn, node: Node, values: list[JSON]) -> tuple[str, ...]:
     if node.suffix is None:
         return ()
-    scope = evaluation_scope(state, node.suffix)
-    labels = tuple(
-        evaluate_key(node.suffix, {**scope, "item": item, "index": index}) for index, item in enumerate(values)
-    )
+    labels = turn.evaluation.labels(node.suffix, values)
     if len(dict.fromkeys(labels)) < len(labels):
         raise ExpressionError(f"the suffixes of fan-out {node.id!r} are not unique", code="duplicate_suffix")
     return labels

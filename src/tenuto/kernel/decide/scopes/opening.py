@@ -2,7 +2,7 @@
 
 from tenuto.errors import ExpressionError
 from tenuto.kernel.decide.credits import can_afford, out_of_credits
-from tenuto.kernel.decide.turn import Turn, evaluation_scope, refusal
+from tenuto.kernel.decide.turn import Turn, refusal
 from tenuto.kernel.definition import FAIL
 from tenuto.kernel.events import (
     BranchTaken,
@@ -15,7 +15,6 @@ from tenuto.kernel.events import (
     WaitOpened,
 )
 from tenuto.kernel.evolve import scope_at
-from tenuto.kernel.expression import evaluate_bool
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
@@ -35,7 +34,7 @@ def open_child(turn: Turn, scope: ScopeState, node: Node, path: str) -> ScopeSta
         turn.emit(NodesClosed((path,), "reused"))
         return None
     try:
-        if node.when is not None and not evaluate_bool(node.when, evaluation_scope(state, node.when)):
+        if node.when is not None and not turn.evaluation.true(node.when):
             turn.emit(NodesClosed((path,), "skipped"))
         elif node.is_scope:
             return _open_scope(turn, node, path)
@@ -67,18 +66,14 @@ def _open_step(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
     state = turn.state
     step = node.step
     if node.key is not None:
-        key = str(node.key.render(evaluation_scope(state, node.key)))
+        key = str(turn.evaluation.render(node.key))
         if key in state.marks:
             turn.emit(NodesClosed((path,), "marked"))
             return
     match step.type:
         case "decision":
             target = next(
-                (
-                    target
-                    for condition, target in node.branches
-                    if evaluate_bool(condition, evaluation_scope(state, condition))
-                ),
+                (target for condition, target in node.branches if turn.evaluation.true(condition)),
                 step.default or FAIL,
             )
             turn.emit(BranchTaken(path, target))
@@ -99,7 +94,7 @@ def _open_step(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
 def _open_wait(turn: Turn, node: Node, path: str) -> None:
     state = turn.state
     assert node.payload is not None
-    config = node.payload.render(evaluation_scope(state, node.payload))
+    config = turn.evaluation.render(node.payload)
     assert isinstance(config, dict)
     deadline = None if node.step.timeout_ms is None else turn.now + node.step.timeout_ms
     if "signal" in config:

@@ -3,9 +3,8 @@
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import child_path, parent_of, segments
 from tenuto.kernel.decide.ending import end
-from tenuto.kernel.decide.turn import Turn, evaluation_scope, refusal
+from tenuto.kernel.decide.turn import Turn, refusal
 from tenuto.kernel.events import NodesClosed, ScopeOpened, ScopeRepeated, ScopeRestarted
-from tenuto.kernel.expression import evaluate_bool
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
 from .closing import close_scope, restarts_as_run
@@ -51,7 +50,7 @@ def is_over(turn: Turn, scope: ScopeState) -> bool:
     if condition is None:
         return True
     try:
-        if evaluate_bool(condition, evaluation_scope(turn.state, condition)):
+        if turn.evaluation.true(condition):
             return True
     except ExpressionError as error:
         close_scope(turn, scope, "failed", refusal(scope.path, error.code, str(error)))

@@ -1,0 +1,153 @@
+"""Evaluates the expressions of one turn: what they may read of the state, and how much work they may take together.
+
+A turn holds the event loop until it is decided, so its expressions share one budget. Reading is work as well: payloads
+are decoded once in a turn, and charged by their size.
+"""
+
+import msgspec
+from msgspec import Raw
+
+from tenuto.kernel.definition import GATHERED_LIMIT, JSON, plain_name
+from tenuto.kernel.events import NULL
+from tenuto.kernel.evolve import find_step, last_completed
+from tenuto.kernel.expression import (
+    Budget,
+    Exhausted,
+    Expression,
+    Template,
+    evaluate_bool,
+    evaluate_keys,
+    evaluate_list,
+    too_costly,
+    too_large,
+)
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, StepState
+
+_BYTES = 16  # of a payload, decoded in one unit of work
+_ITEMS = 2  # of a fan-out, encoded and expanded in one unit
+
+
+class Evaluation:
+    """The expressions of one turn."""
+
+    __slots__ = ("_decoded", "_seq", "_steps", "budget", "state")
+
+    def __init__(self, state: Execution) -> None:
+        self.state = state
+        self.budget = Budget()
+        self._decoded: dict[int | str, tuple[Raw, JSON]] = {}  # by the number of its entry, or its name
+        self._steps: dict[str, JSON] = {}
+        self._seq = state.seq
+
+    def true(self, condition: Expression) -> bool:
+        return evaluate_bool(condition, self._scope(condition), self.budget)
+
+    def items(self, source: Expression) -> tuple[list[JSON], Raw]:
+        """The items of a fan-out, and their JSON."""
+        values = evaluate_list(source, self._scope(source), self.budget, limit=GATHERED_LIMIT)
+        self._spend(source, len(values) // _ITEMS)
+        encoded = msgspec.json.encode(values)
+        if len(encoded) > GATHERED_LIMIT:
+            raise too_large(source.source, GATHERED_LIMIT)
+        return values, Raw(encoded)
+
+    def labels(self, suffix: Expression, items: list[JSON]) -> tuple[str, ...]:
+        return tuple(evaluate_keys(suffix, self._scope(suffix), items, self.budget))
+
+    def render(self, template: Template) -> JSON:
+        return template.render(self._scope(template), self.budget)
+
+    def output(self, template: Template) -> tuple[JSON, Raw]:
+        """The output of an execution, and its JSON."""
+        value = template.render(self._scope(template), self.budget, limit=GATHERED_LIMIT)
+        encoded = msgspec.json.encode(value)
+        if len(encoded) > GATHERED_LIMIT:
+            raise too_large(template.source, GATHERED_LIMIT)
+        return value, Raw(encoded)
+
+    def _scope(self, reader: Expression | Template) -> dict[str, JSON]:
+        """What an expression may read, and only the parts that it names."""
+        state = self.state
+        if self._seq != state.seq:
+            self._seq = state.seq
+            self._steps.clear()
+        scope: dict[str, JSON] = {}
+        roots = reader.roots
+        if "input" in roots:
+            scope["input"] = self._decode(reader, "input", state.input)
+        if "variables" in roots:
+            scope["variables"] = {
+                name: self._decode(reader, f"variable {name}", value) for name, value in state.variables.items()
+            }
+        if "context" in roots:
+            scope["context"] = {
+                "execution_id": state.id,
+                "tenant": state.tenant,
+                "correlation_id": state.correlation_id,
+                "saga": plain_name(state.plan.definition.name),
+                "version": state.plan.definition.version,
+                "run": state.run,
+            }
+        if "steps" in roots:
+            ids = state.latest if reader.reads_all_steps else reader.steps
+            scope["steps"] = {id: self._step(reader, id) for id in ids}
+        return scope
+
+    def _step(self, reader: Expression | Template, id: str) -> JSON:
+        known = self._steps.get(id)
+        if known is None:
+            self._spend(reader, 1)
+            known = self._steps[id] = self._view(reader, id)
+        return known
+
+    def _view(self, reader: Expression | Template, id: str) -> JSON:
+        state = self.state
+        path = state.latest.get(id)
+        node = state.nodes.get(path) if path is not None else None
+        if path is None or node is None:
+            found = find_step(state, path) if path is not None else None
+            return {"result": None, "status": found.status if found is not None else "pending"}
+        assert isinstance(node, FanState | StepState)
+        return {"result": self._result(reader, node), "status": node.status}
+
+    def _result(self, reader: Expression | Template, node: StepState | FanState) -> JSON:
+        payloads = self.state.payloads
+        if isinstance(node, StepState):
+            seq = node.done_seq
+            return self._decode(reader, seq, payloads.get(seq, NULL)) if node.status == "succeeded" else None
+        self._spend(reader, len(node.marks))
+        return [
+            self._decode(reader, seq, payloads.get(seq, NULL)) if mark == CLONE_SUCCEEDED else None
+            for mark, seq in zip(node.marks, node.done_seq, strict=True)
+        ]
+
+    def _decode(self, reader: Expression | Template, key: int | str, payload: Raw) -> JSON:
+        known = self._decoded.get(key)
+        if known is None or known[0] is not payload:
+            self._spend(reader, len(memoryview(payload)) // _BYTES)
+            known = self._decoded[key] = payload, msgspec.json.decode(payload)
+        return known[1]
+
+    def _spend(self, reader: Expression | Template, work: int) -> None:
+        try:
+            self.budget.spend(work)
+        except Exhausted:
+            raise too_costly(reader.source) from None
+
+
+def last_result(state: Execution) -> JSON:
+    """What the step gave that was completed last, where the plan watches all steps."""
+    last = last_completed(state)
+    return None if last is None else _decoded(state, last)
+
+
+def _decoded(state: Execution, node: StepState | FanState) -> JSON:
+    """Whatever it costs: it is what the execution gives."""
+    value: JSON
+    if isinstance(node, StepState):
+        value = msgspec.json.decode(state.payloads.get(node.done_seq, NULL))
+        return value if node.status == "succeeded" else None
+    return [
+        msgspec.json.decode(state.payloads.get(seq, NULL)) if mark == CLONE_SUCCEEDED else None
+        for mark, seq in zip(node.marks, node.done_seq, strict=True)
+    ]
