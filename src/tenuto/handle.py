@@ -197,7 +197,7 @@ class Handle(Generic[O_co]):
         """All attempts so far."""
         self._link.scope.require("executions:read")
         reading = await self._link.read(self.id)
-        return attempt_rows(reading.state, reading.history)
+        return attempt_rows(reading.state, reading.history, reading.activity)
 
     async def events(self, *, after: int = 0, every: Duration = "200ms") -> AsyncIterator[EventDocument]:
         """What is recorded, as it happens, from that number on; ends with the execution. Looks every so often."""

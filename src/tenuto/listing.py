@@ -162,7 +162,7 @@ class Listing:
         check_filter(limit=limit)
         paging = Paging("attempts", {"execution": id}, cursor)
         reading = await self._link.read(id)
-        return part_of(paging, attempt_rows(reading.state, reading.history), limit)
+        return part_of(paging, attempt_rows(reading.state, reading.history, reading.activity), limit)
 
     async def events(
         self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100

@@ -621,3 +621,78 @@ async def test_d1_what_is_deprecated_stays_so_when_it_is_applied_again(engine: E
     await until_blocked(running, "approval")
     await running.approve("ok")
     assert (await running.result()).status == "succeeded"
+
+
+# -- What history tells ------------------------------------------------------------------------------------------------
+
+LARGE = [{"when": f"input.items.exists(x, x + {n}.5 < 0.0)", "next": "a"} for n in range(300)]
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "decision": (
+        {"type": "decision", "branches": [{"when": "input.amount > 1", "next": "a"}], "default": "a"},
+        "expression_failed",
+        "input.amount > 1",
+    ),
+    "costly decision": ({"type": "decision", "branches": LARGE, "default": "a"}, "expression_too_costly", "x + "),
+    "foreach": (task("n", handler="a", foreach="input.amount"), "expression_failed", "input.amount"),
+    "large foreach": (
+        task("n", handler="a", foreach="input.items.map(x, input.text)"),
+        "expression_too_large",
+        "input.items.map(x, input.text)",
+    ),
+    "when": (task("n", handler="a", when="input.amount > 1"), "expression_failed", "input.amount > 1"),
+    "wait": (
+        {"type": "wait", "with": {"duration_ms": "${input.amount + 1}"}},
+        "expression_failed",
+        "input.amount + 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_history_lists_a_step_whose_expression_fails(engine: Engine, name: str) -> None:
+    stage = Stage()
+    handlers(engine, stage, "a")
+    step, code, expression = REFUSED[name]
+    mode = "flow" if step["type"] == "decision" else "sequence"
+    await engine.apply({"name": "doc", "mode": mode, "steps": [{**step, "step_id": "n"}, task("a")]})
+    given = {"amount": "much", "items": list(range(2_500)), "text": "x" * 3_000}
+    handle = await engine.start("doc", given)
+    result = await handle.result()
+    assert result.error is not None
+    assert result.error["code"] == code
+    [row] = await handle.history()
+    found = (row["step_id"], row["kind"], row["status"], row["error_class"], row["error_code"])
+    assert found == ("n", "forward", "failed", "NON_RETRYABLE", code)
+    assert expression in (row["error_summary"] or "")
+    assert row["finished_at"] is not None
+    assert stage.log == []
+
+
+async def test_an_attempt_whose_handler_is_nowhere_is_pending_and_keeps_its_number(engine: Engine) -> None:
+    stage = Stage()
+    await engine.apply({"name": "doc", "steps": [task("a")]})
+    handle = await engine.start("doc")
+    await until_blocked(handle, "no_worker")
+    [row] = await handle.history()
+    assert (row["status"], row["started_at"], row["attempt_number"]) == ("pending", None, 1)
+    handlers(engine, stage, "a")
+    assert (await handle.result()).succeeded
+    [row] = await handle.history()
+    assert (row["status"], row["attempt_number"]) == ("succeeded", 1)
+    assert row["started_at"] is not None
+
+
+async def test_a_step_whose_with_would_be_too_large_fails_without_being_called(engine: Engine) -> None:
+    called: list[int] = []
+
+    async def take(rows: list[Any]) -> None:
+        called.append(len(rows))
+
+    engine.handler("a", take)
+    given = {"rows": "${input.map(x, input.map(y, input))}"}
+    await engine.apply({"name": "doc", "steps": [task("a", **{"with": given})]})
+    result = await engine.execute("doc", ["some text"] * 100)
+    assert result.error is not None
+    assert (result.error["error_class"], result.error["code"]) == ("NON_RETRYABLE", "expression_too_large")
+    assert "input.map(x, input.map(y, input))" in result.error["summary"]
+    assert called == []

@@ -182,6 +182,24 @@ async def test_a_submitter_needs_no_code(make_engine: MakeEngine) -> None:
     assert result.output == {"id": "F-Rome/charge", "cents": 3}
 
 
+@pytest.mark.parametrize("worker", [True, False])
+async def test_an_attempt_that_waited_for_its_handler_runs_elsewhere_under_its_number(
+    make_engine: MakeEngine, worker: bool
+) -> None:
+    first = await make_engine(worker=worker)
+    step = {"step_id": "a", "type": "task", "handler": "a", "idempotency_strategy": "SAFE_TO_RETRY"}
+    await first.apply({"name": "doc", "steps": [step]})
+    handle = await first.start("doc")
+    await until_blocked(handle, "no_worker")
+    [row] = await handle.history()
+    assert (row["status"], row["started_at"], row["attempt_number"]) == ("pending", None, 1)
+    second = await make_engine()
+    second.handler("a", Stage().does("a"))
+    assert (await handle.result()).succeeded
+    [row] = await handle.history()
+    assert (row["status"], row["attempt_number"]) == ("succeeded", 1)
+
+
 async def test_a_directive_that_comes_first_is_sent_whoever_starts_it(make_engine: MakeEngine) -> None:
     bus = Bus()
     submitter = await make_engine(worker=False)

@@ -11,12 +11,17 @@ from tenuto.kernel.definition import Step
 from tenuto.kernel.naming import clone_name, labels_in
 from tenuto.kernel.state import Execution, StepStatus
 
-from .shapes import KINDS, AttemptRow, decoded, time_text
+from .shapes import KINDS, NOTHING_UNDER_WAY, Activity, AttemptRow, decoded, time_text
 
 
-def attempt_rows(state: Execution, history: Sequence[e.Entry]) -> list[AttemptRow]:
-    """`GET /v1/executions/{id}/history`: one row per attempt, in the order in which they ended, open ones last."""
-    rows = _Rows(state)
+def attempt_rows(
+    state: Execution, history: Sequence[e.Entry], activity: Activity = NOTHING_UNDER_WAY
+) -> list[AttemptRow]:
+    """`GET /v1/executions/{id}/history`: one row per attempt, in the order in which they ended, open ones last.
+
+    A granted attempt that waits (for a worker with its handler, a slot, a limit) is pending: it has not started.
+    """
+    rows = _Rows(state, activity)
     for entry in history:
         rows.read(entry)
     return rows.finish()
@@ -33,8 +38,9 @@ class _Open(NamedTuple):
 class _Rows:
     """One walk through a history. An attempt is open from its grant (or its wait) until the event that ends it."""
 
-    def __init__(self, state: Execution) -> None:
+    def __init__(self, state: Execution, activity: Activity) -> None:
         self.state = state
+        self.activity = activity
         self.rows: list[AttemptRow] = []
         self.open: dict[Ref, _Open] = {}
         self.generations: dict[str, int] = {}
@@ -103,8 +109,11 @@ class _Rows:
                 self.without_attempt(event)
 
     def without_attempt(self, event: e.Event) -> None:
-        """Steps that nobody performs: decisions, waits, approvals, and what is closed unopened."""
+        """Steps that the engine performs itself: decisions, waits, approvals; and steps that never started."""
         match event:
+            case e.StepRefused():
+                self.begin(Ref(event.path, "forward", 1))
+                self.end(Ref(event.path, "forward", 1), "failed", self.at, "", event.failure)
             case e.BranchTaken() if step_id(event.path) in self.decisions:
                 self.begin(Ref(event.path, "forward", 1))
                 self.end(Ref(event.path, "forward", 1), "succeeded", self.at, "")
@@ -213,11 +222,15 @@ class _Rows:
 
     def finish(self) -> list[AttemptRow]:
         self.settle()
-        still_open = [
-            self.row(ref, "awaiting_approval" if open.awaits_person else "running", open, 0, None)
-            for ref, open in self.open.items()
-        ]
+        still_open = [self.still_open(ref, open) for ref, open in self.open.items()]
         return [*self.rows, *still_open]
+
+    def still_open(self, ref: Ref, open: _Open) -> AttemptRow:
+        if open.awaits_person:
+            return self.row(ref, "awaiting_approval", open, 0, None)
+        if ref in self.activity.waiting:
+            return self.row(ref, "pending", open._replace(started_at=0), 0, None)
+        return self.row(ref, "running", open, 0, None)
 
 
 def _is_decision(spec: object) -> bool:
