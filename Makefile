@@ -57,7 +57,7 @@ check: static
 # The kernel's branches must be covered completely by its own tests and by the contract in memory. The rest runs without
 # measuring coverage, which slows it down.
 test: static
-	$(BIN)/pytest -n $(JOBS) --contract=memory --cov tests/kernel tests/contract
+	$(BIN)/pytest -n $(JOBS) --contract=memory --cov --cov-report=term tests/kernel tests/contract
 	$(BIN)/pytest -n $(JOBS) --contract=databases --ignore=tests/kernel
 
 prove: setup

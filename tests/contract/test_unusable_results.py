@@ -93,7 +93,7 @@ async def test_its_reconcile_is_asked_first_and_a_rollback_compensates_it(
     engine.register(builder.build())
     result = await engine.execute("s")
     assert (result.status, stage.log) == ("failed", ["pay", "look", "ship", "refund"])
-    assert await kinds(engine) == []
+    assert await kinds(engine) == ["dead_letter"]  # of the failed execution; nobody is asked about the payment
 
 
 @each_value
