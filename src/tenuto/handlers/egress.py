@@ -17,15 +17,36 @@ from tenuto.errors import NonRetryableError
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Global by the letter, and a way round to addresses that are not: all have an IPv4 address inside.
-_DETOURS: Final = tuple(
+# `is_global` differs between Python releases, so these ranges decide. They hold all that any release calls not global,
+# and addresses that are global by the IANA registries but lead inside: relays, translators, cloud services.
+_DENIED: Final = tuple(
     ipaddress.ip_network(text)
-    for text in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16", "2001::/32")
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carrier-grade NAT; 100.100.100.200 is Alibaba Cloud's metadata service
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # Azure's platform services, and its metadata
+        "169.254.0.0/16",  # link-local, and the metadata services of most clouds
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; 192.0.0.192 is Oracle Cloud's metadata service
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+        "2001::/23",  # protocol assignments, Teredo among them
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4, with an IPv4 address inside
+        "3fff::/20",  # documentation
+    )
 )
-# Site-local: given up long ago, and still routed inside some networks.
-_INSIDE: Final = (ipaddress.ip_network("fec0::/10"),)
-# The metadata services of clouds.
-_METADATA: Final = tuple(ipaddress.ip_network(text) for text in ("169.254.169.254/32", "fd00:ec2::254/128"))
+# Global unicast. All other IPv6 is reserved, local (fc00::/7, fe80::/10, fec0::/10), multicast, a translation of IPv4
+# (::/96, ::ffff:0:0:0/96, 64:ff9b::/96, 64:ff9b:1::/48), or routes by segments (5f00::/16).
+_GLOBAL_V6: Final = ipaddress.ip_network("2000::/3")
 
 
 class Egress:
@@ -37,8 +58,9 @@ class Egress:
             address = address.ipv4_mapped
         if any(address in network for network in self._allowed):
             return True
-        hidden = any(address in network for network in (*_DETOURS, *_INSIDE, *_METADATA))
-        return address.is_global and not address.is_multicast and not hidden
+        if address.version == 6 and address not in _GLOBAL_V6:
+            return False
+        return address.is_global and not any(address in network for network in _DENIED)
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """The addresses of a host, if all of them are permitted."""
