@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from tenuto.errors import DefinitionError
 from tests.servers import smtp
 from tests.servers.tls import authority
 
 from .conftest import MakeEngine
-from .documents import run
+from .documents import document, run
 
 MESSAGE = {
     "to": ["Ann <ann@example.org>", "bob@example.org"],
@@ -138,3 +139,63 @@ async def test_an_encrypted_server_is_trusted_by_its_certificate(
         engine = await make_engine(smtp_url=f"smtps://user:p%40ss@127.0.0.1:{mail.port}", mail_from="us@example.org")
         work = (await run(engine, "email", MESSAGE, {"n": 1})).steps["work"]
         assert (work.status, len(mail.taken), len(mail.login)) == (("succeeded", 1, 1) if trusted else ("failed", 0, 0))
+
+
+# -- Exactly one address -----------------------------------------------------------------------------------------------
+
+NOT_ONE = [
+    "shop@example.org, boss@bank.example",
+    "<shop@example.org>, <boss@bank.example>",
+    "shop@example.org; boss@bank.example",
+    "shop@example.org boss@bank.example",
+    "team: shop@example.org, boss@bank.example;",
+    "team: shop@example.org;",
+    "boss@bank.example <shop@example.org>",
+    "shop@example.org\r\nBcc: boss@bank.example",
+    "<shop@example.org",
+    "shop@",
+    "@example.org",
+    "shop",
+    "",
+]
+
+
+@pytest.mark.parametrize("text", NOT_ONE)
+@pytest.mark.parametrize("field", ["from", "to", "cc", "bcc", "reply_to"])
+async def test_what_is_not_exactly_one_address_is_refused(
+    make_engine: MakeEngine, mail: smtp.Mail, field: str, text: str
+) -> None:
+    """When it is published, and where an expression gives it, before anything is sent."""
+    engine = await make_engine(**settings(mail))
+    given = {"to": "ann@example.org", "subject": "x", "text": "y", field: "${input.text}"}
+    work = (await run(engine, "email", given, {"text": text})).steps["work"]
+    assert (work.error_class, work.error_code, mail.taken) == ("NON_RETRYABLE", "bad_with", [])
+    with pytest.raises(DefinitionError):
+        await engine.apply({**document("email", {**given, field: text}), "version": 2})
+
+
+async def test_a_tenant_has_one_sender_too(make_engine: MakeEngine, mail: smtp.Mail) -> None:
+    engine = (await make_engine(**settings(mail))).scoped(tenant="acme", actor="author")
+    given = {"to": "ann@example.org", "subject": "x", "text": "y", "from": "${input.sender}"}
+    await engine.apply(document("email", given))
+    for sender in ("shop@example.org, boss@bank.example", "boss@bank.example, shop@example.org"):
+        work = (await engine.execute("one", {"sender": sender})).steps["work"]
+        assert (work.error_code, mail.taken) == ("bad_with", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('"Shop, Ltd." <shop@example.org>', '"Shop, Ltd." <shop@example.org>'),
+        ("J. R. Shop <shop@example.org>", '"J. R. Shop" <shop@example.org>'),
+        ("Jürgen <shop@example.org>", "Jürgen <shop@example.org>"),
+        ("shop@example.org,", "shop@example.org"),
+    ],
+)
+async def test_headers_are_made_from_the_address_that_was_checked(
+    make_engine: MakeEngine, mail: smtp.Mail, text: str, shown: str
+) -> None:
+    given = {"to": "ann@example.org", "subject": "x", "text": "y", "from": text}
+    await run(await make_engine(**settings(mail)), "email", given)
+    ((sender, _, message),) = mail.taken
+    assert (sender, message["From"]) == ("shop@example.org", shown)

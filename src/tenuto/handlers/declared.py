@@ -5,7 +5,6 @@ its pointer. What remains is found when the step runs.
 """
 
 from collections.abc import Callable, Collection, Iterator
-from email.utils import parseaddr
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -17,7 +16,7 @@ from tenuto.kernel.definition import Definition, Step
 from tenuto.kernel.validation import Tree
 from tenuto.schema import pointer
 
-from .given import SHAPES, header_problem
+from .given import SHAPES, header_problem, one_address
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _STATUS = range(100, 600)
@@ -133,9 +132,9 @@ def _of_email(given: dict[str, Any], at: str) -> Iterator[Problem]:
         value = given.get(name)
         listed = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
         for place, address in listed:
-            if isinstance(address, str) and not _is_open(address) and "@" not in parseaddr(address)[1]:
+            if isinstance(address, str) and not _is_open(address) and one_address(address) is None:
                 where = pointer([name] if place is None else [name, place])
-                yield Problem(f"{at}{where}", "bad_with", "it is not an address")
+                yield Problem(f"{at}{where}", "bad_with", "it is not exactly one address")
     if given.get("to") == []:
         yield Problem(f"{at}/to", "bad_with", "somebody must be named")
 

@@ -10,16 +10,17 @@ import smtplib
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
-from email.utils import formatdate, parseaddr
+from email.utils import formatdate
 from typing import Final, TypedDict
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from tenuto.context import SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
 
-from .given import Email, each
+from .given import Email, each, one_address
 from .outgoing import bad_with, read_with
 from .settings import HandlerSettings
 
@@ -36,11 +37,14 @@ class EmailReceipt(TypedDict):
 
 async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> EmailReceipt:
     email = read_with(given, Email, "email")
-    _check_sender(email, ctx, settings)
-    message = _message(email, ctx.idempotency_key, settings.mail_from)
+    sender = _sender(email, ctx, settings)
+    recipients = [_address_in(recipient, "to, cc and bcc") for recipient in email.recipients]
+    if not recipients:
+        raise bad_with("email", "`to`, `cc` and `bcc` name nobody")
+    message = _message(email, ctx.idempotency_key, sender)
     server = _server(settings.smtp_url)
-    recipients = [parseaddr(recipient)[1] for recipient in email.recipients]
-    sending = asyncio.ensure_future(asyncio.to_thread(_send, server, message, recipients))
+    envelope = [recipient.addr_spec for recipient in recipients]
+    sending = asyncio.ensure_future(asyncio.to_thread(_send, server, message, sender.addr_spec, envelope))
     try:
         refused = await asyncio.shield(sending)
     except asyncio.CancelledError:
@@ -51,41 +55,46 @@ async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> Em
     return {"message_id": str(message["Message-ID"]), "refused": refused}
 
 
-def _check_sender(email: Email, ctx: SagaContext, settings: HandlerSettings) -> None:
+def _sender(email: Email, ctx: SagaContext, settings: HandlerSettings) -> Address:
     """A tenant's own definition sends from where the deployment does: the server carries mail for all of them."""
-    if ctx.owner is None or email.sender is None:
-        return
-    if _domain(email.sender) != _domain(settings.mail_from):
+    if email.sender is None:
+        if not settings.mail_from:
+            raise bad_with("email", "nobody is named in `from`, nor in TENUTO_MAIL_FROM")
+        return _address_in(settings.mail_from, "TENUTO_MAIL_FROM")
+    sender = _address_in(email.sender, "from")
+    if ctx.owner is None:
+        return sender
+    own = one_address(settings.mail_from)
+    if own is None or sender.domain.lower() != own.domain.lower():
         text = "`from` must be of the same domain as TENUTO_MAIL_FROM in a definition that belongs to a tenant"
         raise NonRetryableError(text, code="sender_denied")
+    return sender
 
 
-def _domain(address: str) -> str:
-    return parseaddr(address)[1].rpartition("@")[2].lower()
+def _address_in(text: str, where: str) -> Address:
+    found = one_address(text)
+    if found is None:
+        raise bad_with("email", f"each address in `{where}` must be exactly one, such as `Ann <ann@example.org>`")
+    return found
 
 
 # -- The message -------------------------------------------------------------------------------------------------------
 
 
-def _message(email: Email, key: str, default_sender: str) -> EmailMessage:
-    sender = email.sender or default_sender
-    if not email.recipients or not all("@" in parseaddr(recipient)[1] for recipient in email.recipients):
-        raise bad_with("email", "`to`, `cc` and `bcc` must be addresses, and name somebody")
-    if not sender:
-        raise bad_with("email", "nobody is named in `from`, nor in TENUTO_MAIL_FROM")
+def _message(email: Email, key: str, sender: Address) -> EmailMessage:
     message = EmailMessage(policy=SMTP_POLICY)
     try:
         message["From"] = sender
-        message["To"] = ", ".join(each(email.to))
+        message["To"] = [_address_in(each_one, "to") for each_one in each(email.to)]
         if email.cc:
-            message["Cc"] = ", ".join(each(email.cc))
+            message["Cc"] = [_address_in(each_one, "cc") for each_one in each(email.cc)]
         if email.reply_to is not None:
-            message["Reply-To"] = email.reply_to
+            message["Reply-To"] = _address_in(email.reply_to, "reply_to")
         message["Subject"] = email.subject
         message["Date"] = formatdate()
-        message["Message-ID"] = f"<{key}@{parseaddr(sender)[1].rpartition('@')[2] or 'tenuto'}>"
+        message["Message-ID"] = f"<{key}@{sender.domain}>"
     except ValueError:  # a line break, which would begin another header
-        raise bad_with("email", "an address or the subject has characters that a header may not have") from None
+        raise bad_with("email", "the subject has characters that a header may not have") from None
     message.set_content(email.text or "")
     if email.html is not None:
         message.add_alternative(email.html, subtype="html")
@@ -105,13 +114,13 @@ def _server(url: str) -> SplitResult:
     return server
 
 
-def _send(server: SplitResult, message: EmailMessage, recipients: Sequence[str]) -> int:
+def _send(server: SplitResult, message: EmailMessage, sender: str, recipients: Sequence[str]) -> int:
     """How many recipients were refused. If all were, or nothing was sent, it is raised."""
     with _translated(TransientError, "smtp_connection"):
         connection = _connect(server)
     try:
         with _translated(TransientError, "smtp_connection"):
-            refused = _address(connection, parseaddr(message["From"])[1], recipients)
+            refused = _address(connection, sender, recipients)
         with _translated(IndeterminateError, "smtp_connection"):
             code, _ = connection.data(message.as_bytes())
             if code != 250:

@@ -1,6 +1,9 @@
 """What the built-in handlers are given: the shapes of `with`."""
 
 import re
+from email.errors import NonASCIILocalPartDefect, ObsoleteHeaderDefect
+from email.headerregistry import Address
+from email.policy import SMTP as SMTP_POLICY
 from typing import Any, Final, Literal
 
 import msgspec
@@ -56,6 +59,29 @@ class Email(Struct, forbid_unknown_fields=True, kw_only=True):
 def each(addresses: str | list[str]) -> list[str]:
     """One is written without brackets, too."""
     return [addresses] if isinstance(addresses, str) else addresses
+
+
+def one_address(text: str) -> Address | None:
+    """The address in a text that is exactly one address, with or without a name; None for anything else.
+
+    Headers and the envelope are made from the parsed address, never from the text: a list, a group or a text that
+    readers may understand differently must not get past a check of the first address in it.
+    """
+    if _CONTROL.search(text) is not None:
+        return None
+    try:
+        header = SMTP_POLICY.header_factory("From", text)
+        (group,) = header.groups
+        (found,) = group.addresses
+        is_sound = all(isinstance(defect, _HARMLESS) for defect in header.defects)
+        if not is_sound or group.display_name is not None or not found.username or not found.domain:
+            return None
+        return Address(found.display_name, found.username, found.domain)
+    except (ValueError, IndexError):  # several, none, or a text that the parser stumbles over
+        return None
+
+
+_HARMLESS: Final = (ObsoleteHeaderDefect, NonASCIILocalPartDefect)
 
 
 class Line(Struct, forbid_unknown_fields=True, kw_only=True):
