@@ -7,7 +7,7 @@ import pytest
 
 from tenuto.errors import InvalidInput, NonRetryableError
 from tenuto.handlers.egress import Egress
-from tenuto.handlers.settings import LOOPBACK, HandlerSettings
+from tenuto.handlers.settings import LOOPBACK, HandlerSettings, Target
 from tenuto.settings import load
 from tests.servers.web import Web
 
@@ -143,7 +143,7 @@ def test_settings_come_from_the_environment() -> None:
     }
     settings = HandlerSettings.from_environment(variables)
     assert settings.egress_allow == ("10.0.0.0/8", "::1/128")
-    assert settings.secret("bank-key", "bank.EXAMPLE", None) == "canary"
+    assert settings.secret("bank-key", Target("https", "bank.EXAMPLE", 443), None) == "canary"
     assert settings.mail_from == "us@example.org"
     assert HandlerSettings.from_settings(load(variables, Path("/dev/null")), variables) == settings
     assert "canary" not in repr(settings)

@@ -177,7 +177,7 @@ async def test_what_is_wrong_with_a_request_is_said(make_engine: MakeEngine, giv
 
 
 async def test_a_secret_is_sent_and_kept_nowhere(make_engine: MakeEngine, server: Web) -> None:
-    engine = await make_engine(secrets={"BANK": Secret("Bearer canary-7", ("127.0.0.1",))})
+    engine = await make_engine(secrets={"BANK": Secret("Bearer canary-7", (server.url.removeprefix("http://"),))})
     server.answers.append((200, {**JSON, "x-echo": "Bearer canary-7"}, b'{"you sent": "Bearer canary-7"}'))
     given = {"url": server.url, "secret_headers": {"Authorization": "bank"}}
     result = await run(engine, "http", given)

@@ -16,7 +16,8 @@ from tenuto.kernel.definition import Definition, Step
 from tenuto.kernel.validation import Tree
 from tenuto.schema import pointer
 
-from .given import SHAPES, header_problem, one_address
+from .given import SHAPES, header_problem, one_address, reserved_problem
+from .settings import is_loopback
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _STATUS = range(100, 600)
@@ -95,7 +96,16 @@ def _of_http(given: dict[str, Any], at: str) -> Iterator[Problem]:
         yield Problem(f"{at}/method", "bad_with", f"{method!r} is none of {', '.join(_METHODS)}")
     if "json" in given and given.get("text") is not None:
         yield Problem(f"{at}/text", "bad_with", "either `json` or `text`, not both")
+    if given.get("secret_headers") and _is_readable_on_the_way(given.get("url")):
+        yield Problem(f"{at}/url", "bad_with", "secrets are sent over https only")
     yield from _of_address(given, at)
+
+
+def _is_readable_on_the_way(url: object) -> bool:
+    if not isinstance(url, str) or _is_open(url) or not _can_be_called(url):
+        return False
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
 
 def _of_webhook(given: dict[str, Any], at: str) -> Iterator[Problem]:
@@ -109,10 +119,12 @@ def _of_address(given: dict[str, Any], at: str) -> Iterator[Problem]:
     url = given.get("url")
     if isinstance(url, str) and not _is_open(url) and not _can_be_called(url):
         yield Problem(f"{at}/url", "bad_with", "it must begin with http:// or https:// and a host")
-    headers = given.get("headers")
-    for name, value in headers.items() if isinstance(headers, dict) else ():
-        if isinstance(value, str) and (why := header_problem(name, "" if _is_open(value) else value)) is not None:
-            yield Problem(f"{at}/headers{pointer([name])}", "bad_with", why)
+    for field in ("headers", "secret_headers"):
+        headers = given.get(field)
+        for name, value in headers.items() if isinstance(headers, dict) else ():
+            text = value if isinstance(value, str) and field == "headers" and not _is_open(value) else ""
+            if (why := header_problem(name, text) or reserved_problem(name)) is not None:
+                yield Problem(f"{at}/{field}{pointer([name])}", "bad_with", why)
     classify = given.get("classify")
     for status in classify if isinstance(classify, dict) else ():
         if not status.isdecimal() or int(status) not in _STATUS:

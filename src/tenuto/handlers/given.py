@@ -103,4 +103,27 @@ def header_problem(name: str, value: str) -> str | None:
     return "a header is one line, without control characters" if _CONTROL.search(value) else None
 
 
+# They say where a request goes and where it ends. Other names here belong to one connection.
+_RESERVED: Final = frozenset(
+    {
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+
+
+def reserved_problem(name: str) -> str | None:
+    """Why a definition may not set this header, if it may not."""
+    return "it is set by the connection, and not by a definition" if name.lower() in _RESERVED else None
+
+
 SHAPES: dict[str, type[Struct]] = {"http": HttpRequest, "webhook": Webhook, "email": Email, "log": Line}

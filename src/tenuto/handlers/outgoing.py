@@ -1,6 +1,6 @@
 """What the built-in handlers that speak HTTP have in common: what goes along with a request, and how `with` is read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import httpx2
@@ -9,7 +9,9 @@ import msgspec
 from tenuto.errors import NonRetryableError
 from tenuto.kernel.definition import ErrorClass
 
+from .given import reserved_problem
 from .http import HttpCall
+from .settings import Target
 
 T = TypeVar("T")
 
@@ -40,15 +42,21 @@ def bad_with(handler: str, why: str) -> NonRetryableError:
     return NonRetryableError(f"`with` of the handler {handler!r}: {why}", code="bad_with")
 
 
-def host_of(url: str, handler: str) -> str:
-    """The host of a URL that can be called."""
+def target_of(url: str, handler: str) -> Target:
+    """Where a URL leads, if it can be called."""
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL:
         raise bad_with(handler, "`url` is not a URL") from None
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise bad_with(handler, "`url` must begin with http:// or https:// and a host")
-    return parsed.host
+    return Target(parsed.scheme, parsed.host, parsed.port or (443 if parsed.scheme == "https" else 80))
+
+
+def check_headers(names: Iterable[str], handler: str) -> None:
+    for name in names:
+        if (why := reserved_problem(name)) is not None:
+            raise bad_with(handler, f"the header {name!r}: {why}")
 
 
 def statuses(given: Mapping[str, ErrorClass], handler: str) -> dict[int | str, ErrorClass]:

@@ -13,7 +13,7 @@ from tenuto.responses import read_body
 from tenuto.values import encode
 
 from .given import HttpRequest
-from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
+from .outgoing import Outgoing, bad_with, check_headers, read_with, statuses, target_of
 from .settings import HandlerSettings
 
 MAX_ANSWER: Final = 192 * 1024  # what is longer cannot be a result
@@ -45,8 +45,9 @@ class _Cutting(Outgoing):
 
 async def call(given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient) -> HttpAnswer:
     request = read_with(given, HttpRequest, "http")
-    host = host_of(request.url, "http")
-    secrets = {name: settings.secret(secret, host, ctx.owner) for name, secret in request.secret_headers.items()}
+    target = target_of(request.url, "http")
+    check_headers((*request.headers, *request.secret_headers), "http")
+    secrets = {name: settings.secret(secret, target, ctx.owner) for name, secret in request.secret_headers.items()}
     outgoing = _Cutting(ctx, classify=statuses(request.classify, "http"), client=client)
     response = await outgoing.request(
         request.method.upper(),

@@ -8,7 +8,8 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
+from urllib.parse import urlsplit
 
 from tenuto.errors import InvalidInput, NonRetryableError
 from tenuto.settings import Settings
@@ -19,9 +20,39 @@ _HOSTS: Final = "_HOSTS"
 _TENANTS: Final = "_TENANTS"
 
 
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Target(NamedTuple):
+    """Where a request goes."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether nobody on the way can read what is sent. Loopback has no way; the egress guard opens it, or not."""
+        return self.scheme == "https" or is_loopback(self.host)
+
+    def is_named_by(self, text: str) -> bool:
+        host, port = _host_and_port(text)
+        return (self.host.lower(), self.port) == (host, port or _PORTS.get(self.scheme))
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`hosts`: where it may be sent to; none named, anywhere that a definition of the deployment says.
+    """`hosts`: where it may be sent to, as `bank.example` (the scheme's own port) or `bank.example:8443`. If none is
+    named: anywhere that a definition of the deployment says.
 
     `tenants`: whose own definitions may name it, too, if it has `hosts`; `*` is everybody's.
     """
@@ -29,6 +60,10 @@ class Secret:
     value: str = field(repr=False)
     hosts: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for text in self.hosts:
+            _host_and_port(text)
 
     def is_for(self, owner: str | None) -> bool:
         return owner is None or (bool(self.hosts) and (owner in self.tenants or "*" in self.tenants))
@@ -75,10 +110,11 @@ class HandlerSettings:
             mail_from=settings.mail_from,
         )
 
-    def secret(self, name: str, host: str, owner: str | None) -> str:
-        """The secret of this name, for this host; otherwise the step fails, saying which variable to set.
+    def secret(self, name: str, target: Target, owner: str | None, *, is_sent: bool = True) -> str:
+        """The secret of this name, for this target; otherwise the step fails, saying which variable to set.
 
-        `owner` is whose the definition is that names it. To a tenant, what is not for it is not there.
+        `owner` is whose the definition is that names it. To a tenant, what is not for it is not there. A secret that
+        only signs is not sent, and so may be used over plain HTTP.
         """
         variable = f"{_SECRET}{_as_variable(name)}"
         found = self.secrets.get(_as_variable(name))
@@ -90,14 +126,33 @@ class HandlerSettings:
         if found is None:
             text = f"there is no secret named {name!r}: set {variable} where the worker runs"
             raise NonRetryableError(text, code="secret_missing")
-        if found.hosts and host.lower() not in found.hosts:
-            text = f"the secret {name!r} may not be sent to {host}: {variable}{_HOSTS} does not name it"
+        if found.hosts and not any(target.is_named_by(text) for text in found.hosts):
+            place = f"{target.host} on port {target.port}"
+            text = f"the secret {name!r} may not be sent to {place}: {variable}{_HOSTS} does not name it"
+            raise NonRetryableError(text, code="secret_denied")
+        if is_sent and not target.keeps_secrets:
+            text = f"the secret {name!r} is sent over https only: change the URL of {target.host}"
             raise NonRetryableError(text, code="secret_denied")
         return found.value
 
     def has_secret(self, name: str, owner: str | None) -> bool:
         found = self.secrets.get(_as_variable(name))
         return found is not None and found.is_for(owner)
+
+
+def _host_and_port(text: str) -> tuple[str, int | None]:
+    try:
+        return str(ipaddress.ip_address(text)), None
+    except ValueError:
+        pass
+    try:
+        parts = urlsplit(f"//{text}")
+        if parts.hostname and parts.netloc == text and "@" not in text:
+            return parts.hostname, parts.port
+    except ValueError:
+        pass
+    why = f"{text!r} is no host such as bank.example or bank.example:8443"
+    raise InvalidInput.at("/hosts", "host", why)
 
 
 def _secrets(variables: Mapping[str, str]) -> dict[str, Secret]:

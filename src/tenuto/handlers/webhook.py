@@ -20,7 +20,7 @@ from tenuto.context import SagaContext
 from tenuto.errors import NonRetryableError
 
 from .given import Webhook
-from .outgoing import Outgoing, bad_with, host_of, read_with, statuses
+from .outgoing import Outgoing, bad_with, check_headers, read_with, statuses, target_of
 from .settings import HandlerSettings
 
 logger = logging.getLogger("tenuto.handlers")
@@ -50,6 +50,7 @@ async def call(
     given: object, ctx: SagaContext, settings: HandlerSettings, client: httpx2.AsyncClient
 ) -> WebhookReceipt:
     webhook = read_with(given, Webhook, "webhook")
+    check_headers(webhook.headers, "webhook")
     body = _body(webhook, ctx)
     headers = {
         **webhook.headers,
@@ -84,7 +85,7 @@ def _body(webhook: Webhook, ctx: SagaContext) -> bytes:
 
 def _signed(webhook: Webhook, ctx: SagaContext, settings: HandlerSettings, body: bytes, now_s: int) -> dict[str, str]:
     headers = {"webhook-id": ctx.idempotency_key, "webhook-timestamp": str(now_s)}
-    host = host_of(webhook.url, "webhook")
+    target = target_of(webhook.url, "webhook")
     name = webhook.secret or DEFAULT_SECRET
     if webhook.secret is None and not settings.has_secret(DEFAULT_SECRET, ctx.owner):
         logger.warning(
@@ -93,7 +94,8 @@ def _signed(webhook: Webhook, ctx: SagaContext, settings: HandlerSettings, body:
         )
         return headers
     content = b".".join((ctx.idempotency_key.encode(), str(now_s).encode(), body))
-    signatures = (sign(secret, content, name) for secret in settings.secret(name, host, ctx.owner).split())
+    secrets = settings.secret(name, target, ctx.owner, is_sent=False).split()
+    signatures = (sign(secret, content, name) for secret in secrets)
     return {**headers, "webhook-signature": " ".join(signatures)}
 
 
