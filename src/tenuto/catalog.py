@@ -4,7 +4,7 @@ A definition belongs to the tenant that drafted it. Those that code registers, a
 the deployment's own: every tenant may start them, and none may change them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypedDict
 
 import msgspec
@@ -15,11 +15,13 @@ from .errors import DefinitionConflict, DefinitionError, NotFound, Problem
 from .filters import check_filter
 from .handle import Link
 from .handlers.declared import with_problems
-from .kernel.definition import Definition, canonical, from_document, owned_name, plain_name
+from .kernel.definition import Definition, Scope, Step, canonical, from_document, owned_name, owner_of, plain_name
 from .kernel.plan import Plan
+from .kernel.validation import Tree
+from .kernel.validation.tree import Place
 from .names import DEFAULT_TENANT
 from .paging import Paging, number_at
-from .program import Handler, Program
+from .program import EVERY_TENANT, Handler, Program
 from .projection import AuditRow
 from .runtime import DefinitionStatus, Page
 from .storage.catalog import DefinitionsWanted
@@ -52,10 +54,17 @@ class Validation(TypedDict):
 class Definitions:
     """The definitions that a tenant has or may use."""
 
-    def __init__(self, link: Link, handlers: Mapping[str, Handler], built_in: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        link: Link,
+        handlers: Mapping[str, Handler],
+        built_in: Collection[str] = (),
+        open_limits: Collection[str] = (),
+    ) -> None:
         self._link = link
         self._handlers = handlers
         self._built_in = built_in  # names that every process has
+        self._opened = _Opened(handlers, frozenset(open_limits))
         self._catalog = link.runtime.catalog
 
     # Looking
@@ -226,7 +235,7 @@ class Definitions:
         return row
 
     async def _read(self, document: Source) -> DefinitionRow:
-        definition = read_document(document, lambda found: with_problems(found, self._handlers))
+        definition = read_document(document, lambda found: self._opened.problems(found, self._owner))
         await self._link.runtime.keep_definitions()
         if self._owner is not None:
             if await self._catalog.page(DefinitionsWanted(names=(definition.name,)), None, 1):
@@ -248,7 +257,7 @@ class Definitions:
 
     def _compile(self, row: DefinitionRow) -> Program:
         definition = _definition(row)
-        if problems := with_problems(definition, self._handlers):
+        if problems := self._opened.problems(definition, owner_of(row.name)):
             raise DefinitionError(f"Definition {plain_name(row.name)!r} cannot be run.", problems=problems)
         return compile_document(definition, self._handlers)
 
@@ -262,6 +271,47 @@ class Definitions:
             object_type="definition",
             object_id=f"{plain_name(row.name)}/{row.version}",
         )
+
+
+class _Opened:
+    """What documents may name: the deployment's all that it has, a tenant's what is open to that tenant."""
+
+    def __init__(self, handlers: Mapping[str, Handler], limits: frozenset[str]) -> None:
+        self._handlers = handlers
+        self._limits = limits
+
+    def problems(self, definition: Definition, owner: str | None) -> list[Problem]:
+        found = with_problems(definition, self._handlers)
+        if owner is not None:
+            tree = Tree(definition)
+            found += (problem for place in (tree.root, *tree.places) for problem in self._not_open(place, owner))
+        return found
+
+    def _not_open(self, place: Place, owner: str) -> Iterator[Problem]:
+        """Handlers that this process does not have may be a worker's, which asks the same before it runs them."""
+        for field, name in _handlers_named(place.node):
+            handler = self._handlers.get(name)
+            if handler is not None and not handler.serves(owner):
+                yield _denied(f"{place.pointer}/{field}", "handler", name)
+        for index, name in enumerate(place.node.limits if isinstance(place.node, Step) else ()):
+            if not self._limits & {f"{name}:{owner}", f"{name}:{EVERY_TENANT}"}:
+                yield _denied(f"{place.pointer}/limits/{index}", "limit", name)
+
+
+def _denied(at: str, kind: str, name: str) -> Problem:
+    text = f"the {kind} {name!r} is not open to definitions of this tenant: ask whoever runs the deployment"
+    return Problem(at, f"{kind}_denied", text)
+
+
+def _handlers_named(node: Step | Scope) -> Iterator[tuple[str, str]]:
+    fields = ("planner",) if isinstance(node, Scope) else _HANDLER_FIELDS
+    for field in fields:
+        name: str | None = getattr(node, field)
+        if name is not None:
+            yield field, name
+
+
+_HANDLER_FIELDS = ("handler", "guard_handler", "reconcile_handler", "compensation_handler")
 
 
 def _invalid(problems: Sequence[Problem]) -> Validation:

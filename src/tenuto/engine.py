@@ -22,7 +22,7 @@ from .authoring.gather import saga_name
 from .authoring.inputs import encode_inputs
 from .authoring.markers import StepInputs
 from .authoring.programs import bind_handler, compile_sagas, handlers_in
-from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES
+from .authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
 from .batch import Batch, Starting
 from .catalog import Definitions
 from .connecting import DURABLE, runtime_for
@@ -45,7 +45,7 @@ from .many import ActiveStatus, Chosen, Many, filter_of
 from .messages import Announced, Publish
 from .names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
 from .observation import Announcer, SagaEvents
-from .program import Handler, Program
+from .program import EVERY_TENANT, Handler, Program
 from .requests import concurrency_key_of, digest_of, headers_of
 from .results import SagaResult
 from .runtime import (
@@ -179,9 +179,10 @@ class Engine:
         self._keyrings: list[Keyring] = []  # the one that scoped engines share, once it was asked for
         if telemetry is not None:
             telemetry.watch(self._runtime)
-        self._built_in = BuiltIn(outside or HandlerSettings.from_environment(), self._runtime.notices)
+        self._outside = outside or HandlerSettings.from_environment()
+        self._built_in = BuiltIn(self._outside, self._runtime.notices)
         for name, function in self._built_in.functions.items():
-            self._runtime.provide_handler(bind_handler(name, function))
+            self._runtime.provide_handler(bind_handler(name, function, (EVERY_TENANT,)))
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
         if clock is None and self.url.partition(":")[0] in DURABLE:
@@ -227,14 +228,17 @@ class Engine:
     def register(self, *sagas: object) -> None:
         """Takes sagas, and functions or modules with external steps, compensations and `@handler`s for them."""
         for given in sagas:
-            for name, function in _named_handlers(given):
-                self.handler(name, function)
+            for named in handlers_in(given):
+                self.handler(named.name, named.function, tenants=named.tenants)
         for program in compile_sagas(*(given for given in sagas if not _only_names_handlers(given))):
             self._runtime.provide(program)
 
-    def handler(self, name: str, function: Callable[..., Any]) -> None:
-        """A function that JSON definitions call by this name. The last one given counts, for all of them."""
-        bound = bind_handler(name, function)
+    def handler(self, name: str, function: Callable[..., Any], *, tenants: Iterable[str] = ()) -> None:
+        """A function that JSON definitions call by this name. The last one given counts, for all of them.
+
+        Definitions that a tenant published may call it only if `tenants` names that tenant, or is `["*"]`.
+        """
+        bound = bind_handler(name, function, several(tenants))
         self._handlers[name] = bound
         self._runtime.provide_handler(bound)
 
@@ -754,7 +758,7 @@ class Engine:
     @property
     def catalog(self) -> Definitions:
         """Definitions and their lives: drafts, what is published, what is deprecated."""
-        return Definitions(self._link, self._handlers, self._built_in.functions)
+        return Definitions(self._link, self._handlers, self._built_in.functions, self._outside.open_limits)
 
     @property
     def listing(self) -> Listing:
@@ -769,12 +773,6 @@ class Engine:
     @property
     def _link(self) -> Link:
         return Link(self._runtime, self._environment, self._scope)
-
-
-def _named_handlers(given: object) -> Iterable[tuple[str, Callable[..., Any]]]:
-    if isinstance(given, ModuleType):
-        return handlers_in(given).items()
-    return [(name, given) for name in getattr(given, HANDLER_NAMES, ()) if callable(given)]
 
 
 def _only_names_handlers(given: object) -> bool:

@@ -6,12 +6,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from msgspec import Raw
 
 from .kernel.events import Failure
 from .kernel.plan import Plan
+
+EVERY_TENANT: Final = "*"
 
 HandlerKind = Literal["step", "compensation", "probe", "planner"]
 
@@ -68,7 +70,8 @@ def _reads_nothing(call: Call) -> object:
 class Handler:
     """One callable. `invoke` may raise anything; `encode` makes canonical JSON of what it returns (`PayloadError`).
 
-    `read` reads what the parameters take, and calls nothing.
+    `read` reads what the parameters take, and calls nothing. `tenants` are those whose own documents may name it; `*`
+    is all of them.
     """
 
     name: str
@@ -78,6 +81,11 @@ class Handler:
     invoke: Callable[[Call], object]
     encode: Callable[[object], Raw | None]
     read: Callable[[Call], object] = _reads_nothing
+    tenants: tuple[str, ...] = ()
+
+    def serves(self, owner: str | None) -> bool:
+        """Whether a definition of this owner may name it. The deployment's own definitions, of None, always may."""
+        return owner is None or owner in self.tenants or EVERY_TENANT in self.tenants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

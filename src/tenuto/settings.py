@@ -142,6 +142,7 @@ class Settings:
     egress_allow: tuple[str, ...] = _setting("networks (CIDR) beside the public ones that handlers may call", ())
     smtp_url: str = _setting("the mail server: smtp://user:password@host:587 or smtps://…", "", secret=True)
     mail_from: str = _setting("who mail is from, unless a step says so", "")
+    open_limits: tuple[str, ...] = _setting("limits that documents of tenants may name: ses:acme, or ses:* for all", ())
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

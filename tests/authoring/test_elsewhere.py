@@ -143,7 +143,7 @@ def test_a_function_that_is_neither_is_refused() -> None:
 
 
 def test_named_handlers_of_a_module() -> None:
-    found = handlers_in(elsewhere)
+    found = {named.name: named.function for named in handlers_in(elsewhere)}
     assert sorted(found) == ["greet", "welcome"]
     bound = bind_handler("greet", found["greet"])
     assert (bound.name, bound.kind) == ("greet", "step")

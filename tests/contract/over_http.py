@@ -1,6 +1,6 @@
 """The contract over HTTP: a client of a service, with the engine that runs its executions behind it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -51,9 +51,9 @@ class Client(Engine):
         self.behind.register(*sagas)
         super().register(*sagas)
 
-    def handler(self, name: str, function: Callable[..., Any]) -> None:
-        self.behind.handler(name, function)
-        super().handler(name, function)
+    def handler(self, name: str, function: Callable[..., Any], *, tenants: Iterable[str] = ()) -> None:
+        self.behind.handler(name, function, tenants=tenants)
+        super().handler(name, function, tenants=tenants)
 
 
 @asynccontextmanager

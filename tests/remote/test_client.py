@@ -351,7 +351,7 @@ async def test_definitions_from_draft_to_deprecated(make_place: MakePlace) -> No
         return "paid"
 
     place = await make_place()
-    place.worker.handler("pay", pay)
+    place.worker.handler("pay", pay, tenants=["*"])
     client = await place.client()
     made, is_new = await client.catalog.draft(simple("mine"))
     assert (made["status"], is_new) == ("draft", True)
@@ -375,7 +375,7 @@ async def test_a_tenant_has_definitions_of_its_own(make_place: MakePlace) -> Non
         return "paid"
 
     place = await make_place(SagaBuilder("shared").step("a", work))
-    place.worker.handler("pay", pay)
+    place.worker.handler("pay", pay, tenants=["*"])
     acme, other = await place.client(tenant="acme"), await place.client(tenant="other")
     await acme.apply(simple("mine"))
     result = await acme.execute("mine")

@@ -191,8 +191,8 @@ async def test_4_a_failure_that_is_answered_makes_no_dead_letter(make_site: Make
         return "told"
 
     site = await make_site()
-    site.engine.handler("fail", fail)
-    site.engine.handler("tell", tell)
+    site.engine.handler("fail", fail, tenants=["*"])
+    site.engine.handler("tell", tell, tenants=["*"])
     client = await site.client()
     document = simple("answered", handler="fail", on_failure="tell")
     document["steps"].append({**document["steps"][0], "step_id": "tell", "handler": "tell"})

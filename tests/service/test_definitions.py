@@ -17,7 +17,7 @@ async def pay(given: Any) -> Any:
 @pytest.fixture
 async def site(make_site: MakeSite) -> Site:
     found = await make_site()
-    found.engine.handler("pay", pay)
+    found.engine.handler("pay", pay, tenants=["*"])
     return found
 
 
@@ -249,7 +249,7 @@ async def test_a_worker_runs_what_another_process_published(make_site: MakeSite,
     site = await make_site(worker=False)
     client = await site.client()
     async with Engine(url, shutdown_grace="1s") as worker:
-        worker.handler("pay", pay)
+        worker.handler("pay", pay, tenants=["*"])
         await publish(client, simple())
         id = (await client.post("/v1/executions", json={"definition": "simple", "input": 7})).json()["execution_id"]
         found = await until(lambda: client.get(f"/v1/executions/{id}"), lambda at: at.json()["phase"] == "finished")

@@ -98,11 +98,16 @@ def compensation_step(*, saga: str | type, for_step: StepRef) -> Callable[[F], F
     return decorate
 
 
-def handler(name: str) -> Callable[[F], F]:
-    """Gives a function the name by which JSON definitions call it. Its input is the rendered `with`."""
+def handler(name: str, *, tenants: Iterable[str] = ()) -> Callable[[F], F]:
+    """Gives a function the name by which JSON definitions call it. Its input is the rendered `with`.
+
+    Definitions of the deployment may call it. Those that a tenant published may if `tenants` names that tenant, or is
+    `["*"]`.
+    """
+    opened = several(tenants)
 
     def decorate(function: F) -> F:
-        attach(function, HANDLER_NAMES, (*getattr(function, HANDLER_NAMES, ()), name))
+        attach(function, HANDLER_NAMES, {**getattr(function, HANDLER_NAMES, {}), name: opened})
         return function
 
     return decorate

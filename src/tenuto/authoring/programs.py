@@ -1,12 +1,13 @@
 """The way in for the engine: whatever was written, in whichever way, becomes a `Program` or a `DefinitionError`."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import ModuleType
-from typing import Any, TypeGuard, get_origin
+from typing import Any, NamedTuple, TypeGuard, get_origin
 
 from tenuto.context import step_name
-from tenuto.kernel.definition import JSON, Definition, Step
+from tenuto.kernel.definition import JSON, Definition, Step, owner_of
 from tenuto.kernel.plan import Plan
 from tenuto.outcome import Done, NotDone, Pending, Unknown
 from tenuto.program import Handler, Program
@@ -106,7 +107,9 @@ def compile_document(definition: Definition, handlers: Mapping[str, Handler]) ->
     plan = make_plan(definition)
     named = dict.fromkeys(name for node in plan.root.walk() if not node.is_scope for name in _names_in(node.step))
     planners = [node.scope.planner for node in plan.root.walk() if node.is_scope and node.scope.planner is not None]
-    found = {name: handlers[name] for name in (*named, *planners) if name in handlers}
+    owner = owner_of(definition.name)
+    permitted = {name: handler for name, handler in handlers.items() if handler.serves(owner)}
+    found = {name: permitted[name] for name in (*named, *planners) if name in permitted}
     _check_needs(definition, found, {node.id for node in plan.root.walk()})
     return Program(
         plan=plan,
@@ -134,7 +137,7 @@ def _check_needs(definition: Definition, handlers: Mapping[str, Handler], steps:
     problems.raise_any(f"Definition {definition.name!r}")
 
 
-def bind_handler(name: str, function: Function) -> Handler:
+def bind_handler(name: str, function: Function, tenants: Iterable[str] = ()) -> Handler:
     """A function that JSON definitions call by name. It may be a step's handler, its guard, or its undo."""
     where = f"handler {name!r}"
     problems = Problems()
@@ -142,7 +145,7 @@ def bind_handler(name: str, function: Function) -> Handler:
     check_result(signature.result, where, problems)
     problems.raise_any(f"Handler {name!r}")
     gives = Any if _answers_as_probe(signature.result) else signature.result
-    return make_handler(name, "step", signature, gives, where, _id_of)
+    return replace(make_handler(name, "step", signature, gives, where, _id_of), tenants=tuple(tenants))
 
 
 def _answers_as_probe(annotation: object) -> bool:
@@ -153,10 +156,21 @@ def _id_of(ref: StepRef) -> str:
     return ref if isinstance(ref, str) else step_name(ref)
 
 
-def handlers_in(module: ModuleType) -> dict[str, Function]:
-    """The functions of a module that `@handler("name")` gave names to."""
-    functions = [value for value in vars(module).values() if inspect.isroutine(value)]
-    return {name: function for function in functions for name in getattr(function, HANDLER_NAMES, ())}
+class Named(NamedTuple):
+    """A function that `@handler("name")` gave a name to."""
+
+    name: str
+    function: Function
+    tenants: tuple[str, ...]
+
+
+def handlers_in(given: object) -> list[Named]:
+    """The named handlers of a module, or those of a single function."""
+    if isinstance(given, ModuleType):
+        return [named for value in vars(given).values() if inspect.isroutine(value) for named in handlers_in(value)]
+    if not callable(given):
+        return []
+    return [Named(name, given, tenants) for name, tenants in getattr(given, HANDLER_NAMES, {}).items()]
 
 
 def handlers_running(program: Program, function: Function) -> tuple[str, ...]:

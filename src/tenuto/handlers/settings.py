@@ -73,6 +73,8 @@ class Secret:
 class HandlerSettings:
     """`egress_allow` are ranges that are not public and may be connected to all the same, as in `10.1.0.0/16`.
 
+    `open_limits` are limits that documents of tenants may name, as in `ses:acme` or, for all tenants, `ses:*`.
+
     `smtp_url` is `smtp://user:password@host:587` or `smtps://…`; `mail_from` is who mail is from unless a step says so.
     """
 
@@ -80,8 +82,13 @@ class HandlerSettings:
     secrets: Mapping[str, Secret] = field(default_factory=dict, repr=False)
     smtp_url: str = field(default="", repr=False)
     mail_from: str = ""
+    open_limits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for text in self.open_limits:
+            if not all(text.rpartition(":")):
+                why = f"{text!r} is no limit and tenant such as ses:acme or ses:*"
+                raise InvalidInput.at("/open_limits", "limit", why)
         for text in self.egress_allow:
             try:
                 ipaddress.ip_network(text)
@@ -91,13 +98,14 @@ class HandlerSettings:
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Self:
-        """`TENUTO_EGRESS_ALLOW`, `TENUTO_SMTP_URL`, `TENUTO_MAIL_FROM`, `TENUTO_SECRET_<NAME>` and its like."""
+        """`TENUTO_EGRESS_ALLOW`, `TENUTO_OPEN_LIMITS`, `TENUTO_SMTP_URL`, `TENUTO_MAIL_FROM`, `TENUTO_SECRET_…`."""
         given = os.environ if variables is None else variables
         return cls(
             egress_allow=_listed(given.get("TENUTO_EGRESS_ALLOW", "")),
             secrets=_secrets(given),
             smtp_url=given.get("TENUTO_SMTP_URL", ""),
             mail_from=given.get("TENUTO_MAIL_FROM", ""),
+            open_limits=_listed(given.get("TENUTO_OPEN_LIMITS", "")),
         )
 
     @classmethod
@@ -108,6 +116,7 @@ class HandlerSettings:
             secrets=_secrets(os.environ if variables is None else variables),
             smtp_url=settings.smtp_url,
             mail_from=settings.mail_from,
+            open_limits=settings.open_limits,
         )
 
     def secret(self, name: str, target: Target, owner: str | None, *, is_sent: bool = True) -> str:

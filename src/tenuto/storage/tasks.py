@@ -29,7 +29,9 @@ from msgspec import Struct
 
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.codec import encode_fact
+from tenuto.kernel.definition import owner_of
 from tenuto.kernel.facts import Lost, Returned
+from tenuto.program import EVERY_TENANT
 
 ANY_PLAN = "*"
 SERVING = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND queues <> 'null' AND expires_at >= "
@@ -153,6 +155,18 @@ def withdrawals(keys: Sequence[TaskKey], now: int) -> list[Letter]:
 def work_names(plan: str, handler: str) -> tuple[str, str]:
     """How a worker may name a handler: as that of one plan, or as one that any plan can call by its name."""
     return f"{plan}/{handler}", f"{ANY_PLAN}/{handler}"
+
+
+def serving_names(plan: str, handler: str) -> tuple[str, ...]:
+    """The names under which a session that runs this handler for this plan lists it.
+
+    A plan that belongs to a tenant is run where the handler is open to that tenant, or to all.
+    """
+    own, named = work_names(plan, handler)
+    owner = owner_of(plan.rpartition("/")[0])
+    if owner is None:
+        return own, named
+    return own, f"{owner}/{ANY_PLAN}/{handler}", f"{EVERY_TENANT}/{ANY_PLAN}/{handler}"
 
 
 class TaskStore(Protocol):

@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from tenuto.errors import StorageError
 from tenuto.kernel.address import Ref
+from tenuto.kernel.definition import owner_of
 from tenuto.kernel.evolve import holder_of
 from tenuto.program import Handler, Program
 from tenuto.runtimes.enduring import enduring
@@ -145,8 +146,13 @@ class GuestWorker(Answerer):
                 (f"{name}/{version}", handler)
                 for (name, version), performer in self._performers.items()
                 for handler in performer.program.handlers.values()
+                if handler.serves(owner_of(name))
             )
-            named = list(chain(own, ((ANY_PLAN, handler) for handler in self._handlers.values())))
+            by_name = ((ANY_PLAN, handler) for handler in self._handlers.values())
+            opened = (
+                (f"{tenant}/{ANY_PLAN}", handler) for handler in self._handlers.values() for tenant in handler.tenants
+            )
+            named = list(chain(own, by_name, opened))
             self._works_on = (
                 frozenset(f"{plan}/{handler.name}" for plan, handler in named if handler.is_async),
                 frozenset(f"{plan}/{handler.name}" for plan, handler in named if not handler.is_async),

@@ -8,7 +8,7 @@ from tenuto.kernel.address import Ref
 from tenuto.kernel.effects import DispatchAttempt
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
-from tenuto.storage.tasks import Serving, TaskState, TaskStore, work_names
+from tenuto.storage.tasks import Serving, TaskState, TaskStore, serving_names
 from tenuto.view import Activity, Waiting
 
 
@@ -46,7 +46,7 @@ def _why(row: TaskState, serving: list[Serving]) -> Waiting:
     workers = [worker for worker in serving if row.queue in worker.queues]
     if not workers:
         return Waiting("no_worker", f"queue {row.queue}")
-    names = work_names(row.plan, row.handler)
+    names = serving_names(row.plan, row.handler)
     if not any(name in worker.handlers for worker in workers for name in names):
         return Waiting("no_worker", f"{row.handler} in queue {row.queue}")
     if row.parked and row.worker is None:

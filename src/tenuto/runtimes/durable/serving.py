@@ -10,7 +10,7 @@ from time import monotonic
 
 from tenuto.errors import StorageError
 from tenuto.program import Program
-from tenuto.storage.tasks import Serving, work_names
+from tenuto.storage.tasks import Serving, serving_names
 
 from .shared import Shared
 
@@ -49,5 +49,5 @@ class Workers:
 
 def _is_run(program: Program, sessions: Iterable[frozenset[str]]) -> bool:
     plan = f"{program.name}/{program.version}"
-    needed = [work_names(plan, name) for name in program.local_handlers()]
-    return any(all(own in handlers or named in handlers for own, named in needed) for handlers in sessions)
+    needed = [serving_names(plan, name) for name in program.local_handlers()]
+    return any(all(not handlers.isdisjoint(names) for names in needed) for handlers in sessions)

@@ -155,12 +155,13 @@ _PLANNING = Step(id="plan")  # how a planner's exceptions are classified: as tho
 class Performer:
     """The attempts of one program's executions. Made once for each program; what is found out per step is kept."""
 
-    __slots__ = ("_handlers", "_planned", "_roles", "classify", "program")
+    __slots__ = ("_handlers", "_owner", "_planned", "_roles", "classify", "program")
 
     def __init__(self, program: Program, handlers: Mapping[str, Handler]) -> None:
         self.program = program
         self.classify = program.plan.definition.policies.classify
         self._handlers = handlers
+        self._owner = owner_of(program.name)
         self._planned = frozenset(program.plan.root.walk())
         self._roles: dict[tuple[Node, Phase], Role] = {}
 
@@ -170,7 +171,8 @@ class Performer:
         self._roles.clear()
 
     def handler(self, name: str) -> Handler | None:
-        return self.program.handlers.get(name) or self._handlers.get(name)
+        found = self.program.handlers.get(name) or self._handlers.get(name)
+        return found if found is not None and found.serves(self._owner) else None
 
     def role(self, node: Node, phase: Phase) -> Role:
         role = self._roles.get((node, phase))
