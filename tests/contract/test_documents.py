@@ -696,3 +696,16 @@ async def test_a_step_whose_with_would_be_too_large_fails_without_being_called(e
     assert (result.error["error_class"], result.error["code"]) == ("NON_RETRYABLE", "expression_too_large")
     assert "input.map(x, input.map(y, input))" in result.error["summary"]
     assert called == []
+
+
+async def test_waits_that_end_together_are_decided_in_as_many_turns_as_their_conditions_need(engine: Engine) -> None:
+    stage = Stage()
+    handlers(engine, stage, "s")
+    steps: list[dict[str, Any]] = []
+    for n in range(30):
+        steps.append({"step_id": f"w{n}", "type": "wait", "with": {"until": "2020-01-01T00:00:00Z"}})
+        steps.append(task(f"s{n}", handler="s", when="input.all(x, x + 0.5 > 0.0)", depends_on=[f"w{n}"]))
+    await engine.apply({"name": "doc", "mode": "dag", "steps": steps})
+    result = await engine.execute("doc", list(range(3_000)))
+    assert result.succeeded
+    assert stage.count("s") == 30

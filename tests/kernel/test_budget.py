@@ -147,7 +147,7 @@ def waits(count: int) -> Driver:
 
 @pytest.mark.parametrize("late", ["tick", "taken"])
 def test_timers_that_are_due_together_are_not_failed_for_the_work_of_all(late: str) -> None:
-    run = waits(60)
+    run = waits(100)
     run.start(numbers(1_000))
     if late == "tick":
         run.tick_to(60_000)
@@ -160,7 +160,7 @@ def test_timers_that_are_due_together_are_not_failed_for_the_work_of_all(late: s
         turns += 1
     assert 2 < turns < 60
     assert not any("refused" in line for line in run.lines())
-    assert sum(node.status == "running" for node in run.state.nodes.values() if node.path.startswith("s")) == 60
+    assert sum(node.status == "running" for node in run.state.nodes.values() if node.path.startswith("s")) == 100
 
 
 # -- Large fan-outs ----------------------------------------------------------------------------------------------------
@@ -379,3 +379,40 @@ def test_a_turn_that_evaluates_nothing_has_no_budget_to_use_up() -> None:
     run.succeed("inner/a")
     assert run.state.status == "succeeded"
     assert msgspec.json.decode(run.state.input) is None
+
+
+def test_a_fact_between_waits_that_are_due_has_a_budget_of_its_own() -> None:
+    run = given(
+        *(pause_for(f"w{n}", 10) for n in range(60)),
+        *(step(f"s{n}", after=(f"w{n}",), when=COSTLY) for n in range(60)),
+        step("a"),
+        *(step(f"b{n}", after=("a",), when=COSTLY) for n in range(20)),
+        mode="dag",
+    )
+    run.start(numbers(1_000))
+    run.now += 60_000
+    run.succeed("a")  # some waits end before it, the others later
+    while run.state.timers:
+        run.tick()
+    assert not any("refused" in line for line in run.lines())
+    assert len(run.open()) == 80
+
+
+def test_deadlines_fire_though_waits_are_left_for_the_next_turn() -> None:
+    run = given(
+        *(pause_for(f"w{n}", 10) for n in range(60)),
+        *(step(f"s{n}", after=(f"w{n}",), when=COSTLY) for n in range(60)),
+        step("t", timeout=20, timeout_ms=20, failure_mode="continue"),
+        mode="dag",
+    )
+    run.start(numbers(1_000))
+    run.tick_to(30)
+    assert run.state.timers
+    assert run.statuses()["t"] == "skipped"
+    run.pause()
+    run.tick_to(60_000)
+    assert len(run.open()) < 60
+    run.resume()
+    while run.state.timers:
+        run.tick()
+    assert len(run.open()) == 60

@@ -3,8 +3,9 @@
 Law 1: `decide` holds all the policy and does nothing else: no IO, no clock, no chance.
 Law 2: a fact that is refused or ignored changes nothing; timers that were due before it have fired all the same.
 Law 3: timers due at or before the moment a fact arrived fire before it, the others after it.
-Law 4: the expressions of one turn share a budget. Once half of it is used, timers that nothing in the turn depends on
-    wait for the next turn, which is due at once: many that are due together are not failed for the work of all.
+Law 4: the expressions of a fact, and of what is due after it, share one budget; so do those of what was due before
+    it. Once half of it is used, ends of waits are left for the next turn, which is due at once: many that are due
+    together are not failed for the work of all.
 """
 
 from collections.abc import Callable
@@ -42,12 +43,13 @@ def decide(state: Execution, fact: f.Fact, now: int, epoch: int | None = None) -
     elif type(fact) is f.Start and fact.owned:  # epoch 0 is nobody's: what was granted under it cannot be lost
         turn.epoch = max(1, state.epoch)
     if state.timers:
-        fire_due(turn, min(fact.at, turn.now), may_wait=type(fact) in (f.Tick, f.Taken))
+        fire_due(turn, min(fact.at, turn.now))
+        turn.renew_budget()
     turn.cause, turn.actor = fact.cause, fact.actor
     answer = _DECIDE[type(fact)](turn, fact)
     if state.timers:
         turn.cause = turn.actor = None
-        fire_due(turn, turn.now, may_wait=True)
+        fire_due(turn, turn.now)
     return Decision(turn.entries(), answer)
 
 

@@ -11,14 +11,30 @@ from .scopes import advance, close_scope, settle_fan
 from .turn import Turn, may_have_been_made
 
 
-def fire_due(turn: Turn, until: int, *, may_wait: bool) -> None:
-    """Fires what is due. If it may wait, it stops once the turn has evaluated enough; the rest stays due."""
+def fire_due(turn: Turn, until: int) -> None:
+    """Fires what is due, in order. Once the turn has evaluated enough, ends of waits are left for the next turn.
+
+    A wait lasts at least as long as it says, and no fact competes with its end. Timeouts and deadlines always fire.
+    """
     state = turn.state
-    while not (may_wait and turn.is_spent) and (due := _next_due(state, until)) is not None:
-        kind, path = due
-        turn.cause = f"timer:{kind}"
-        _fire(turn, kind, path)
-        assert state.timers.get(due, until + 1) > until or _is_held(state, kind), f"timer {due} did not act"
+    while not turn.is_spent and (due := _next_due(state, until)) is not None:
+        _fire_one(turn, due, until)
+    if turn.is_spent:
+        for due in sorted((key for key, at in state.timers.items() if at <= until), key=lambda key: state.timers[key]):
+            is_due = state.timers.get(due, until + 1) <= until  # still, after those before it
+            if is_due and due[0] not in _PATIENT and not _is_held(state, due[0]):
+                _fire_one(turn, due, until)
+
+
+_PATIENT: tuple[TimerKind, ...] = ("wait", "round")
+
+
+def _fire_one(turn: Turn, due: tuple[TimerKind, str], until: int) -> None:
+    kind, path = due
+    turn.cause = f"timer:{kind}"
+    _fire(turn, kind, path)
+    left = turn.state.timers.get(due, until + 1)
+    assert left > until or _is_held(turn.state, kind), f"timer {due} did not act"
 
 
 def _is_held(state: Execution, kind: TimerKind) -> bool:

@@ -35,14 +35,18 @@ class Turn:
 
     @property
     def evaluation(self) -> Evaluation:
-        """Evaluates the expressions of this turn. They share one budget."""
+        """Evaluates expressions for this turn, within one budget."""
         if self._evaluation is None:
             self._evaluation = Evaluation(self.state)
         return self._evaluation
 
+    def renew_budget(self) -> None:
+        """What a fact may evaluate does not depend on what happened to be due before it."""
+        self._evaluation = None
+
     @property
     def is_spent(self) -> bool:
-        """Whether its expressions have used so much of their budget that timers should wait for the next turn."""
+        """Whether its expressions have used half of their budget."""
         return self._evaluation is not None and self._evaluation.budget.is_low
 
     def emit(self, event: Event) -> None:
