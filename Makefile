@@ -1,10 +1,14 @@
 PYTHON ?= python3
-JOBS ?= 2
+JOBS ?= 3
 UV_VERSION := 0.13.7
 
 BIN := .venv/bin
 UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 READY := .venv/.ready
+PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
+
+# Without compiled modules kept, each process that a test starts would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom
@@ -27,7 +31,7 @@ help:
 	@echo "make audit        look for known vulnerabilities in what is locked; needs the internet"
 	@echo "make sbom         write sbom.json: the contents of a release, as CycloneDX"
 	@echo
-	@echo "JOBS=8 uses more processes (default 2). SEED=7 repeats the random draws of a run that printed this seed."
+	@echo "JOBS=8 uses more processes (default 3, for 2 cores). SEED=7 repeats the random draws of a run that printed this seed."
 
 setup: $(READY)
 
@@ -52,13 +56,13 @@ static: setup
 	$(BIN)/lint-imports --no-cache --no-logo
 
 check: static
-	$(BIN)/pytest -n $(JOBS) --contract=sample tests/kernel tests/authoring tests/contract tests/test_*.py
+	$(PYTEST) --contract=sample tests/kernel tests/authoring tests/contract tests/test_*.py
 
 # The kernel's branches must be covered completely by its own tests and by the contract in memory. The rest runs without
 # measuring coverage, which slows it down.
 test: static
-	$(BIN)/pytest -n $(JOBS) --contract=memory --cov --cov-report=term tests/kernel tests/contract
-	$(BIN)/pytest -n $(JOBS) --contract=databases --ignore=tests/kernel
+	$(PYTEST) --contract=memory --cov --cov-report=term tests/kernel tests/contract
+	$(PYTEST) --contract=databases --ignore=tests/kernel
 
 prove: setup
 	$(BIN)/python -m tests.prove --jobs $(JOBS) --shard $(or $(SHARD),1/1) \
