@@ -158,6 +158,33 @@ async def test_so_many_unknown_keys_are_looked_for_at_once_and_no_more(
     make_site: MakeSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = await make_site(settings=Settings(max_requests=8))
+    keys = [await site.engine.keys.create(tenant="acme", roles=("admin",)) for _ in range(20)]
+    goes_on, looked = asyncio.Event(), 0
+    registry: Any = type(site.engine.registry)
+    real = registry.key
+
+    async def slow(self: Any, id: str) -> Any:
+        nonlocal looked
+        looked += 1
+        await goes_on.wait()
+        return await real(self, id)
+
+    monkeypatch.setattr(registry, "key", slow)
+    asking = [
+        asyncio.create_task(_status(site.app, (b"authorization", f"Bearer {key.token}".encode()))) for key in keys
+    ]
+    while looked < 2:
+        await asyncio.to_thread(lambda: None)
+    for _ in range(20):  # time enough for all of them to ask
+        await asyncio.to_thread(lambda: None)
+    assert looked == 2
+    goes_on.set()
+    assert await asyncio.gather(*asking) == [422] * 20, "whoever is known is not turned away for it"
+
+
+async def test_a_key_is_looked_up_by_one_query_at_a_time(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Callers that come while a query is running share the next one: it began after they came."""
+    site = await make_site(settings=Settings(max_requests=80))
     token = (await site.engine.keys.create(tenant="acme", roles=("admin",))).token
     goes_on, looked = asyncio.Event(), 0
     registry: Any = type(site.engine.registry)
@@ -171,14 +198,16 @@ async def test_so_many_unknown_keys_are_looked_for_at_once_and_no_more(
 
     monkeypatch.setattr(registry, "key", slow)
     authorization = (b"authorization", f"Bearer {token}".encode())
-    asking = [asyncio.create_task(_status(site.app, authorization)) for _ in range(20)]
-    while looked < 2:
+    first = asyncio.create_task(_status(site.app, authorization))
+    while looked < 1:
         await asyncio.to_thread(lambda: None)
+    others = [asyncio.create_task(_status(site.app, authorization)) for _ in range(10)]
     for _ in range(20):  # time enough for all of them to ask
         await asyncio.to_thread(lambda: None)
-    assert looked == 2
+    assert looked == 1
     goes_on.set()
-    assert await asyncio.gather(*asking) == [422] * 20, "whoever is known is not turned away for it"
+    assert await asyncio.gather(first, *others) == [422] * 11
+    assert looked == 2
 
 
 async def _status(app: Any, *headers: tuple[bytes, bytes]) -> int:
