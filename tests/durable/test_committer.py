@@ -6,12 +6,13 @@ from functools import partial
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from tenuto.errors import StorageError
 from tenuto.runtimes.durable import apart, committer, pausing
 from tenuto.runtimes.durable.committer import Committer, Fate, Told
 from tenuto.storage import Store
-from tenuto.storage.store import Append, Batch, Committed, MailVerdict
+from tenuto.storage.store import Append, Basis, Batch, Committed, MailVerdict
 from tests.durable.faults import Fault, FaultyStore
 from tests.durable.rows import append, standing, start, started
 
@@ -20,6 +21,10 @@ from tests.durable.rows import append, standing, start, started
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pausing, "SECONDS", (0.0,))
     monkeypatch.setattr(apart, "PAUSES_SECONDS", (0.0,))
+
+
+# Text that no database takes.
+UNWRITABLE = {id: structs.replace(standing(id), parked="\ud800") for id in ("x1", "x3")}
 
 
 class Fates:
@@ -45,7 +50,11 @@ def _start(id: str, fates: Fates) -> Told:
 
 
 def _next(id: str, fates: Fates, seq: int = 2) -> Told:
-    return Told(execution=id, append=append(id, seq, b'["next"]'), tell=fates.of(id))
+    return _following(id, seq - 1, fates.of(id))
+
+
+def _following(id: str, seq: int, tell: Callable[[Fate], None]) -> Told:
+    return Told(execution=id, after=Basis(1, seq), append=append(id, seq + 1, b'["next"]'), tell=tell)
 
 
 @pytest.fixture
@@ -70,7 +79,8 @@ async def test_a_start_that_ends_at_once_is_told_so_after_all(live: Store, fault
     """Its row has no owner any more when it is sent again: that alone would look like somebody else's."""
     fates = Fates()
     ended = standing("x1", "succeeded", release=True, ended=True)
-    write = Told(execution="x1", append=append("x1", 2), standing=ended, tell=fates.of("x1"))
+    after = Basis(1, 1)
+    write = Told(execution="x1", after=after, append=append("x1", 2), standing=ended, tell=fates.of("x1"))
     await _commit(live, fates, write, faults=faults)
     assert fates.told == [("x1", "committed")]
 
@@ -95,6 +105,7 @@ async def test_g2_an_answer_that_was_lost_with_the_session_is_found(live: Store)
     """The commit arrived, its answer did not, and meanwhile the session was ended: it is on record all the same."""
     faulty = FaultyStore(live, "late", "lost")
     fates = Fates()
+    await live.commit(started("x9"))
     to = Committer(cast(Store, faulty), "s1", lambda now: None)
     to.start()
     to.add(_next("x1", fates))
@@ -110,7 +121,9 @@ async def test_g2_rows_of_another_owner_are_not_taken_for_our_own(live: Store) -
     fates = Fates()
     await live.end_session("s1")
     await live.open_session("s2", "worker", "build", 60_000, ("default",))
-    await live.commit(Batch(session="s2", appends=[append("x1", 2, b'["theirs"]')]))
+    (claim,) = await live.claim("s2", ["d/1"], 1)
+    theirs = Batch(session="s2", bases={"x1": Basis(claim.epoch, 1)}, appends=[append("x1", 2, b'["theirs"]')])
+    assert not (await live.commit(theirs)).refused
     await _commit(live, fates, _next("x1", fates), faults=("lost",))
     assert fates.told == [("x1", "fenced")]
     assert await live.bodies("x1", 2, 2) == [b'["theirs"]']
@@ -132,7 +145,8 @@ async def test_what_nobody_wants_any_more_is_not_written_unless_that_is_under_wa
     to.start()
     first, second, other = _start("x2", fates), _start("x3", fates), _start("x4", fates)
     second.record = record
-    resting = Told(execution="x3", append=append("x3", 2), tell=fates.of("x3"), record=record)
+    resting = _next("x3", fates)
+    resting.record = record
     to.add(first)
     await held.reached.wait()
     for write in (second, resting, other):
@@ -148,22 +162,73 @@ async def test_what_nobody_wants_any_more_is_not_written_unless_that_is_under_wa
 
 
 async def test_data_that_the_database_refuses_sets_one_execution_aside(live: Store) -> None:
-    """Here: a row that somebody else wrote under its number."""
     fates = Fates()
     for id in ("x2", "x3", "x4"):
         await live.commit(started(id))
-    await live.commit(Batch(session="s1", appends=[append("x3", 2, b'["other"]')]))
-    await _commit(live, fates, *(_next(id, fates) for id in ("x1", "x2", "x3", "x4")))
+    writes = [_next(id, fates) for id in ("x1", "x2", "x3", "x4")]
+    writes[2].standing = UNWRITABLE["x3"]
+    await _commit(live, fates, *writes)
     assert dict(fates.told) == {"x1": "committed", "x2": "committed", "x3": "parked", "x4": "committed"}
     row = await live.row("x3")
     assert row is not None
     assert (row.parked, row.owner, row.wake_at) == ("incompatible", None, None)
 
 
+@pytest.mark.parametrize("faults", [(), ("lost",), ("late",)])
+async def test_what_follows_an_entry_that_the_database_lost_is_not_written(
+    live: Store, faults: tuple[Fault, ...]
+) -> None:
+    """As after a failover: neither the entry, nor a verdict, nor a release. Another execution goes on."""
+    fates = Fates()
+    for id in ("x2", "x3", "x4"):
+        await live.commit(started(id))
+    await live.post("m3", "x3", b"{}")
+    verdict = Batch(session=None, mail=[MailVerdict("x3", "m3", b'"applied"')])
+    release = standing("x4", release=True, wake_at=5)
+    await _commit(
+        live,
+        fates,
+        _next("x1", fates, seq=3),
+        _next("x1", fates, seq=4),
+        _next("x2", fates),
+        Told(execution="x3", after=Basis(1, 2), extra=verdict, tell=fates.of("x3")),
+        Told(execution="x4", after=Basis(1, 2), standing=release, tell=fates.of("x4")),
+        faults=faults,
+    )
+    told = {("x1", "stale"), ("x2", "committed"), ("x3", "stale"), ("x4", "stale")}
+    assert set(fates.told) == told
+    assert await live.bodies("x1", 2, 9) == []
+    assert await live.verdict("m3") is None
+    assert {claim.id for claim in await live.owned("s1")} == {"x1", "x2", "x3", "x4"}
+
+
+async def test_what_follows_a_claim_that_the_database_lost_is_not_written(live: Store) -> None:
+    """Somebody else claimed the execution since, and wrote entries with the same numbers."""
+    fates = Fates()
+    await live.commit(Batch(session="s1", standings={"x1": standing(release=True, wake_at=1)}))
+    await live.open_session("s2", "worker", "build", 60_000, ("default",))
+    (claim,) = await live.claim("s2", ["d/1"], 1)
+    theirs = Batch(session="s2", bases={"x1": Basis(claim.epoch, 1)}, appends=[append("x1", 2, b'["theirs"]')])
+    await live.commit(theirs)
+    ours = Told(execution="x1", after=Basis(claim.epoch, 2), append=append("x1", 3), tell=fates.of("x1"))
+    await _commit(live, fates, ours)
+    assert fates.told == [("x1", "not_owner")]
+    assert await live.bodies("x1", 2, 9) == [b'["theirs"]']
+
+
+async def test_an_entry_that_an_earlier_batch_wrote_after_its_error_is_no_loss(live: Store) -> None:
+    """Its caller has been told that it failed, and sent it again as part of another batch."""
+    fates = Fates()
+    again = _next("x1", fates)
+    assert again.append is not None
+    await live.commit(Batch(session="s1", bases={"x1": Basis(1, 1)}, appends=[again.append]))
+    await _commit(live, fates, again)
+    assert fates.told == [("x1", "committed")]
+
+
 async def test_what_rests_on_something_that_is_refused_is_not_written(live: Store) -> None:
     """Decided while the first was under way: a history would have a gap, and a letter a verdict that never was."""
     fates = Fates()
-    await live.commit(Batch(session="s1", appends=[append("x1", 2, b'["other"]')]))
     await live.post("m1", "x1", b"{}")
     record, other = object(), object()
     verdict = Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')])
@@ -172,16 +237,21 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
         async def park(
             self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
         ) -> None:
-            to.add(Told(execution="x1", append=append("x1", 3), tell=fates.of("next"), record=record))
-            to.add(Told(execution="x1", extra=verdict, tell=fates.of("letter"), record=record))
-            to.add(Told(execution="x2", append=append("x2", 1), tell=fates.of("other"), record=other))
+            after = Basis(1, 2)
+            to.add(Told(execution="x1", after=after, append=append("x1", 3), tell=fates.of("next"), record=record))
+            to.add(Told(execution="x1", after=after, extra=verdict, tell=fates.of("letter"), record=record))
+            started = _start("x2", fates)
+            started.record = other
+            to.add(started)
             await live.park(session, execution, why, again_ms, epoch)
 
     to = Committer(cast(Store, Held(live)), "s1", lambda now: None)
     to.start()
-    to.add(Told(execution="x1", append=append("x1", 2), tell=fates.of("first"), record=record))
+    first = _next("x1", fates)
+    first.record, first.standing = record, UNWRITABLE["x1"]
+    to.add(first)
     await to.stop()
-    assert fates.told == [("first", "parked"), ("next", "parked"), ("letter", "parked"), ("other", "committed")]
+    assert fates.told == [("x1", "parked"), ("next", "parked"), ("letter", "parked"), ("x2", "committed")]
     assert await live.bodies("x1", 3, 3) == []
     assert await live.verdict("m1") is None
 
@@ -271,7 +341,7 @@ async def test_one_execution_that_cannot_go_on_stops_no_other(live: Store) -> No
     def fail(fate: Fate) -> None:
         raise RuntimeError("a contradiction")
 
-    await _commit(live, fates, Told(execution="x1", append=append("x1", 2), tell=fail), _start("x2", fates))
+    await _commit(live, fates, _following("x1", 1, fail), _start("x2", fates))
     assert fates.told == [("x2", "committed")]
     assert reported == ["Execution x1 could not go on."]
 
@@ -295,7 +365,7 @@ async def test_a_batch_goes_to_the_disk_while_others_are_told(
     def go_on(id: str, seq: int, fate: Fate) -> None:
         fates.told.append((f"{id}/{seq}", fate))
         if seq < 4:
-            to.add(Told(execution=id, append=append(id, seq + 1), tell=partial(go_on, id, seq + 1)))
+            to.add(_following(id, seq, partial(go_on, id, seq + 1)))
 
     to = Committer(cast(Store, Watched(live)), "s1", lambda now: None)
     to.start()

@@ -12,6 +12,7 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtimes.durable.keeping import SET_ASIDE_MS, Parking
 from tenuto.storage.store import NEWS, Claim, Loaded, Mail
 from tests.durable.test_unknown_fates import Altered
 
@@ -301,7 +302,7 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
             claim = await real.claim_one(runtime._session.id, handle.id)
             assert claim is not None
             epochs.append(claim.epoch)
-            runtime._broken[handle.id] = runtime._session, claim.epoch
+            runtime._to_park[handle.id] = Parking(runtime._session, claim.epoch, "incompatible", SET_ASIDE_MS)
 
         async def park(session: str, id: str, *given: Any) -> None:
             parked.append(id)
@@ -312,8 +313,8 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
 
         monkeypatch.setattr(runtime, "_store", Altered(real, park=park, claim=_nothing_due))
         await break_it()
-        while runtime._broken or len(epochs) < 2:
-            await runtime._set_broken_aside()
+        while runtime._to_park or len(epochs) < 2:
+            await runtime._park_all()
             await asyncio.to_thread(lambda: None)
         row = await real.row(handle.id)
         assert row is not None

@@ -35,7 +35,7 @@ from .postgres_tasks import PostgresTasks, withdraw
 from .postgres_wall import HAS_WALL, NO_WALL, READING, Wall, Walled, leave_as_it_is
 from .reading import SqlReading, loaded
 from .registry import Statement
-from .rows import execution_values, move_values, rest_of, values_of
+from .rows import basis_values, execution_values, move_values, rest_of, values_of
 from .store import (
     SESSIONS_KEPT_MS,
     Append,
@@ -127,6 +127,7 @@ _STARTS = [
 _MOVE = "id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at, epoch"
 _MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint", "bigint"]
 _APPENDS = ["text", "int", "int", "bytea", "text"]
+_BASES = ["text", "int", "int"]
 
 
 def _rows(first: int, types: list[str], names: str) -> str:
@@ -152,7 +153,8 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]
 
 _MOVES_AT = 2 + len(_STARTS)
 _APPENDS_AT = _MOVES_AT + len(_MOVES)
-_TENANTS_AT = _APPENDS_AT + len(_APPENDS)
+_BASES_AT = _APPENDS_AT + len(_APPENDS)
+_TENANTS_AT = _BASES_AT + len(_BASES)
 _COMMIT = f"""
 WITH live AS ({LIVE}),
 limited AS MATERIALIZED ( -- until this is committed nobody else starts anything of these tenants
@@ -168,6 +170,14 @@ lease AS MATERIALIZED ( -- whatever is written comes after it, and so after the 
             SELECT tenant, room FROM limited UNION ALL SELECT tenant, -change FROM noted
         ) parts GROUP BY tenant
     ) sums) AS room FROM live
+),
+refused AS MATERIALIZED ( -- whose owner or last entry is not the one that was decided on
+    SELECT b.execution, CASE WHEN e.id IS NULL THEN 'not_owner' ELSE 'stale' END AS why
+    FROM lease, {_rows(_BASES_AT, _BASES, "execution, epoch, seq")} AS b
+    LEFT JOIN executions e ON e.id = b.execution AND e.epoch = b.epoch AND e.owner IS NOT DISTINCT FROM $1
+    WHERE e.id IS NULL OR b.seq IS DISTINCT FROM (
+        SELECT t.seq + t.count - 1 FROM events t WHERE t.execution = b.execution ORDER BY t.seq DESC LIMIT 1
+    )
 ),
 new AS (
     INSERT INTO executions ({COLUMNS})
@@ -186,6 +196,7 @@ moved AS (
     FROM lease, {_rows(_MOVES_AT, _MOVES, _MOVE)} AS p
     WHERE e.id = p.id AND e.epoch = p.epoch
         AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
+        AND e.id NOT IN (SELECT execution FROM refused)
     RETURNING e.id, e.tenant, e.ended_at
 ),
 changed AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
@@ -214,9 +225,11 @@ written AS (
     SELECT a.execution, a.seq, a.count, a.body
     FROM lease, {_rows(_APPENDS_AT, _APPENDS, "execution, seq, count, body, needs")} AS a
     WHERE CASE a.needs WHEN 'start' THEN a.execution IN (SELECT id FROM new)
-        WHEN 'move' THEN a.execution IN (SELECT id FROM moved) ELSE true END
+        WHEN 'move' THEN a.execution IN (SELECT id FROM moved)
+        ELSE a.execution NOT IN (SELECT execution FROM refused) END
 )
 SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
+    (SELECT jsonb_object_agg(execution, why) FROM refused) AS refused,
     ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved,
     (SELECT room FROM lease) AS room, (
         SELECT jsonb_object_agg(c.tenant, c.change) FROM lease, changed c WHERE lease.room ? c.tenant
@@ -232,7 +245,8 @@ _COMMIT_AUDITED = _COMMIT.replace(
     SELECT {", ".join(f"n.{name}" for name in AuditRow.__struct_fields__)}
     FROM lease, {_rows(_TENANTS_AT + 1, _AUDIT, f"{_NOTED}, execution, needs")} AS n
     WHERE CASE n.needs WHEN 'start' THEN n.execution IN (SELECT id FROM new)
-        WHEN 'move' THEN n.execution IN (SELECT id FROM moved) ELSE true END
+        WHEN 'move' THEN n.execution IN (SELECT id FROM moved)
+        ELSE n.execution NOT IN (SELECT execution FROM refused) END
     ORDER BY n.position
 )
 SELECT {NOW} AS now""",
@@ -474,6 +488,7 @@ class PostgresStore(SqlReading):
             *_columns(
                 [(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], len(_APPENDS)
             ),
+            *_columns(basis_values(batch), len(_BASES)),
             list({start.tenant for start in starts}),
             *(_columns(noted, len(_AUDIT)) if audit else ()),
         )
@@ -488,8 +503,10 @@ class PostgresStore(SqlReading):
                 if start.id not in written:
                     place = places[start.id]
                     result[start.id] = "tenant_limit" if place > room.get(start.tenant, place) else "duplicate_key"
+        if row["refused"] is not None:
+            result.update(msgspec.json.decode(row["refused"], type=dict[str, Refusal]))
         if len(row["moved"]) < len(moves):
-            written = set(row["moved"])
+            written = {*row["moved"], *result}
             result.update((move.id, "not_owner") for move in moves if move.id not in written)
         changed = _counts(row["changed"]) if room else {}
         return Committed(row["now"], refused=result, room={t: left - changed.get(t, 0) for t, left in room.items()})

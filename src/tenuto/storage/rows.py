@@ -55,6 +55,10 @@ def execution_values(start: NewExecution, standing: Standing) -> tuple[Any, ...]
     )  # fmt: skip
 
 
+def basis_values(batch: Batch) -> list[tuple[str, int, int]]:
+    return [(id, basis.epoch, basis.seq) for id, basis in batch.bases.items()]
+
+
 def move_values(standing: Standing) -> tuple[Any, ...]:
     """How an execution stands now, for its row: what it is found by first, and its epoch last."""
     return (

@@ -24,12 +24,12 @@ from .migrations import MIGRATIONS_TABLE, NO_SCHEMA, migrations, missing
 from .outbox import OutboxStore, SqlOutbox
 from .reading import SqlReading, loaded, row_of
 from .registry import Statement
-from .rows import execution_values, move_values, rest_of, values_of
+from .rows import basis_values, execution_values, move_values, rest_of, values_of
 from .sqlite_admissions import admit, count_in_flight, refused_starts, room_left
 from .sqlite_claims import claim_in_turn
 from .sqlite_files import Unchanged, check_writable, connect_to_read, opening
 from .sqlite_limits import SqliteLimits
-from .sqlite_plain import APPENDS, MOVES, STARTS, Plain, as_json, commit_plain, install, plain
+from .sqlite_plain import APPENDS, MOVES, REFUSED, STARTS, Plain, as_json, commit_plain, install, plain
 from .sqlite_tasks import SqliteTasks, withdraw
 from .store import (
     SESSIONS_KEPT_MS,
@@ -60,6 +60,7 @@ GIVE_WAY_S = 0.001  # it is less, unless the writer has something else in hand
 
 _APPENDS = APPENDS.format(rows="?")
 _STARTS = STARTS.format(rows="?")
+_REFUSED = REFUSED.format(rows="?", session="?")
 _MOVES = MOVES.format(rows="?", session="?") + " RETURNING executions.id"
 _LOAD = f"""
 SELECT {", ".join(f"e.{name}" for name in ExecutionRow.__struct_fields__)}, s.seq, s.body
@@ -269,6 +270,8 @@ class SqliteStore(SqlReading):
                 return Committed(now, fenced=True)
             limited = self._has_limits = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get)
             refused = refused_starts(connection, batch.starts, limited=limited)
+            if batch.bases:
+                refused.update(connection.execute(_REFUSED, (as_json(basis_values(batch)), batch.session)))
             starts = [start for start in batch.starts if start.id not in refused]
             started = {start.id for start in starts}
             moves = [m for m in batch.standings.values() if m.id not in started and m.id not in refused]

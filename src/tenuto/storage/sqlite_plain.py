@@ -5,7 +5,7 @@ statements would spend its time so, and the loop and the disk would take turns. 
 view, whose trigger writes them: the transaction is begun, written and committed in one step, beside the loop.
 
 The trigger gives up, and nothing is written, when anything is out of the ordinary: the session has ended, an execution
-is not its own, a key is taken, tenants have limits. Such a batch is then written statement by statement, which finds
+is not its own or has another last entry, a key is taken, tenants have limits. Such a batch is then written statement by statement, which finds
 out what is to be refused.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from .rows import EXECUTION_COLUMNS, execution_values, move_values
+from .rows import EXECUTION_COLUMNS, basis_values, execution_values, move_values
 from .store import Batch
 
 APPENDS = """
@@ -31,12 +31,19 @@ UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value
         ELSE min(coalesce(wake_at, m.value ->> 4), m.value ->> 4) END,
     error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
 FROM json_each({rows}) AS m WHERE executions.id = m.value ->> 0 AND owner IS {session} AND epoch = m.value ->> 10"""
+# Whose owner or last entry is not the one that was decided on.
+REFUSED = """
+SELECT b.value ->> 0, iif(e.id IS NULL, 'not_owner', 'stale') FROM json_each({rows}) AS b
+LEFT JOIN executions AS e ON e.id = b.value ->> 0 AND e.owner IS {session} AND e.epoch = b.value ->> 1
+WHERE e.id IS NULL OR b.value ->> 2 IS NOT (
+    SELECT t.seq + t.count - 1 FROM events AS t WHERE t.execution = b.value ->> 0 ORDER BY t.seq DESC LIMIT 1)"""
 
-_VIEW = "CREATE TEMP VIEW plain (session, starts, moves, appends) AS SELECT NULL, NULL, NULL, NULL"
+_VIEW = "CREATE TEMP VIEW plain (session, bases, starts, moves, appends) AS SELECT NULL, NULL, NULL, NULL, NULL"
 _TRIGGER = f"""
 CREATE TEMP TRIGGER plain_batch INSTEAD OF INSERT ON plain BEGIN
     SELECT RAISE(ABORT, 'not plain') WHERE EXISTS (SELECT 1 FROM tenant_limits) OR (NEW.session IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = NEW.session AND ended_at IS NULL));
+    SELECT RAISE(ABORT, 'not plain') WHERE EXISTS ({REFUSED.format(rows="NEW.bases", session="NEW.session")});
     SELECT RAISE(ABORT, 'not plain') FROM json_each(NEW.moves) AS m
         LEFT JOIN executions AS e ON e.id = m.value ->> 0 AND e.owner IS NEW.session AND e.epoch = m.value ->> 10
         WHERE e.id IS NULL;
@@ -44,9 +51,9 @@ CREATE TEMP TRIGGER plain_batch INSTEAD OF INSERT ON plain BEGIN
     {MOVES.format(rows="NEW.moves", session="NEW.session")};
     {APPENDS.format(rows="NEW.appends")};
 END"""
-_COMMIT = "INSERT INTO plain VALUES (?, ?, ?, ?)"
+_COMMIT = "INSERT INTO plain VALUES (?, ?, ?, ?, ?)"
 
-Plain = tuple[str | None, str, str, str]
+Plain = tuple[str | None, str, str, str, str]
 
 
 def install(connection: apsw.Connection) -> None:
@@ -67,7 +74,7 @@ def plain(batch: Batch) -> Plain | None:
     starts = [execution_values(start, standings[start.id]) for start in batch.starts]
     moves = [move_values(standing) for id, standing in standings.items() if id not in started]
     appends = [(a.execution, a.seq, a.count, a.body.decode()) for a in batch.appends]
-    return batch.session, as_json(starts), as_json(moves), as_json(appends)
+    return batch.session, as_json(basis_values(batch)), as_json(starts), as_json(moves), as_json(appends)
 
 
 def commit_plain(connection: apsw.Connection, rows: Plain) -> bool:

@@ -21,7 +21,12 @@ What can go wrong, and what happens then:
   monotonic clock, and goes on if the database comes back before anybody reaped it;
 - a commit's outcome is unknown (the connection broke): the worker reads the batch back, and never assumes;
 - a claim's outcome is unknown: the worker asks, and asks again, what it owns, and takes up what it did not know of;
-- two processes reap or claim at once: each acts only on rows that its own statement returned.
+- two processes reap or claim at once: each acts only on rows that its own statement returned;
+- the database loses commits that it acknowledged (an asynchronous standby is promoted): every batch states the owner,
+  the epoch and the last entry that each of its executions had (`Basis`). Where that is not what the database has,
+  nothing of the execution is written; the worker drops it, and it is loaded and taken over from what is stored;
+- an older backup is restored under a running worker: its session is not in it, or its row there is older than the last
+  renewal that was acknowledged, or the incarnation of the database is another one. The session is over.
 `(execution, seq)` is the primary key of events, and so the second fence.
 """
 
@@ -72,6 +77,17 @@ class Append(Struct, frozen=True, gc=False):
     body: bytes
 
 
+class Basis(Struct, frozen=True, gc=False):
+    """The history that a decision was made on: the epoch of its owner, and the number of its last entry.
+
+    A commit compares it with the database. If they differ, the execution has another owner (`not_owner`), or the
+    database lost commits that it had acknowledged (`stale`): nothing of the execution is written.
+    """
+
+    epoch: int
+    seq: int
+
+
 class MailVerdict(Struct, frozen=True):
     execution: str
     id: str
@@ -97,6 +113,7 @@ class Batch(Struct, kw_only=True):
 
     session: str | None
     starts: list[NewExecution] = []
+    bases: dict[str, Basis] = {}  # by execution, of everything that is not started here
     standings: dict[str, Standing] = {}
     appends: list[Append] = []
     reviews: list[ReviewRow] = []
@@ -110,7 +127,7 @@ class Batch(Struct, kw_only=True):
     audit: list[AuditRow] = []
 
 
-Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner"]
+Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner", "stale"]
 
 
 class Committed(Struct, frozen=True):

@@ -33,7 +33,7 @@ from tenuto.storage.store import (
 )
 
 from . import snapshots
-from .keeping import LONGEST_ASIDE_MS, SET_ASIDE_MS, UNREADABLE
+from .keeping import LONGEST_ASIDE_MS, SET_ASIDE_MS, UNREADABLE, Parking
 from .session import Session
 from .starting import IN_HAND, Starter
 
@@ -63,7 +63,7 @@ class Claimer(Starter):
     async def _claim(self) -> None:
         await self._look_for_astray()
         await self._adopt_claimed()
-        await self._set_broken_aside()
+        await self._park_all()
         if not self._works or not self._session.may_start or self._closing:
             return
         self._held_up = self._find_held_up()
@@ -202,7 +202,7 @@ class Claimer(Starter):
 
     @property
     def _in_hands(self) -> set[str]:
-        return {*self._records, *self._claimed, *self._asked_for, *self._broken, *self._adopting}
+        return {*self._records, *self._claimed, *self._asked_for, *self._to_park, *self._adopting}
 
     async def _adopt_claimed(self) -> None:
         """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
@@ -239,19 +239,21 @@ class Claimer(Starter):
     async def _set_aside(self, id: str, epoch: int, error: Exception) -> None:
         """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
         report(UNREADABLE.format(id), error)
-        self._broken[id] = self._session, epoch
+        self._to_park[id] = Parking(self._session, epoch, "incompatible", SET_ASIDE_MS)
         if (record := self._records.get(id)) is not None:
             self._give_up(record, "parked")
-        await self._set_broken_aside()
+        await self._park_all()
 
-    async def _set_broken_aside(self) -> None:
+    async def _park_all(self) -> None:
         """If the database cannot be reached now, it is done at the next poll."""
-        for id, (session, epoch) in list(self._broken.items()):
+        for id, parking in list(self._to_park.items()):
+            session, epoch, why, again_ms = parking
             if session is self._session:
-                self._note_tried(id, "")
-                await self._store.park(session.id, id, "incompatible", SET_ASIDE_MS, epoch)
-            if self._broken.get(id) == (session, epoch):  # else it was taken meanwhile, and broke again
-                del self._broken[id]
+                if why:
+                    self._note_tried(id, "")
+                await self._store.park(session.id, id, why, again_ms, epoch)
+            if self._to_park.get(id) == parking:  # else it was taken meanwhile, and is to be parked again
+                del self._to_park[id]
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         if (loaded.row.owner, loaded.row.epoch) != (session.id, claim.epoch):

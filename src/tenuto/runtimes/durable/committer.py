@@ -26,7 +26,7 @@ from msgspec import Struct
 from tenuto.errors import StorageError
 from tenuto.projection import Standing
 from tenuto.runtimes.enduring import report
-from tenuto.storage.store import Append, Batch, Committed, NewExecution, Refusal, Store
+from tenuto.storage.store import Append, Basis, Batch, Committed, NewExecution, Refusal, Store
 
 from .apart import Apart
 from .pausing import pause_s
@@ -48,6 +48,7 @@ class Write(Struct, kw_only=True, gc=False):
     """What one decision writes, and whom to tell. Writes of one execution are committed in the order they were made."""
 
     execution: str
+    after: Basis | None = None  # what it was decided on, unless it starts the execution
     append: Append | None = None
     start: NewExecution | None = None
     standing: Standing | None = None
@@ -112,6 +113,7 @@ class Committer:
         self._task = asyncio.create_task(self._run(), name="tenuto-committer")
 
     def add(self, write: Write) -> None:
+        assert write.append is None or write.after is not None or write.start is not None, "an append states its basis"
         if not self._waiting:
             self._idle.clear()
             self._wake.set()
@@ -240,7 +242,9 @@ class Committer:
                         return
                     writes = free
             else:
-                self._settle_all(writes, await self._read_back(batch, committed) if attempts else committed)
+                if attempts or "stale" in committed.refused.values():
+                    committed = await self._read_back(batch, committed, again=attempts > 0)
+                self._settle_all(writes, committed)
                 return
 
     def _settle_all(self, writes: list[Write], committed: Committed) -> None:
@@ -294,15 +298,25 @@ class Committer:
                 self._settle(write, "committed")
         return [write for write in writes if write.execution not in written]
 
-    async def _read_back(self, batch: Batch, committed: Committed) -> Committed:
-        """It was sent again, and refused in part or as a whole: because the first one was applied after all?"""
+    async def _read_back(self, batch: Batch, committed: Committed, *, again: bool) -> Committed:
+        """It was refused in part or as a whole: because it was sent before, and applied after all?
+
+        `again`: it was sent again just now. If not, an earlier batch with the same writes may have been.
+        """
         if not committed.fenced and not committed.refused:
             return committed
         missing = dict.fromkeys(await self._missing(batch))
+        appended = {append.execution for append in batch.appends}
         if not committed.fenced:
-            refused = {id: why for id, why in committed.refused.items() if id in missing}
-            return Committed(committed.now, refused=refused)
-        if len(missing) == len({append.execution for append in batch.appends}):
+            # Without an entry nothing can be read back: a release that was applied looks as if another had the
+            # execution. Who still owns it did not release it.
+            refused = {
+                id: why
+                for id, why in committed.refused.items()
+                if (id in missing if id in appended else why == "stale" or not again)
+            }
+            return Committed(committed.now, refused=refused, room=committed.room)
+        if len(missing) == len(appended):
             return committed
         return Committed(committed.now, refused=dict.fromkeys(missing, "not_owner"))
 
@@ -375,11 +389,15 @@ async def _in_the_end(ask: Callable[[], Awaitable[T]]) -> T:
 
 def _batch(session: str | None, writes: list[Write]) -> Batch:
     batch = Batch(session=session)
+    starts: set[str] = set()
     for write in writes:
-        if write.append is not None:
-            batch.appends.append(write.append)
+        if write.after is not None and write.execution not in starts:
+            batch.bases.setdefault(write.execution, write.after)
         if write.start is not None:
             batch.starts.append(write.start)
+            starts.add(write.start.id)
+        if write.append is not None:
+            batch.appends.append(write.append)
         if write.standing is not None:
             _stand(batch.standings, write.standing)
         if write.extra is not None:

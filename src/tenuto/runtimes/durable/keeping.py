@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
@@ -48,6 +49,7 @@ from tenuto.storage.store import (
     NEWS,
     WORK,
     Append,
+    Basis,
     Batch,
     MailVerdict,
     mail_for,
@@ -68,6 +70,7 @@ logger = logging.getLogger("tenuto.durable")
 
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 SET_ASIDE_MS = 60_000
+COMMITS_LOST = "The database has lost commits of execution %s, which goes on from what is stored. See the durability guide."
 UNREADABLE = "Execution {} cannot be read by this release; it is set aside."
 LONGEST_ASIDE_MS = 3_600_000
 ASIDE_REMEMBERED = 10_000
@@ -112,6 +115,8 @@ class Released(Kept, gc=False):
 
     def settle(self, fate: Fate) -> None:
         self.runtime.has_left(self.execution)
+        if fate == "stale":
+            self.runtime._load_again(self.record)
 
 
 class SetAside(Released, gc=False):
@@ -130,6 +135,15 @@ class HandedOver(Released, gc=False):
         self.runtime._store.ring(WORK)
 
 
+class Parking(NamedTuple):
+    """An execution that is still owned in the database, by this session since this epoch, and is to be released."""
+
+    session: Session
+    epoch: int
+    why: str  # empty: it is due, for whoever claims it first
+    again_ms: int
+
+
 class Keeper(Librarian):
     """A worker that holds executions for as long as they have work, and records all that is decided."""
 
@@ -143,7 +157,7 @@ class Keeper(Librarian):
         self._letters = Letters()
         self._fresh: dict[str, None] = {}  # there may be mail that nobody has looked for: they are not let go of before
         self._mail_in_hand: str | None = None
-        self._broken: dict[str, tuple[Session, int]] = {}  # to be set aside, held since this epoch of it
+        self._to_park: dict[str, Parking] = {}
         self._tried: dict[str, int] = {}  # set aside here, and how much this process had learned by then
         self._lingering: dict[str, int] = {}
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
@@ -192,6 +206,8 @@ class Keeper(Librarian):
             body = encode_entries(entries)
             kept.append = Append(state.id, entries[0].seq, len(entries), body)
             record.tail += len(body)
+        if kept.start is None:
+            kept.after = Basis(record.epoch, state.seq - len(entries))
         kept.extra = self._extra(state, entries, kept.changed, kept.answer, record.history[0].actor)
         if record.tail > self._smallest_tail and record.tail > record.longest_tail and state.finished is None:
             kept.extra = Batch(session=None) if kept.extra is None else kept.extra
@@ -280,9 +296,20 @@ class Keeper(Librarian):
         """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
         self._lose(record)
         self._fail_waiters(record, Moved())
+        if fate == "stale":
+            self._load_again(record)
         for answered in self._asked.pop(record, ()):
             if not answered.done():
                 answered.set_exception(not_kept(record.state.id, fate))
+
+    def _load_again(self, record: Record) -> None:
+        """The database lost commits that it had acknowledged. What it has now is the truth, and is taken over."""
+        id = record.state.id
+        if id not in self._to_park:
+            extra = {"action": "commits_lost", "execution_id": id}
+            logger.error(COMMITS_LOST, id, extra=extra)
+        self._to_park[id] = Parking(self._session, record.epoch, "", 0)
+        self._nudge(WORK)
 
     def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
         left = [other for other in self._asked.get(record, ()) if other is not answered]
@@ -317,7 +344,7 @@ class Keeper(Librarian):
 
             def set_aside(_: Fate) -> None:
                 self.has_left(id)
-                self._broken[id] = session, record.epoch
+                self._to_park[id] = Parking(session, record.epoch, "incompatible", SET_ASIDE_MS)
                 self._nudge(WORK)
 
             self._committer.add(Told(execution=id, tell=set_aside, record=record))

@@ -21,6 +21,7 @@ from tenuto.runtimes.slots import RESUME
 from tenuto.spread import spread
 from tenuto.storage.store import (
     MAIL_AT_ONCE,
+    Basis,
     Mail,
     mail_for,
 )
@@ -158,8 +159,14 @@ class Postman(Reader):
         recorded = self._mail_in_hand is None
         if not recorded:  # but the verdict is
             extra = self._extra(record.state, [], [], answer, None)
-            tell = partial(self._mail_settled, mail.id)
-            self._committer.add(Told(execution=record.state.id, extra=extra, tell=tell, record=record))
+            tell = partial(self._verdict_settled, record, mail.id)
+            after = Basis(record.epoch, record.state.seq)
+            self._committer.add(Told(execution=record.state.id, after=after, extra=extra, tell=tell, record=record))
+
+    def _verdict_settled(self, record: Record, id: str, fate: Fate) -> None:
+        self._mail_settled(id, fate)
+        if fate in ("stale", "not_owner"):
+            self._give_up(record, fate)
 
     def _mail_settled(self, id: str, fate: Fate) -> None:
         self._letters.settle(id, fate)
