@@ -93,13 +93,36 @@ def running(*, durable: bool = False) -> Iterator[Server]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+@contextmanager
+def standby(primary: Server) -> Iterator[Server]:
+    """An asynchronous standby of a server, streaming from it."""
+    directory = Path(tempfile.mkdtemp(prefix="tenuto-pg-standby-"))
+    server = None
+    try:
+        _give_away(directory)
+        source = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"]
+        copy = [str(binaries() / "pg_basebackup"), *source, "-D", str(directory / "data"), "-R", "-X", "stream"]
+        _run([*copy, "--checkpoint=fast", "--no-sync"])
+        server = start(directory, durable=False)
+        yield server
+    finally:
+        if server is not None:
+            server.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 def initialise(directory: Path) -> None:
-    directory.chmod(0o700)
-    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
-        owner = pwd.getpwnam("nobody")
-        os.chown(directory, owner.pw_uid, owner.pw_gid)
+    _give_away(directory)
     command = [str(binaries() / "initdb"), "-D", str(directory / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
     _run([*command, "--no-locale", "--no-sync"])
+
+
+def _give_away(directory: Path) -> None:
+    """PostgreSQL refuses to run as root."""
+    directory.chmod(0o700)
+    if os.geteuid() == 0:
+        owner = pwd.getpwnam("nobody")
+        os.chown(directory, owner.pw_uid, owner.pw_gid)
 
 
 def start(directory: Path, *, durable: bool, port: int | None = None) -> Server:

@@ -30,7 +30,7 @@ from .postgres_blocked import blocked
 from .postgres_claims import claim_in_turn
 from .postgres_limits import PostgresLimits
 from .postgres_rights import check_rights
-from .postgres_sql import LIVE, NOW
+from .postgres_sql import INCARNATION, IS_LIVE, LIVE, NOW
 from .postgres_tasks import PostgresTasks, withdraw
 from .postgres_wall import HAS_WALL, NO_WALL, READING, Wall, Walled, leave_as_it_is
 from .reading import SqlReading, loaded
@@ -527,8 +527,8 @@ class PostgresStore(SqlReading):
     async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str] | None) -> int:
         async with translated():
             now: int = await self._pool.fetchval(
-                "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) "
-                f"VALUES ($1, $2, $3, $4, {NOW}, {NOW} + $5) RETURNING started_at",
+                "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at, incarnation) "
+                f"VALUES ($1, $2, $3, $4, {NOW}, {NOW} + $5, {INCARNATION}) RETURNING started_at",
                 id, worker, build, queues_text(queues), lease_ms,
             )  # fmt: skip
             return now
@@ -537,10 +537,11 @@ class PostgresStore(SqlReading):
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         """The loop runs for a renewal at a time; between them this thread waits for its end, and for nothing else."""
         connection: asyncpg.Connection | None = None
+        known = 0
         with asyncio.Runner() as runner:
             while not stop.wait(renewal_s(lease_ms)):
                 try:
-                    connection, renewal = runner.run(self._renew(connection, id, lease_ms))
+                    connection, renewal, known = runner.run(self._renew(connection, id, lease_ms, known))
                 except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
                     connection = None  # not renewed: the owner sees its lease run out by its own clock
                 else:
@@ -549,22 +550,25 @@ class PostgresStore(SqlReading):
                 connection.terminate()
 
     async def _renew(
-        self, connection: asyncpg.Connection | None, id: str, lease_ms: int
-    ) -> tuple[asyncpg.Connection, Renewal]:
+        self, connection: asyncpg.Connection | None, id: str, lease_ms: int, known: int
+    ) -> tuple[asyncpg.Connection, Renewal, int]:
+        """Also gives how often the session was renewed; `known` is what the last answer said."""
         patience, asked_at = lease_ms / 3_000, time.monotonic()
         if connection is None or connection.is_closed():
             async with asyncio.timeout(patience):
                 connection = await self._connect()
         try:
             row = await connection.fetchrow(
-                f"UPDATE sessions SET expires_at = {NOW} + $2 WHERE id = $1 AND ended_at IS NULL "
-                "RETURNING expires_at - $2 AS now",
-                id, lease_ms, timeout=patience,
+                f"UPDATE sessions SET expires_at = {NOW} + $2, renewals = renewals + 1 "
+                f"WHERE id = $1 AND {IS_LIVE} AND renewals >= $3 RETURNING expires_at - $2 AS now, renewals",
+                id, lease_ms, known, timeout=patience,
             )  # fmt: skip
         except BaseException:
             connection.terminate()
             raise
-        return connection, Renewal(0 if row is None else row["now"], row is not None, asked_at)
+        if row is None:
+            return connection, Renewal(0, False, asked_at), known
+        return connection, Renewal(row["now"], True, asked_at), row["renewals"]
 
     async def end_session(self, id: str) -> None:
         async with translated(), self._pool.acquire() as connection, connection.transaction():
@@ -572,7 +576,7 @@ class PostgresStore(SqlReading):
 
     async def reap(self, own: str = "") -> int:
         """One that has a transaction open is left for the next time: nobody waits for it."""
-        over = f"ended_at IS NULL AND expires_at < {NOW}"
+        over = f"ended_at IS NULL AND (expires_at < {NOW} OR incarnation <> {INCARNATION})"
         free = f"id = (SELECT id FROM sessions WHERE {over} AND id = $1 FOR UPDATE SKIP LOCKED)"
         reaped = 0
         async with translated(), self._pool.acquire() as connection:
@@ -582,6 +586,11 @@ class PostgresStore(SqlReading):
                         await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
                         reaped += await _end_sessions(connection, free, row["id"])
         return reaped
+
+    async def mark_restored(self) -> int:
+        query = f"UPDATE incarnation SET number = greatest(number + 1, {NOW}) RETURNING number"
+        ((number,),) = await self.fetch(query, ())
+        return int(number)
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         async with translated():

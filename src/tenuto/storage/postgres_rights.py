@@ -26,6 +26,7 @@ _DELETE: Final = ("DELETE",)
 
 GRANTS: Final[dict[str, Rights]] = {
     "tenuto_migrations": Rights(("SELECT",)),
+    "incarnation": Rights(("SELECT",)),
     "events": Rights(_KEPT, prunes=_DELETE),
     "audit": Rights(_KEPT, ("n", "hash")),  # once, which a trigger sees to
     "audit_head": Rights(_KEPT, ("n", "hash")),

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-LIVE = "SELECT id FROM sessions WHERE id = $1 AND ended_at IS NULL FOR SHARE"
+INCARNATION = "(SELECT number FROM incarnation WHERE id = 1)"
+IS_LIVE = f"ended_at IS NULL AND incarnation = {INCARNATION}"
+LIVE = f"SELECT id FROM sessions WHERE id = $1 AND {IS_LIVE} FOR SHARE"
 
 
 def columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[list[Any]]:

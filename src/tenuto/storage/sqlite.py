@@ -30,6 +30,7 @@ from .sqlite_claims import claim_in_turn
 from .sqlite_files import Unchanged, check_writable, connect_to_read, opening
 from .sqlite_limits import SqliteLimits
 from .sqlite_plain import APPENDS, MOVES, REFUSED, STARTS, Plain, as_json, commit_plain, install, plain
+from .sqlite_sql import INCARNATION, IS_LIVE, LIVE
 from .sqlite_tasks import SqliteTasks, withdraw
 from .store import (
     SESSIONS_KEPT_MS,
@@ -291,8 +292,7 @@ class SqliteStore(SqlReading):
             return Committed(now, refused=refused, room=room)
 
     def _is_live(self, session: str) -> bool:
-        query = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
-        return self._write.execute(query, (session,)).fetchone() is not None
+        return self._write.execute(LIVE, (session,)).fetchone() is not None
 
     def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
         connection = self._write
@@ -314,7 +314,9 @@ class SqliteStore(SqlReading):
                 now = self.now()
                 row = (id, worker, build, queues_text(queues), now, now + lease_ms)
                 self._write.execute(
-                    "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) VALUES (?,?,?,?,?,?)", row
+                    "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at, incarnation) "
+                    f"VALUES (?, ?, ?, ?, ?, ?, {INCARNATION})",
+                    row,
                 )
                 return now
 
@@ -322,14 +324,20 @@ class SqliteStore(SqlReading):
 
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         connection = self._connect()
-        query = "UPDATE sessions SET expires_at = ? WHERE id = ? AND ended_at IS NULL"
+        query = (
+            f"UPDATE sessions SET expires_at = ?, renewals = renewals + 1 WHERE id = ? AND {IS_LIVE} AND renewals >= ? "
+            "RETURNING renewals"
+        )
+        known = 0  # how often it was renewed, as the last answer said
         while not stop.wait(renewal_s(lease_ms)):
             now, asked_at = self.now(), time.monotonic()
             try:
-                connection.execute(query, (now + lease_ms, id))
+                row = connection.execute(query, (now + lease_ms, id, known)).fetchone()
             except apsw.Error:
                 continue  # not renewed: the owner sees its lease run out by its own clock
-            tell(Renewal(now, bool(connection.changes()), asked_at))
+            if row is not None:
+                (known,) = row
+            tell(Renewal(now, row is not None, asked_at))
         connection.close()
 
     async def end_session(self, id: str) -> None:
@@ -342,7 +350,10 @@ class SqliteStore(SqlReading):
     async def reap(self, own: str = "") -> int:
         def work() -> int:
             with translated():
-                query = "SELECT id FROM sessions WHERE ended_at IS NULL AND expires_at < ? AND id <> ?"
+                query = (
+                    "SELECT id FROM sessions WHERE ended_at IS NULL AND id <> ?2 "
+                    f"AND (expires_at < ?1 OR incarnation <> {INCARNATION})"
+                )
                 if self._write.execute(query, (self.now(), own)).fetchone() is None:
                     return 0
                 with self._transaction():
@@ -361,6 +372,11 @@ class SqliteStore(SqlReading):
             self._write.execute(query, (now, id))
             self._write.execute("DELETE FROM limit_holders WHERE session = ?", (id,))
         self._write.execute("DELETE FROM sessions WHERE ended_at < ?", (now - SESSIONS_KEPT_MS,))
+
+    async def mark_restored(self) -> int:
+        query = "UPDATE incarnation SET number = max(number + 1, $1) RETURNING number"
+        ((number,),) = await self.run(query, (self.now(),))
+        return int(number)
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         return await self._in_writer(lambda: self._claim(session, plans, limit, None))

@@ -10,6 +10,7 @@ from itertools import islice
 
 import apsw
 
+from .sqlite_sql import LIVE
 from .store import TENANTS_AT_ONCE, Claim, Turn, next_after, plan_pairs
 
 _NEXT_TENANT = """
@@ -36,7 +37,7 @@ WHERE id IN (SELECT value FROM json_each(?)) RETURNING id, epoch, definition, ve
 def claim_in_turn(
     db: apsw.Connection, session: str, plans: Sequence[str], turn: Turn, now: int
 ) -> tuple[list[Claim], str]:
-    if db.execute("SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL", (session,)).fetchone() is None:
+    if db.execute(LIVE, (session,)).fetchone() is None:
         return [], ""
     wanted, full = frozenset(plan_pairs(plans)), frozenset(turn.full)
     ids: list[str] = []

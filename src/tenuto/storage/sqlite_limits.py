@@ -6,6 +6,7 @@ import apsw
 import msgspec
 
 from .permits import USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
+from .sqlite_sql import LIVE
 from .sqlite_tasks import Fetch, Write
 
 _NAMED = "name IN (SELECT value FROM json_each(?))"
@@ -35,8 +36,7 @@ class SqliteLimits:
 
     async def exchange(self, session: str, ask: Ask) -> Dealt | None:
         def work(db: apsw.Connection) -> Dealt | None:
-            query = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
-            return None if db.execute(query, (session,)).fetchone() is None else self._deal(db, session, ask)
+            return None if db.execute(LIVE, (session,)).fetchone() is None else self._deal(db, session, ask)
 
         return await self._write(work)
 

@@ -5,8 +5,8 @@ statements would spend its time so, and the loop and the disk would take turns. 
 view, whose trigger writes them: the transaction is begun, written and committed in one step, beside the loop.
 
 The trigger gives up, and nothing is written, when anything is out of the ordinary: the session has ended, an execution
-is not its own or has another last entry, a key is taken, tenants have limits. Such a batch is then written statement by statement, which finds
-out what is to be refused.
+is not its own or has another last entry, a key is taken, tenants have limits. Such a batch is then written statement by
+statement, which finds out what is to be refused.
 """
 
 from collections.abc import Collection
@@ -16,6 +16,7 @@ import apsw
 import msgspec
 
 from .rows import EXECUTION_COLUMNS, basis_values, execution_values, move_values
+from .sqlite_sql import IS_LIVE
 from .store import Batch
 
 APPENDS = """
@@ -42,7 +43,7 @@ _VIEW = "CREATE TEMP VIEW plain (session, bases, starts, moves, appends) AS SELE
 _TRIGGER = f"""
 CREATE TEMP TRIGGER plain_batch INSTEAD OF INSERT ON plain BEGIN
     SELECT RAISE(ABORT, 'not plain') WHERE EXISTS (SELECT 1 FROM tenant_limits) OR (NEW.session IS NOT NULL
-        AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = NEW.session AND ended_at IS NULL));
+        AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = NEW.session AND {IS_LIVE}));
     SELECT RAISE(ABORT, 'not plain') WHERE EXISTS ({REFUSED.format(rows="NEW.bases", session="NEW.session")});
     SELECT RAISE(ABORT, 'not plain') FROM json_each(NEW.moves) AS m
         LEFT JOIN executions AS e ON e.id = m.value ->> 0 AND e.owner IS NEW.session AND e.epoch = m.value ->> 10

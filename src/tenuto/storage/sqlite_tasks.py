@@ -9,6 +9,7 @@ import apsw
 
 from tenuto.projection import TaskWithdrawn
 
+from .sqlite_sql import LIVE
 from .tasks import (
     SERVING,
     Answered,
@@ -69,7 +70,6 @@ _GIVE_BACK = f"""
 UPDATE tasks SET session = NULL, begun_at = NULL, beat_at = NULL, parked = ?, parked_by = parked_by || ?
 WHERE {_IS_MINE}"""
 _WITHDRAW = f"DELETE FROM tasks WHERE {_IS_KEY} AND begun_at IS NULL AND (takings = 0 OR NOT ?)"
-_LIVE = "SELECT 1 FROM sessions WHERE id = ? AND ended_at IS NULL"
 _ORPHANS = """
 FROM tasks LEFT JOIN sessions ON sessions.id = tasks.session
 WHERE tasks.session IS NOT NULL AND (ended_at > 0 OR sessions.id IS NULL)"""
@@ -115,7 +115,7 @@ class SqliteTasks:
             return []
 
         def work(db: apsw.Connection) -> list[Task]:
-            if db.execute(_LIVE, (session,)).fetchone() is None:
+            if db.execute(LIVE, (session,)).fetchone() is None:
                 return []
             rows = db.execute(_TAKE, (*values, limit, self._now()))
             return [Task(_taking(row), *row[5:]) for row in rows]
@@ -124,7 +124,7 @@ class SqliteTasks:
 
     async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
         def work(db: apsw.Connection) -> tuple[set[Taking], set[str | None]]:
-            if db.execute(_LIVE, (session,)).fetchone() is None:
+            if db.execute(LIVE, (session,)).fetchone() is None:
                 return set(), set()
             begun = [each for each in beginnings if self._begin(db, session, each)]
             owners = (self._post(db, each.letter) for each in begun if each.letter is not None)

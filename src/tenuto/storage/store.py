@@ -361,6 +361,9 @@ class Store(Protocol):
 
     async def end_session(self, id: str) -> None: ...
 
+    async def mark_restored(self) -> int:
+        """Raises the database's incarnation, and gives it: every session that was opened before is over."""
+
     async def sessions(self) -> list[SessionRow]:
         """Those that have not ended, oldest first."""
 

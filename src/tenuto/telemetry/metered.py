@@ -73,7 +73,7 @@ class _Metered:
         self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
     ) -> None:
         await self._store.park(session, execution, why, again_ms, epoch)
-        self._meter.counts[c.SET_ASIDE][()] += 1
+        self._meter.counts[c.SET_ASIDE][()] += bool(why)
 
     async def open_session(self, *given: Any, **named: Any) -> int:
         """A process opens a session when it begins, and another each time it lost the one before."""

@@ -152,10 +152,13 @@ class Claimer(Starter):
         try:
             yield
         except BaseException:
-            self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
+            self._look_for_astray_soon()
             raise
         finally:
             self._asked_for -= Counter(ids)
+
+    def _look_for_astray_soon(self) -> None:
+        self._astray_at = [monotonic() + seconds for seconds in ASTRAY_SECONDS]
 
     async def _look_for_astray(self) -> None:
         """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand.

@@ -117,6 +117,8 @@ class Librarian(GuestWorker):
         self._noted = {}
         statuses = await self.catalog.statuses()
         self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
+        # A database that was set back may have lost some that were stored here: they are stored again when needed.
+        self._stored = {at: hash for at, hash in self._stored.items() if at in self._in_catalog}
         for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
             if status != "draft" and at not in self._performers and at not in self._unreadable:
                 try:

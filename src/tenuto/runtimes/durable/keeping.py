@@ -70,7 +70,9 @@ logger = logging.getLogger("tenuto.durable")
 
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
 SET_ASIDE_MS = 60_000
-COMMITS_LOST = "The database has lost commits of execution %s, which goes on from what is stored. See the durability guide."
+COMMITS_LOST = (
+    "The database has lost commits of execution %s, which goes on from what is stored. See the durability guide."
+)
 UNREADABLE = "Execution {} cannot be read by this release; it is set aside."
 LONGEST_ASIDE_MS = 3_600_000
 ASIDE_REMEMBERED = 10_000
@@ -309,7 +311,11 @@ class Keeper(Librarian):
             extra = {"action": "commits_lost", "execution_id": id}
             logger.error(COMMITS_LOST, id, extra=extra)
         self._to_park[id] = Parking(self._session, record.epoch, "", 0)
+        self._look_for_astray_soon()
         self._nudge(WORK)
+
+    def _look_for_astray_soon(self) -> None:
+        """This session may own what is in nobody's hand."""
 
     def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
         left = [other for other in self._asked.get(record, ()) if other is not answered]
