@@ -11,7 +11,6 @@ import asyncio
 import os
 import secrets
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -51,6 +50,7 @@ from .view import (
     rfc3339,
     time_text,
 )
+from .wall_clock import WallClock
 
 T = TypeVar("T")
 
@@ -73,14 +73,38 @@ class Clock(Protocol):
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer: ...
 
 
-class SystemClock:
-    """The process's clock. It may jump; `decide` sees to it that an execution's own time never goes back."""
+LOOK_MS = 1_000  # how long a timer waits at most before it looks at the clock again
 
-    def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+
+class SystemClock:
+    """The machine's clock, which may be set forward at any time."""
+
+    def __init__(self, clock: Callable[[], int] | None = None) -> None:
+        self.now_ms = clock or WallClock()
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
-        return asyncio.get_running_loop().call_later(delay_ms / 1_000, callback)
+        if delay_ms <= LOOK_MS:
+            return asyncio.get_running_loop().call_later(delay_ms / 1_000, callback)
+        return _LongTimer(self.now_ms, self.now_ms() + delay_ms, callback)
+
+
+class _LongTimer:
+    """Looks at the clock again and again: if it was set forward, what is due is not waited for any longer."""
+
+    def __init__(self, now_ms: Callable[[], int], due_at: int, callback: Callable[[], None]) -> None:
+        self._now_ms = now_ms
+        self._due_at = due_at
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._look()
+
+    def _look(self) -> None:
+        left = self._due_at - self._now_ms()
+        callback = self._callback if left <= 0 else self._look
+        self._timer = self._loop.call_later(min(max(left, 0), LOOK_MS) / 1_000, callback)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
 
 
 class Environment:

@@ -216,7 +216,7 @@ async def test_pruning_while_others_work(url: str) -> None:
 async def test_an_engine_prunes_by_itself_where_that_is_asked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tenuto.runtimes.durable import retention
 
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(retention, "SHORTEST_SECONDS", 0.01)
     async with Engine(url, retention="1ms") as engine:
         engine.register(SagaBuilder("s").step("work", lambda: None))
         await engine.execute("s")

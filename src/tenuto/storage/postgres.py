@@ -559,7 +559,7 @@ class PostgresStore(SqlReading):
                 connection = await self._connect()
         try:
             row = await connection.fetchrow(
-                f"UPDATE sessions SET expires_at = {NOW} + $2, renewals = renewals + 1 "
+                f"UPDATE sessions SET expires_at = {NOW} + $2, renewed_at = {NOW}, renewals = renewals + 1 "
                 f"WHERE id = $1 AND {IS_LIVE} AND renewals >= $3 RETURNING expires_at - $2 AS now, renewals",
                 id, lease_ms, known, timeout=patience,
             )  # fmt: skip

@@ -18,6 +18,7 @@ import apsw
 
 from tenuto.errors import StorageError
 from tenuto.projection import execution_of
+from tenuto.wall_clock import WallClock
 
 from . import queries
 from .migrations import MIGRATIONS_TABLE, NO_SCHEMA, migrations, missing
@@ -57,6 +58,7 @@ T = TypeVar("T")
 
 BUSY_MS = 10_000
 MANY = 100
+MOST_AHEAD_MS = 86_400_000  # a clock that was further ahead than that was wrong, and is not followed by new processes
 GIVE_WAY_S = 0.001  # it is less, unless the writer has something else in hand
 
 _APPENDS = APPENDS.format(rows="?")
@@ -85,6 +87,7 @@ SELECT e.id FROM json_each(?1) p JOIN executions e ON e.id IN (
     WHERE owner IS NULL AND definition = p.value ->> 0 AND version = p.value ->> 1 AND priority = ?2 AND wake_at <= ?3
     ORDER BY wake_at LIMIT ?4)
 ORDER BY e.wake_at LIMIT ?4"""
+_LATEST = "SELECT max(max(started_at), max(renewed_at), coalesce(max(ended_at), 0)) FROM sessions"
 _AUDIT = """
 INSERT INTO audit (tenant, at, actor, action, object_type, object_id, reason) VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
@@ -107,7 +110,7 @@ class SqliteStore(SqlReading):
         self.path = path
         self.read_only = read_only
         self.synchronous = synchronous
-        self.now = clock or (lambda: time.time_ns() // 1_000_000)
+        self.now = clock or WallClock()
         self.limits = SqliteLimits(self._in_transaction, self.fetch, self.now)
         self.tasks = SqliteTasks(self._in_transaction, self.fetch, self.now)
         self._writer = ThreadPoolExecutor(1, "tenuto-sqlite-write")
@@ -146,6 +149,7 @@ class SqliteStore(SqlReading):
             self._write = self._connect()
             try:
                 self._migrate(apply=migrate)
+                self._reach_time()
                 install(self._write)
                 self._read = self._connect(read_only=True)
             except BaseException:
@@ -188,6 +192,13 @@ class SqliteStore(SqlReading):
                 connection.execute(migration.sql)
                 row = (migration.number, migration.name, migration.checksum, self.now())
                 connection.execute("INSERT INTO tenuto_migrations VALUES (?, ?, ?, ?)", row)
+
+    def _reach_time(self) -> None:
+        """Goes on from the time that other processes had, if the machine's clock was set back since."""
+        if isinstance(self.now, WallClock):
+            latest = self._write.execute(_LATEST).get or 0
+            if latest - self.now() <= MOST_AHEAD_MS:
+                self.now.reach(latest)
 
     async def close(self) -> None:
         if self._watch is not None:
@@ -325,14 +336,14 @@ class SqliteStore(SqlReading):
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
         connection = self._connect()
         query = (
-            f"UPDATE sessions SET expires_at = ?, renewals = renewals + 1 WHERE id = ? AND {IS_LIVE} AND renewals >= ? "
-            "RETURNING renewals"
+            "UPDATE sessions SET expires_at = ?1 + ?2, renewed_at = ?1, renewals = renewals + 1 "
+            f"WHERE id = ?3 AND {IS_LIVE} AND renewals >= ?4 RETURNING renewals"
         )
         known = 0  # how often it was renewed, as the last answer said
         while not stop.wait(renewal_s(lease_ms)):
             now, asked_at = self.now(), time.monotonic()
             try:
-                row = connection.execute(query, (now + lease_ms, id, known)).fetchone()
+                row = connection.execute(query, (now, lease_ms, id, known)).fetchone()
             except apsw.Error:
                 continue  # not renewed: the owner sees its lease run out by its own clock
             if row is not None:

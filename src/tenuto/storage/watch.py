@@ -34,7 +34,7 @@ class Watch:
             await asyncio.sleep(spread(wait))
             wait += (IDLE_SECONDS - wait) * COOLING
             found = self._written()
-            if found == written and time.time_ns() - found > SETTLED_NS:
+            if found == written and abs(time.time_ns() - found) > SETTLED_NS:
                 continue
             written = found
             with suppress(StorageError):

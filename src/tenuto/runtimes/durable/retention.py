@@ -15,6 +15,7 @@ logger = logging.getLogger("tenuto.retention")
 
 WINDOW_MS: Final = 7 * 86_400_000  # how long messages that left, and those that were met, are remembered at least
 EVERY_SECONDS: Final = 3_600.0
+SHORTEST_SECONDS: Final = 10.0
 
 
 async def prune(pruning: Pruning, now: int, keep_ms: int) -> Pruned:
@@ -47,8 +48,11 @@ async def _all(some: Callable[[int], Awaitable[int]], before: int) -> int:
 
 
 async def keep_pruning(pruning: Pruning, now: Callable[[], int], keep_ms: int) -> None:
-    """For ever, about once an hour; processes that were started together do not do it together."""
-    async for _ in _hours():
+    """For ever, about once an hour, or more often if things are kept for less than that.
+
+    Processes that were started together do not do it together.
+    """
+    async for _ in _sweeps(min(EVERY_SECONDS, max(keep_ms / 1_000, SHORTEST_SECONDS))):
         try:
             pruned = await prune(pruning, now(), keep_ms)
         except StorageError as error:
@@ -60,9 +64,9 @@ async def keep_pruning(pruning: Pruning, now: Callable[[], int], keep_ms: int) -
                 logger.info("Pruned what was over.", extra={"action": "pruned", **pruned._asdict()})
 
 
-async def _hours() -> AsyncIterator[None]:
-    wait = spread(EVERY_SECONDS, 0, 0.1)
+async def _sweeps(every_seconds: float) -> AsyncIterator[None]:
+    wait = spread(every_seconds, 0, 0.1)
     while True:
         await asyncio.sleep(wait)
         yield
-        wait = spread(EVERY_SECONDS)
+        wait = spread(every_seconds)

@@ -10,3 +10,4 @@ ALTER TABLE sessions ADD COLUMN incarnation bigint NOT NULL DEFAULT 0;
 -- How often a session was renewed. A worker that knows of more renewals than its row has lives in a database that was
 -- set back.
 ALTER TABLE sessions ADD COLUMN renewals bigint NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN renewed_at bigint NOT NULL DEFAULT 0;

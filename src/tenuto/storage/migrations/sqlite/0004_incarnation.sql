@@ -10,3 +10,4 @@ ALTER TABLE sessions ADD COLUMN incarnation INTEGER NOT NULL DEFAULT 0;
 -- How often a session was renewed. A worker that knows of more renewals than its row has lives in a database that was
 -- set back.
 ALTER TABLE sessions ADD COLUMN renewals INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN renewed_at INTEGER NOT NULL DEFAULT 0;
