@@ -25,11 +25,12 @@ class Limiting:
         if concurrency is not None and concurrency > MOST_AT_ONCE:
             raise InvalidInput.at("/concurrency", "too_large", f"at most {MOST_AT_ONCE:,} at a time")
         bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
-        runtime = self._link.runtime
-        acts = self._is_noted and (bool(bound) or any(row["name"] == name for row in await runtime.limits()))
-        await runtime.limit(name, rate=None if rate is None else parse_rate(rate), concurrency=concurrency)
-        if acts:
-            await self._note("limit", name, bound)
+        await self._link.runtime.limit(
+            name,
+            rate=None if rate is None else parse_rate(rate),
+            concurrency=concurrency,
+            note=self._note("limit", name, bound),
+        )
 
     async def limits(self) -> list[LimitRow]:
         self._link.scope.require("limits:write")
@@ -41,12 +42,8 @@ class Limiting:
             raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
         if max_in_flight is not None and max_in_flight >= UNCOUNTED:
             raise InvalidInput.at("/max_in_flight", "too_large", f"less than {UNCOUNTED:,}; None lifts the limit")
-        runtime = self._link.runtime
-        acts = self._is_noted and (max_in_flight is not None or bool(await runtime.tenant_limits(tenant)))
-        await runtime.tenant_limit(tenant, max_in_flight)
-        if acts:
-            bound = "" if max_in_flight is None else f"{max_in_flight} executions"
-            await self._note("tenant_limit", tenant, bound)
+        bound = "" if max_in_flight is None else f"{max_in_flight} executions"
+        await self._link.runtime.tenant_limit(tenant, max_in_flight, self._note("tenant_limit", tenant, bound))
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
         scope = self._link.scope
@@ -62,14 +59,12 @@ class Limiting:
                 hint=f"use a key of the tenant `{DEFAULT_TENANT}` with the role admin",
             )
 
-    @property
-    def _is_noted(self) -> bool:
-        return self._link.scope.actor is not None
-
-    async def _note(self, kind: str, name: str, bound: str) -> None:
+    def _note(self, kind: str, name: str, bound: str) -> AuditRow | None:
+        """The audit row of a change, unless nobody is named who makes it."""
         scope = self._link.scope
-        assert scope.actor is not None
-        row = AuditRow(
+        if scope.actor is None:
+            return None
+        return AuditRow(
             tenant=scope.tenant or DEFAULT_TENANT,
             at=self._link.now,
             actor=scope.actor,
@@ -78,4 +73,3 @@ class Limiting:
             object_id=name,
             reason=bound,
         )
-        await self._link.runtime.note(row)

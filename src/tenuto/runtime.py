@@ -528,13 +528,21 @@ class Runtime(Protocol):
     async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
         """Whether the chain of the audit holds, and has this head in it."""
 
-    async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit."""
+    async def limit(
+        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit.
+
+        `note` is written into the audit in the same commit, unless there was no limit to lift.
+        """
 
     async def limits(self) -> list[LimitRow]: ...
 
-    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
-        """How many executions of a tenant may be under way; what would be one more is refused with `TenantLimit`."""
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
+        """How many executions of a tenant may be under way; what would be one more is refused with `TenantLimit`.
+
+        `note` is written into the audit in the same commit, unless there was no limit to lift.
+        """
 
     async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
         """Of all tenants that have one, or of this one."""

@@ -23,8 +23,8 @@ from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.messages import Announced, Publish
 from tenuto.paging import id_at, number_at
 from tenuto.program import Program
+from tenuto.projection import AuditRow, audit, reviews
 from tenuto.projection import ReviewRow as StoredRow
-from tenuto.projection import audit, reviews
 from tenuto.runtime import (
     BacklogRow,
     DefinitionStatus,
@@ -445,16 +445,25 @@ class MemoryRuntime(Worker):
             }
         ]
 
-    async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+    async def limit(
+        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        is_lifted = rate is None and concurrency is None
+        acts = not is_lifted or any(row["name"] == name for row in await self.limits())
         self._named_limits.set(name, rate, concurrency)
+        if note is not None and acts:
+            self._kept_beside().note_now(note)
         self._pump()
 
     async def limits(self) -> list[LimitRow]:
         return self._named_limits.rows(self._wanted())
 
-    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
         active = sum(record.is_active and record.state.tenant == tenant for record in self._in_order)
+        acts = max_in_flight is not None or bool(self._in_flight.rows(tenant))
         self._in_flight.limit(tenant, max_in_flight, active)
+        if note is not None and acts:
+            self._kept_beside().note_now(note)
 
     async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
         return self._in_flight.rows(tenant)

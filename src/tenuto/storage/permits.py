@@ -17,6 +17,8 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from tenuto.projection import AuditRow
+
 UNCOUNTED: Final = 2**31 - 1  # the limit of a tenant whose executions are being counted
 
 Names: TypeAlias = tuple[str, ...]
@@ -269,13 +271,21 @@ class LimitStore(Protocol):
     async def exchange(self, session: str, ask: Ask) -> Dealt | None:
         """Shares limits out. None: the session was ended, and nothing was dealt."""
 
-    async def set(self, name: str, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        """So many starts in so many milliseconds, and so many at once. Without either there is no such limit."""
+    async def set(
+        self, name: str, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        """So many starts in so many milliseconds, and so many at once. Without either there is no such limit.
+
+        `note` is written into the audit in the same transaction, unless there was no limit to lift.
+        """
 
     async def all(self) -> list[LimitUse]: ...
 
-    async def set_tenant(self, tenant: str, max_in_flight: int | None) -> None:
-        """How many executions of a tenant may be under way, for starts from now on. None: as many as it likes."""
+    async def set_tenant(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
+        """How many executions of a tenant may be under way, for starts from now on. None: as many as it likes.
+
+        `note` as for `set`.
+        """
 
     async def tenants(self, tenant: str | None) -> list[TenantUse]:
         """The tenants that have a limit; or this one, if it has."""

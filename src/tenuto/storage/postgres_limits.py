@@ -8,8 +8,11 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from tenuto.projection import AuditRow
+
 from .permits import IN_FLIGHT, UNCOUNTED, USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
 from .postgres_sql import LIVE, NOW
+from .registry import noting
 
 LOCK_MS = 100
 
@@ -42,6 +45,7 @@ UPDATE tenant_limits SET max_in_flight = $2,
     in_flight = (SELECT count(*) FROM executions WHERE tenant = $1 AND ended_at IS NULL) WHERE tenant = $1"""
 _LIFT = """
 WITH forgotten AS (DELETE FROM tenant_changes WHERE tenant = $1) DELETE FROM tenant_limits WHERE tenant = $1"""
+_IS_SHOWN = f"SELECT max_in_flight < {UNCOUNTED} FROM tenant_limits WHERE tenant = $1"
 _TENANTS = f"""
 SELECT t.tenant, t.max_in_flight, {IN_FLIGHT} FROM tenant_limits t
 WHERE t.tenant = coalesce($1, t.tenant) AND t.max_in_flight < {UNCOUNTED} ORDER BY t.tenant"""
@@ -73,20 +77,24 @@ class PostgresLimits:
             values = [list(column) for column in columns] or [[]] * 6
             await db.execute(_WRITE, [row.name for row in rows], [row.spent_text for row in rows], *values)
 
-    async def set(self, name: str, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+    async def set(
+        self, name: str, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
         async with self._lend() as db, db.transaction():
             if rate is None and concurrency is None:
-                await db.execute("DELETE FROM limits WHERE name = $1", name)
+                if await db.fetchval("DELETE FROM limits WHERE name = $1 RETURNING 1", name) is None:
+                    note = None
                 await db.execute("DELETE FROM limit_holders WHERE name = $1", name)
             else:
                 await db.execute(_SET, name, *(rate or (None, None)), concurrency)
+            await _write_down(db, note)
 
     async def all(self) -> list[LimitUse]:
         async with self._lend() as db:
             return [LimitUse(*row) for row in await db.fetch(USE)]
         raise AssertionError("what lends does not swallow")
 
-    async def set_tenant(self, tenant: str, max_in_flight: int | None) -> None:
+    async def set_tenant(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
         """What is in flight is counted when a limit is set; from then on every commit keeps the count.
 
         Commits of tenants without a limit take no lock for it. So its row comes first, without a bound; then whatever
@@ -96,7 +104,10 @@ class PostgresLimits:
         """
         async with self._lend() as db:
             if max_in_flight is None:
-                await db.execute(_LIFT, tenant)
+                async with db.transaction():
+                    was_shown = await db.fetchval(_IS_SHOWN, tenant)
+                    await db.execute(_LIFT, tenant)
+                    await _write_down(db, note if was_shown else None)
                 return
             await db.execute(_ADD_TENANT, tenant)
             while not await self._are_written(db):  # noqa: ASYNC110  (the end of a stranger's transaction is no event)
@@ -104,6 +115,7 @@ class PostgresLimits:
             async with db.transaction():
                 await db.execute("SELECT 1 FROM tenant_limits WHERE tenant = $1 FOR UPDATE", tenant)
                 await db.execute(_SET_TENANT, tenant, max_in_flight)
+                await _write_down(db, note)
 
     async def _are_written(self, db: Any) -> bool:
         """Whether nobody writes executions, or has looked for a limit and is about to.
@@ -122,3 +134,8 @@ class PostgresLimits:
         async with self._lend() as db:
             return [TenantUse(*row) for row in await db.fetch(_TENANTS, tenant)]
         raise AssertionError("what lends does not swallow")
+
+
+async def _write_down(db: Any, note: AuditRow | None) -> None:
+    for query, values in noting(note):
+        await db.execute(query, *values)

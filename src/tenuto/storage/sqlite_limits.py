@@ -5,7 +5,10 @@ from collections.abc import Callable
 import apsw
 import msgspec
 
+from tenuto.projection import AuditRow
+
 from .permits import USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
+from .registry import noting
 from .sqlite_sql import LIVE
 from .sqlite_tasks import Fetch, Write
 
@@ -52,27 +55,36 @@ class SqliteLimits:
             db.execute(_HOLDER, msgspec.structs.astuple(holder))
         return dealt
 
-    async def set(self, name: str, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+    async def set(
+        self, name: str, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
         def work(db: apsw.Connection) -> None:
             if rate is None and concurrency is None:
-                db.execute("DELETE FROM limits WHERE name = ?", (name,))
+                acts = db.execute("DELETE FROM limits WHERE name = ? RETURNING 1", (name,)).fetchall()
                 db.execute("DELETE FROM limit_holders WHERE name = ?", (name,))
             else:
-                db.execute(_SET, (name, *(rate or (None, None)), concurrency))
+                acts = db.execute(f"{_SET} RETURNING 1", (name, *(rate or (None, None)), concurrency)).fetchall()
+            _write_down(db, note if acts else None)
 
         await self._write(work)
 
     async def all(self) -> list[LimitUse]:
         return [LimitUse(*row) for row in await self._fetch(USE, ())]
 
-    async def set_tenant(self, tenant: str, max_in_flight: int | None) -> None:
+    async def set_tenant(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
         def work(db: apsw.Connection) -> None:
             if max_in_flight is None:
-                db.execute("DELETE FROM tenant_limits WHERE tenant = ?", (tenant,))
+                acts = db.execute("DELETE FROM tenant_limits WHERE tenant = ? RETURNING 1", (tenant,)).fetchall()
             else:
-                db.execute(_SET_TENANT, (tenant, max_in_flight))
+                acts = db.execute(f"{_SET_TENANT} RETURNING 1", (tenant, max_in_flight)).fetchall()
+            _write_down(db, note if acts else None)
 
         await self._write(work)
 
     async def tenants(self, tenant: str | None) -> list[TenantUse]:
         return [TenantUse(*row) for row in await self._fetch(_TENANTS, (tenant,))]
+
+
+def _write_down(db: apsw.Connection, note: AuditRow | None) -> None:
+    for query, values in noting(note):
+        db.execute(query.replace("$", "?"), tuple(values))

@@ -17,6 +17,7 @@ from tenuto.errors import (
 from tenuto.kernel.definition import Definition
 from tenuto.messages import Announced, Publish
 from tenuto.program import Program
+from tenuto.projection import AuditRow
 from tenuto.runtime import (
     BacklogRow,
     Environment,
@@ -375,8 +376,10 @@ class DurableRuntime(Postman):
 
     # -- Limits --------------------------------------------------------------------------------------------------------
 
-    async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
-        await self._store.limits.set(name, rate, concurrency)
+    async def limit(
+        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        await self._store.limits.set(name, rate, concurrency, note)
         self._permits.changed()
 
     async def _exchange(self, ask: Ask) -> Dealt | None:
@@ -391,8 +394,8 @@ class DurableRuntime(Postman):
     async def limits(self) -> list[LimitRow]:
         return [shared_limit_row(use) for use in await self._store.limits.all()]
 
-    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
-        await self._store.limits.set_tenant(tenant, max_in_flight)
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
+        await self._store.limits.set_tenant(tenant, max_in_flight, note)
         self._crowds.forget(tenant)
 
     async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:

@@ -285,7 +285,9 @@ class RemoteRuntime:
     async def workers(self) -> list[WorkerRow]:
         return [row async for row in paged(self._wire, "/v1/workers", {})]
 
-    async def limit(self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None) -> None:
+    async def limit(
+        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
         path = f"/v1/limits/{quoted_name(name)}"
         if rate is None and concurrency is None:
             (await self._wire.send("DELETE", path, repeats=True)).nothing()
@@ -296,7 +298,7 @@ class RemoteRuntime:
     async def limits(self) -> list[LimitRow]:
         return [row async for row in paged(self._wire, "/v1/limits", {})]
 
-    async def tenant_limit(self, tenant: str, max_in_flight: int | None) -> None:
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
         path = f"/v1/tenant-limits/{quoted(tenant)}"
         if max_in_flight is None:
             (await self._wire.send("DELETE", path, repeats=True)).nothing()
