@@ -4,7 +4,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib import import_module
@@ -182,7 +182,10 @@ class Engine:
         self._outside = outside or HandlerSettings.from_environment()
         self._built_in = BuiltIn(self._outside, self._runtime.notices)
         for name, function in self._built_in.functions.items():
-            self._runtime.provide_handler(bind_handler(name, function, (EVERY_TENANT,)))
+            bound = bind_handler(name, function, (EVERY_TENANT,))
+            if (prepare := self._built_in.preparations.get(name)) is not None:
+                bound = replace(bound, prepare=prepare)
+            self._runtime.provide_handler(bound)
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
         if clock is None and self.url.partition(":")[0] in DURABLE:

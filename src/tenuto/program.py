@@ -4,7 +4,7 @@
 `Call` and gives a value. Runtimes fetch the payloads that `Needs` names, make a `Call` of them, and run it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -66,12 +66,18 @@ def _reads_nothing(call: Call) -> object:
     return None
 
 
+def _needs_nothing() -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
     """One callable. `invoke` may raise anything; `encode` makes canonical JSON of what it returns (`PayloadError`).
 
     `read` reads what the parameters take, and calls nothing. `tenants` are those whose own documents may name it; `*`
     is all of them.
+    A worker calls `prepare` when it learns of a definition
+    that names the handler: what the first call alone needs, such as imports, is not taken from an attempt's time.
     """
 
     name: str
@@ -82,6 +88,7 @@ class Handler:
     encode: Callable[[object], Raw | None]
     read: Callable[[Call], object] = _reads_nothing
     tenants: tuple[str, ...] = ()
+    prepare: Callable[[], None] = _needs_nothing
 
     def serves(self, owner: str | None) -> bool:
         """Whether a definition of this owner may name it. The deployment's own definitions, of None, always may."""
@@ -112,16 +119,22 @@ class Program:
 
     def local_handlers(self) -> tuple[str, ...]:
         """Names of the handlers that whoever has an execution calls himself: those of all steps that are no queue's."""
-        named: dict[str, None] = {}
+        return tuple(dict.fromkeys(name for name, queue in self._named_handlers() if queue is None))
+
+    def handler_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for name, _ in self._named_handlers()))
+
+    def _named_handlers(self) -> Iterator[tuple[str, str | None]]:
+        """With the queue of the step that names them, if it has one."""
         for node in self.plan.root.walk():
             if node.is_scope:
                 names: tuple[str | None, ...] = (node.scope.planner,)
             else:
                 step = node.step
                 names = (step.handler, step.guard_handler, step.reconcile_handler, step.compensation_handler)
-            if node.queue is None:
-                named.update((name, None) for name in names if name is not None)
-        return tuple(named)
+            for name in names:
+                if name is not None:
+                    yield name, node.queue
 
     def missing_handlers(self) -> tuple[str, ...]:
         """Those of them that this process does not have."""

@@ -1,6 +1,6 @@
 """The handlers that every engine has, for JSON definitions: `http`, `webhook`, `email`, `log`, and the probe `sent`.
 
-What they need is imported when one of them is first called: most engines never call any.
+What they need is imported when a worker learns of a definition that names one of them: most engines never call any.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,10 @@ class BuiltIn:
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
         return {"http": self.http, "webhook": self.webhook, "email": self.email, "log": self.log, "sent": self.sent}
+
+    @property
+    def preparations(self) -> dict[str, Callable[[], None]]:
+        return {"http": _prepare_http, "webhook": _prepare_http, "email": _prepare_email}
 
     async def http(self, given: Any, ctx: SagaContext) -> Any:
         from . import request
@@ -65,3 +69,15 @@ class BuiltIn:
         if self._client is not None:
             await self._client.aclose()
             self._client = None
+
+
+def _prepare_http() -> None:
+    """Takes half a second, once in a process."""
+    from . import client, request, webhook  # noqa: F401  (so that it is there when it is called)
+    from .http import tls
+
+    tls()
+
+
+def _prepare_email() -> None:
+    from . import email  # noqa: F401  (so that it is there when it is called)

@@ -194,6 +194,9 @@ class Worker(Shown):
         newest = self._newest.get(program.name)
         if newest is None or newest.program.version < program.version:
             self._newest[program.name] = performer
+        for name in program.handler_names() if self._works else ():
+            if (handler := performer.handler(name)) is not None:
+                handler.prepare()
         return performer
 
     def _forget(self, program: Program) -> None:
