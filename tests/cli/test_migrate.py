@@ -1,5 +1,6 @@
 """`tenuto migrate`, as a person types it."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.servers import postgres
+from tests.servers import postgres, sqlite
 from tests.servers.databases import SERVICE, database
 
 from .conftest import Run
@@ -73,3 +74,27 @@ def test_a_role_is_made_ready_for_services(
             assert tenuto("ls").code == 0
         refused = tenuto("migrate", "--url", owner, "--role", "postgres")
         assert (refused.code, "postgres is a superuser" in refused.err) == (1, True)
+
+
+def test_after_a_restore_every_session_is_ended(tmp_path: Path, tenuto: Run) -> None:
+    url = f"sqlite:///{tmp_path}/x.db"
+    assert tenuto("migrate", "--url", url).code == 0
+    connection = sqlite.connect(url)
+    connection.execute(
+        "INSERT INTO sessions (id, worker, build, queues, started_at, expires_at) VALUES ('s', 'w', '', '[]', 1, ?)",
+        (2**53,),
+    )
+    done = tenuto("restored", "--json", "--url", url)
+    assert (done.code, done.err) == (0, "")
+    assert json.loads(done.out)["sessions_ended"] == 1
+    assert connection.execute("SELECT count(*) FROM sessions WHERE ended_at IS NULL").get == 0
+    connection.close()
+    assert tenuto("restored", "--url", url).out.endswith("0 sessions ended\n")
+
+
+def test_only_the_owner_of_the_schema_raises_the_incarnation(postgres_server: postgres.Server, tenuto: Run) -> None:
+    with database(postgres_server) as url:
+        refused = tenuto("restored", "--url", url.replace("postgres@", f"{SERVICE}@"))
+        assert refused.code == 7
+        assert "run it as the owner of the schema" in refused.err
+        assert tenuto("restored", "--url", url).code == 0

@@ -1,4 +1,4 @@
-"""`tenuto migrate | doctor`."""
+"""`tenuto migrate | restored | doctor`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +38,29 @@ async def migrate(
     Screen().tell(text, {"up_to_date": True, "role": role}, as_json=as_json)
 
 
+async def restored(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="The database. Default: TENUTO_URL.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """End all worker sessions after a backup was restored.
+
+    Run it as the owner of the schema. Raises the database's incarnation number: sessions from before can write nothing
+    more, and their executions are taken over at once.
+    """
+    from tenuto.storage import make_store
+
+    store = make_store(place(context).database(url))
+    await store.open(migrate=False)
+    try:
+        number = await store.mark_restored()
+        ended = await store.reap()
+    finally:
+        await store.close()
+    text = f"the incarnation is {number}; {ended} session{'' if ended == 1 else 's'} ended"
+    Screen().tell(text, {"incarnation": number, "sessions_ended": ended}, as_json=as_json)
+
+
 async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
     """Say what is in force, where it came from, and if it works."""
     from .doctor import checks as look
@@ -71,4 +94,5 @@ def _sign_of(check: "Check") -> Cell:
 
 def add_to(app: typer.Typer) -> None:
     command(app, "migrate", SECTION)(migrate)
+    command(app, "restored", SECTION)(restored)
     command(app, "doctor", SECTION)(doctor)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 # Of these a server is not asked, and none of them is about one tenant.
-ON_A_DATABASE = ("dev", "serve", "worker", "keys", "migrate", "export", "check")
+ON_A_DATABASE = ("dev", "serve", "worker", "keys", "migrate", "restored", "export", "check")
 
 
 @dataclass(slots=True)
