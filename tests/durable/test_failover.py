@@ -46,7 +46,7 @@ class Gates:
 
 @pytest.fixture
 def pair() -> Iterator[tuple[postgres.Server, postgres.Server]]:
-    with postgres.running() as primary:
+    with postgres.running(durable=True) as primary:
         with psycopg.connect(primary.dsn(), autocommit=True) as connection:
             connection.execute("CREATE DATABASE shop")
         with postgres.standby(primary) as standby:

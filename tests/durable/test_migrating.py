@@ -91,7 +91,7 @@ async def test_postgres_is_migrated_although_its_connection_was_killed_in_the_mi
 async def test_postgres_holds_nobody_up_while_a_migration_waits(postgres_url: str) -> None:
     """A caller has a transaction open, with a start in it. The old release goes on writing."""
     caller, other = [await asyncpg.connect(postgres_url) for _ in range(2)]
-    *older, _ = migrations("postgres")
+    older = [migration for migration in migrations("postgres") if migration.number < 3]  # the third needs this table
     await caller.execute(MIGRATIONS_TABLE)
     for migration in older:
         await caller.execute(migration.sql)

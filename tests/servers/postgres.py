@@ -95,7 +95,7 @@ def running(*, durable: bool = False) -> Iterator[Server]:
 
 @contextmanager
 def standby(primary: Server) -> Iterator[Server]:
-    """An asynchronous standby of a server, streaming from it."""
+    """An asynchronous standby of a durable server, streaming from it."""
     directory = Path(tempfile.mkdtemp(prefix="tenuto-pg-standby-"))
     server = None
     try:
@@ -103,7 +103,7 @@ def standby(primary: Server) -> Iterator[Server]:
         source = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"]
         copy = [str(binaries() / "pg_basebackup"), *source, "-D", str(directory / "data"), "-R", "-X", "stream"]
         _run([*copy, "--checkpoint=fast", "--no-sync"])
-        server = start(directory, durable=False)
+        server = start(directory, durable=True)
         yield server
     finally:
         if server is not None:

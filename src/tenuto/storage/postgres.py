@@ -171,14 +171,6 @@ lease AS MATERIALIZED ( -- whatever is written comes after it, and so after the 
         ) parts GROUP BY tenant
     ) sums) AS room FROM live
 ),
-refused AS MATERIALIZED ( -- whose owner or last entry is not the one that was decided on
-    SELECT b.execution, CASE WHEN e.id IS NULL THEN 'not_owner' ELSE 'stale' END AS why
-    FROM lease, {_rows(_BASES_AT, _BASES, "execution, epoch, seq")} AS b
-    LEFT JOIN executions e ON e.id = b.execution AND e.epoch = b.epoch AND e.owner IS NOT DISTINCT FROM $1
-    WHERE e.id IS NULL OR b.seq IS DISTINCT FROM (
-        SELECT t.seq + t.count - 1 FROM events t WHERE t.execution = b.execution ORDER BY t.seq DESC LIMIT 1
-    )
-),
 new AS (
     INSERT INTO executions ({COLUMNS})
     SELECT {", ".join(f"s.{name}" for name in ExecutionRow.__struct_fields__)}
@@ -186,6 +178,14 @@ new AS (
     WHERE s.place <= coalesce((lease.room ->> s.tenant)::bigint, s.place)
     ON CONFLICT DO NOTHING
     RETURNING id, tenant, ended_at
+),
+refused AS MATERIALIZED ( -- whose owner or last entry is not the one that was decided on
+    SELECT b.execution, CASE WHEN e.id IS NULL THEN 'not_owner' ELSE 'stale' END AS why
+    FROM lease, {_rows(_BASES_AT, _BASES, "execution, epoch, seq")} AS b
+    LEFT JOIN executions e ON e.id = b.execution AND e.epoch = b.epoch AND e.owner IS NOT DISTINCT FROM $1
+    WHERE e.id IS NULL OR b.seq IS DISTINCT FROM (
+        SELECT t.seq + t.count - 1 FROM events t WHERE t.execution = b.execution ORDER BY t.seq DESC LIMIT 1
+    )
 ),
 moved AS (
     UPDATE executions e SET status = p.status, run = p.run, seq = p.seq,

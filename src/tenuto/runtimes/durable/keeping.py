@@ -160,6 +160,7 @@ class Keeper(Librarian):
         self._fresh: dict[str, None] = {}  # there may be mail that nobody has looked for: they are not let go of before
         self._mail_in_hand: str | None = None
         self._to_park: dict[str, Parking] = {}
+        self._loaded_again: set[str] = set()  # and nothing was committed for them since
         self._tried: dict[str, int] = {}  # set aside here, and how much this process had learned by then
         self._lingering: dict[str, int] = {}
         self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
@@ -266,6 +267,8 @@ class Keeper(Librarian):
             self._give_up(record, fate)
             return
         record.unkept -= 1
+        if self._loaded_again:
+            self._loaded_again.discard(kept.execution)
         try:
             self._act(record, kept.entries, kept.changed, kept.rank)
         except Exception as error:  # it is recorded: whoever reads it again follows it
@@ -305,12 +308,21 @@ class Keeper(Librarian):
                 answered.set_exception(not_kept(record.state.id, fate))
 
     def _load_again(self, record: Record) -> None:
-        """The database lost commits that it had acknowledged. What it has now is the truth, and is taken over."""
+        """The database lost commits that it had acknowledged. What it has now is the truth, and is taken over.
+
+        If that was done, and nothing could be committed on it either, then what is stored is not a history that this
+        release can go on with. It is set aside.
+        """
         id = record.state.id
-        if id not in self._to_park:
-            extra = {"action": "commits_lost", "execution_id": id}
-            logger.error(COMMITS_LOST, id, extra=extra)
-        self._to_park[id] = Parking(self._session, record.epoch, "", 0)
+        if id in self._to_park:
+            return  # two writes were refused together
+        if id in self._loaded_again:
+            self._loaded_again.discard(id)
+            self._to_park[id] = Parking(self._session, record.epoch, "incompatible", SET_ASIDE_MS)
+        else:
+            self._loaded_again.add(id)
+            logger.error(COMMITS_LOST, id, extra={"action": "commits_lost", "execution_id": id})
+            self._to_park[id] = Parking(self._session, record.epoch, "", 0)
         self._look_for_astray_soon()
         self._nudge(WORK)
 
