@@ -144,7 +144,7 @@ def _() -> list[Change]:
     async def blind(self: Committer, writes: list[Write]) -> list[Write]:
         return writes
 
-    async def trusting(self: Committer, batch: Batch, committed: Committed) -> Committed:
+    async def trusting(self: Committer, batch: Batch, committed: Committed, *, again: bool) -> Committed:
         return committed
 
     return [(Committer, "_not_written", blind), (Committer, "_read_back", trusting)]
@@ -206,7 +206,12 @@ def _() -> list[Change]:
 
 @mutant("what an owner said before it let go counts when it has it again", since=CROWDED)
 def _() -> list[Change]:
-    return _moves((" AND epoch = m.value ->> 10", ""), (" AND e.epoch = m.value ->> 10", ""))
+    moves = _moves(
+        (" AND epoch = m.value ->> 10", ""),
+        (" AND e.epoch = m.value ->> 10", ""),
+        (" AND e.epoch = b.value ->> 1", ""),
+    )
+    return [*moves, (sqlite, "_REFUSED", sqlite._REFUSED.replace(" AND e.epoch = b.value ->> 1", ""))]
 
 
 @mutant("a fenced worker goes on with what it has in memory")
