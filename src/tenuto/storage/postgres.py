@@ -39,6 +39,7 @@ from .rows import basis_values, execution_values, move_values, rest_of, values_o
 from .store import (
     SESSIONS_KEPT_MS,
     Append,
+    Basis,
     Batch,
     Claim,
     Committed,
@@ -124,10 +125,10 @@ _STARTS = [
     "text", "text", "text", "bool", "text", "text", "bigint", "bigint", "int",
 ]
 # fmt: on
-_MOVE = "id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at, epoch"
-_MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint", "bigint"]
-_APPENDS = ["text", "int", "int", "bytea", "text"]
-_BASES = ["text", "int", "int"]
+_MOVE = "id, status, run, seq, wake_at, release, cancel_requested, error_class, parked, ended_at, epoch, basis"
+_MOVES = ["text", "text", "int", "bigint", "bigint", "bool", "bool", "text", "text", "bigint", "bigint", "int"]
+_APPEND = "execution, seq, count, body, needs, epoch, basis"
+_APPENDS = ["text", "int", "int", "bytea", "text", "int", "int"]
 
 
 def _rows(first: int, types: list[str], names: str) -> str:
@@ -153,8 +154,9 @@ def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[Sequence[Any]]
 
 _MOVES_AT = 2 + len(_STARTS)
 _APPENDS_AT = _MOVES_AT + len(_MOVES)
-_BASES_AT = _APPENDS_AT + len(_APPENDS)
-_TENANTS_AT = _BASES_AT + len(_BASES)
+_TENANTS_AT = _APPENDS_AT + len(_APPENDS)
+# The last entry that an execution has. What was decided on another one is not written.
+_LAST = "(SELECT t.seq + t.count - 1 FROM events t WHERE t.execution = {} ORDER BY t.seq DESC LIMIT 1)"
 _COMMIT = f"""
 WITH live AS ({LIVE}),
 limited AS MATERIALIZED ( -- until this is committed nobody else starts anything of these tenants
@@ -179,14 +181,6 @@ new AS (
     ON CONFLICT DO NOTHING
     RETURNING id, tenant, ended_at
 ),
-refused AS MATERIALIZED ( -- whose owner or last entry is not the one that was decided on
-    SELECT b.execution, CASE WHEN e.id IS NULL THEN 'not_owner' ELSE 'stale' END AS why
-    FROM lease, {_rows(_BASES_AT, _BASES, "execution, epoch, seq")} AS b
-    LEFT JOIN executions e ON e.id = b.execution AND e.epoch = b.epoch AND e.owner IS NOT DISTINCT FROM $1
-    WHERE e.id IS NULL OR b.seq IS DISTINCT FROM (
-        SELECT t.seq + t.count - 1 FROM events t WHERE t.execution = b.execution ORDER BY t.seq DESC LIMIT 1
-    )
-),
 moved AS (
     UPDATE executions e SET status = p.status, run = p.run, seq = p.seq,
         wake_at = CASE WHEN p.release THEN least(e.wake_at, p.wake_at)
@@ -196,7 +190,7 @@ moved AS (
     FROM lease, {_rows(_MOVES_AT, _MOVES, _MOVE)} AS p
     WHERE e.id = p.id AND e.epoch = p.epoch
         AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
-        AND e.id NOT IN (SELECT execution FROM refused)
+        AND (p.basis IS NULL OR p.basis = {_LAST.format("p.id")})
     RETURNING e.id, e.tenant, e.ended_at
 ),
 changed AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
@@ -223,13 +217,14 @@ uncounted AS (
 written AS (
     INSERT INTO events (execution, seq, count, body)
     SELECT a.execution, a.seq, a.count, a.body
-    FROM lease, {_rows(_APPENDS_AT, _APPENDS, "execution, seq, count, body, needs")} AS a
+    FROM lease, {_rows(_APPENDS_AT, _APPENDS, _APPEND)} AS a
     WHERE CASE a.needs WHEN 'start' THEN a.execution IN (SELECT id FROM new)
         WHEN 'move' THEN a.execution IN (SELECT id FROM moved)
-        ELSE a.execution NOT IN (SELECT execution FROM refused) END
+        ELSE a.basis IS NULL OR a.basis = {_LAST.format("a.execution")} AND a.epoch = (
+            SELECT e.epoch FROM executions e WHERE e.id = a.execution AND e.owner IS NOT DISTINCT FROM $1) END
+    RETURNING execution
 )
-SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live,
-    (SELECT jsonb_object_agg(execution, why) FROM refused) AS refused,
+SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live, (SELECT count(*) FROM written) AS written,
     ARRAY(SELECT id FROM new) AS started, ARRAY(SELECT id FROM moved) AS moved,
     (SELECT room FROM lease) AS room, (
         SELECT jsonb_object_agg(c.tenant, c.change) FROM lease, changed c WHERE lease.room ? c.tenant
@@ -246,12 +241,22 @@ _COMMIT_AUDITED = _COMMIT.replace(
     FROM lease, {_rows(_TENANTS_AT + 1, _AUDIT, f"{_NOTED}, execution, needs")} AS n
     WHERE CASE n.needs WHEN 'start' THEN n.execution IN (SELECT id FROM new)
         WHEN 'move' THEN n.execution IN (SELECT id FROM moved)
-        ELSE n.execution NOT IN (SELECT execution FROM refused) END
+        WHEN 'append' THEN n.execution IN (SELECT execution FROM written) ELSE true END
     ORDER BY n.position
 )
 SELECT {NOW} AS now""",
 )
 
+
+# Why appends or moves of these executions were not made: of those that have them, in which epoch.
+_OWNED = "SELECT id, epoch FROM executions WHERE id = ANY($1) AND owner IS NOT DISTINCT FROM $2"
+_NOT_WRITTEN = """
+SELECT a.execution FROM unnest($1::text[], $2::int[], $3::bytea[]) AS a (execution, seq, body)
+LEFT JOIN events e ON e.execution = a.execution AND e.seq = a.seq AND e.body = a.body WHERE e.seq IS NULL"""
+_NOT_BASED = f"""
+SELECT b.execution FROM unnest($1::text[], $2::int[], $3::int[]) AS b (execution, epoch, seq)
+LEFT JOIN executions e ON e.id = b.execution AND e.epoch = b.epoch AND e.owner IS NOT DISTINCT FROM $4
+WHERE e.id IS NULL OR b.seq IS DISTINCT FROM {_LAST.format("b.execution")}"""
 
 logger = logging.getLogger("tenuto.storage")
 
@@ -439,7 +444,8 @@ class PostgresStore(SqlReading):
         if _is_plain(batch):
             return await self._write_all(batch, {})
         async with self._committer.transaction():
-            committed = await self._write_all(batch, await refused_starts(self._committer, batch))
+            refused = await refused_starts(self._committer, batch)
+            committed = await self._write_all(batch, {**refused, **await self._refused_extras(batch)})
             if not committed.fenced:
                 await self._rest(batch, committed.refused)
             return committed
@@ -477,18 +483,26 @@ class PostgresStore(SqlReading):
         places = _places(starts)
         moves = [p for p in batch.standings.values() if p.id not in places and p.id not in refused]
         appends = [a for a in batch.appends if a.execution not in refused]
-        needs = {**dict.fromkeys(places, "start"), **{move.id: "move" for move in moves}}
+        needs = {
+            **{append.execution: "append" for append in appends},
+            **dict.fromkeys(places, "start"),
+            **{move.id: "move" for move in moves},
+        }
+        bases = batch.bases
         audit = [row for row in batch.audit if execution_of(row) not in refused]
         noted = [(*values_of(row), execution := execution_of(row), needs.get(execution, "")) for row in audit]
         row = await self._committer.fetchrow(
             _COMMIT_AUDITED if audit else _COMMIT,
             session,
             *_columns([(*execution_values(s, batch.standings[s.id]), places[s.id]) for s in starts], len(_STARTS)),
-            *_columns([move_values(standing) for standing in moves], len(_MOVES)),
+            *_columns([(*move_values(move), _stated(bases.get(move.id))[1]) for move in moves], len(_MOVES)),
             *_columns(
-                [(a.execution, a.seq, a.count, a.body, needs.get(a.execution, "")) for a in appends], len(_APPENDS)
+                [
+                    (a.execution, a.seq, a.count, a.body, needs[a.execution], *_stated(bases.get(a.execution)))
+                    for a in appends
+                ],
+                len(_APPENDS),
             ),
-            *_columns(basis_values(batch), len(_BASES)),
             list({start.tenant for start in starts}),
             *(_columns(noted, len(_AUDIT)) if audit else ()),
         )
@@ -503,13 +517,32 @@ class PostgresStore(SqlReading):
                 if start.id not in written:
                     place = places[start.id]
                     result[start.id] = "tenant_limit" if place > room.get(start.tenant, place) else "duplicate_key"
-        if row["refused"] is not None:
-            result.update(msgspec.json.decode(row["refused"], type=dict[str, Refusal]))
         if len(row["moved"]) < len(moves):
-            written = {*row["moved"], *result}
-            result.update((move.id, "not_owner") for move in moves if move.id not in written)
+            written = set(row["moved"])
+            result.update(await self._why_refused(batch, [move.id for move in moves if move.id not in written]))
+        plain = [append for append in appends if append.execution not in result]
+        if row["written"] < len(plain):
+            columns = zip(*((a.execution, a.seq, a.body) for a in plain), strict=True)
+            missing = await self._committer.fetch(_NOT_WRITTEN, *map(list, columns))
+            result.update(await self._why_refused(batch, [execution for (execution,) in missing]))
         changed = _counts(row["changed"]) if room else {}
         return Committed(row["now"], refused=result, room={t: left - changed.get(t, 0) for t, left in room.items()})
+
+    async def _refused_extras(self, batch: Batch) -> dict[str, Refusal]:
+        """Of executions for which only rare parts are written, those that were decided on something else."""
+        others = {*batch.standings, *(append.execution for append in batch.appends)}
+        bases = [row for row in basis_values(batch) if row[0] not in others]
+        if not bases:
+            return {}
+        columns = [list(column) for column in zip(*bases, strict=True)]
+        found = await self._committer.fetch(_NOT_BASED, *columns, batch.session)
+        return await self._why_refused(batch, [execution for (execution,) in found])
+
+    async def _why_refused(self, batch: Batch, ids: Sequence[str]) -> dict[str, Refusal]:
+        """Whoever still owns an execution decided on entries that the database does not have."""
+        owned = {tuple(row) for row in await self._committer.fetch(_OWNED, list(ids), batch.session)}
+        bases = batch.bases
+        return {id: "stale" if id in bases and (id, bases[id].epoch) in owned else "not_owner" for id in ids}
 
     async def _rest(self, batch: Batch, refused: dict[str, Refusal]) -> None:
         connection = self._committer
@@ -805,6 +838,10 @@ def _places(starts: Sequence[NewExecution]) -> dict[str, int]:
     for start in starts:
         places[start.id] = numbers[start.tenant] = numbers.get(start.tenant, 0) + 1
     return places
+
+
+def _stated(basis: Basis | None) -> tuple[int | None, int | None]:
+    return (None, None) if basis is None else (basis.epoch, basis.seq)
 
 
 def _counts(by_tenant: str | None) -> dict[str, int]:
