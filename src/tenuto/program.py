@@ -75,9 +75,8 @@ class Handler:
     """One callable. `invoke` may raise anything; `encode` makes canonical JSON of what it returns (`PayloadError`).
 
     `read` reads what the parameters take, and calls nothing. `tenants` are those whose own documents may name it; `*`
-    is all of them.
-    A worker calls `prepare` when it learns of a definition
-    that names the handler: what the first call alone needs, such as imports, is not taken from an attempt's time.
+    is all of them. A worker calls `prepare` when it learns of a definition that names the handler: what the first call
+    alone needs, such as imports, is not taken from an attempt's time.
     """
 
     name: str
