@@ -52,7 +52,7 @@ def postgres_url(postgres_server: Server) -> Iterator[str]:
 async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = RealWorld(postgres_url, seed, ALL)
 
-    def hostile_store(url: str) -> Store:
+    def hostile_store(url: str, *, read_only: bool = False) -> Store:
         return hostile(make_store(url), world)
 
     monkeypatch.setattr(tenuto.connecting, "make_store", hostile_store)
@@ -139,7 +139,7 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
     world = RealWorld(url, 3, Rates())
     stores: list[Narrow] = []
 
-    def narrow(url: str) -> Store:
+    def narrow(url: str, *, read_only: bool = False) -> Store:
         stores.append(Narrow(url.removeprefix("sqlite:///"), synchronous="OFF"))
         return stores[-1]
 
