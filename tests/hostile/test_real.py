@@ -53,7 +53,7 @@ async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, mon
     world = RealWorld(postgres_url, seed, ALL)
 
     def hostile_store(url: str, *, read_only: bool = False) -> Store:
-        return hostile(make_store(url), world)
+        return hostile(make_store(url, read_only=read_only), world)
 
     monkeypatch.setattr(tenuto.connecting, "make_store", hostile_store)
     world.hostile = False  # until both are open: whoever opens an engine is told of errors
@@ -139,7 +139,7 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
     world = RealWorld(url, 3, Rates())
     stores: list[Narrow] = []
 
-    def narrow(url: str, *, read_only: bool = False) -> Store:
+    def narrow(url: str) -> Store:
         stores.append(Narrow(url.removeprefix("sqlite:///"), synchronous="OFF"))
         return stores[-1]
 

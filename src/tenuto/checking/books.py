@@ -165,7 +165,7 @@ class Books:
                 self.track(event.path).refusals = 0
                 self.track(event.path).sent = True
             case e.AttemptAcked():
-                self.track(event.path).sent = True
+                self.track(event.path).sent = self.track(event.path).acked = True
             case e.DispatchFailed():
                 self._dispatch_failed(event)
             case e.ProbeAnswered():
@@ -259,7 +259,7 @@ class Books:
             return
         track.open, track.epoch, track.since = ref, entry.epoch, entry.at
         self.open_refs[ref] = None
-        track.begun = track.returned = track.sent = False
+        track.begun = track.returned = track.sent = track.acked = False
         track.numbers[ref.phase] = ref.number
         if ref.phase == "forward":
             self._give_time(track, entry.at)

@@ -21,6 +21,7 @@ class Track:
     begun: bool = False
     returned: bool = False
     sent: bool = False  # a directive: who answers it has it
+    acked: bool = False  # by a worker that runs it
     late: Ref | None = None
     generation: int = 1
     # Since the last round or run began
@@ -86,9 +87,14 @@ class Track:
 
     @property
     def is_nobodys(self) -> bool:
-        """Its open attempt was handed back, or only an owner can begin it, and there was none since it was granted."""
-        if self.open is None or self.open.phase != "forward" or self.sent:
+        """Its open attempt was handed back, or only an owner can begin it, and there was none since it was granted.
+
+        A task that no worker has acknowledged can be handed back by its queue: a cancel took it out.
+        """
+        if self.open is None or self.open.phase != "forward":
             return False
+        if self.sent:
+            return self.returned and self.node.queue is not None and not self.acked
         is_fetched = self.node.outside and (self.node.queue is not None or self.node.step.handler is None)
         return self.returned or (self.epoch == 0 and not is_fetched and not self.begun)
 
