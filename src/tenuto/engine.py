@@ -635,7 +635,7 @@ class Engine:
         link.scope.require("approvals:write", "dlq:write")
         if again:
             link.scope.require("effects:again")
-        reading = await link.read(execution_id)
+        reading = await link.look(execution_id)
         review = reading.state.reviews.get(review_id)
         if review is None:
             raise refusal(NOT_WAITING)

@@ -16,7 +16,7 @@ from .errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, Pay
 from .kernel import facts as f
 from .kernel.address import Ref, lease_id, step_id
 from .kernel.decide.authority import denied
-from .kernel.decide.people import NOT_WAITING
+from .kernel.decide.people import NOT_WAITING, refused_signal
 from .kernel.decide.runs import refused_unless_failed
 from .kernel.decide.unsafe import unsafe_again
 from .kernel.definition import CancelMode, ErrorClass, Step
@@ -70,6 +70,10 @@ class Link(NamedTuple):
 
     async def read(self, execution_id: str) -> Reading:
         return await self.runtime.read(self.scope.tenant, execution_id)
+
+    async def look(self, execution_id: str) -> Reading:
+        """For commands: a long history is not read for each of them."""
+        return await self.runtime.look(self.scope.tenant, execution_id)
 
     async def check_retry(self, reading: Reading, start: str | None, *, again: bool, reason: str) -> None:
         """Of a new run, which tries everything again that is not done, wherever it begins."""
@@ -236,7 +240,7 @@ class Handle(Generic[O_co]):
         check_again(again=again, start=start)
         run = 0
         if link.scope.is_bounded or (start is not None and "#" in start):
-            reading = await link.read(self.id)
+            reading = await link.look(self.id)
             start = None if start is None else _known_clone(reading.state, start)
             await link.check_retry(reading, start, again=again, reason=reason)
             run = reading.state.run  # what was checked: another run may have failed since, at another step
@@ -258,9 +262,13 @@ class Handle(Generic[O_co]):
         check_name(name, "name")
         check_name(id or None, "id")
         raw = encode(payload, where=f"signal {name!r}")
-        check_signal((await link.read(self.id)).program, name, raw)
+        reading = await link.look(self.id)
+        check_signal(reading.program, name, raw)
         id = id or link.environment.new_id()
-        await self._command(f.Signal(at=link.now, actor=self._actor, name=name, id=id, payload=raw))
+        fact = f.Signal(at=link.now, actor=self._actor, name=name, id=id, payload=raw)
+        if (refused := refused_signal(reading.state, fact)) is not None:  # before a mailbox has to store it
+            raise refusal(refused)
+        await self._command(fact)
 
     async def acknowledge(self, step: StepRef, *, attempt: int, lease: str, workspace: str = "") -> Answered:
         """Whoever works on a callback step has taken it up. Says whether that changed anything, and if not why."""
@@ -287,7 +295,7 @@ class Handle(Generic[O_co]):
         link = self._link
         link.scope.require("callbacks:write")
         ref = await self._ref(step, attempt, lease)
-        found = find_step((await link.read(self.id)).state, ref.path)
+        found = find_step((await link.look(self.id)).state, ref.path)
         if error is None:
             spec = found.node.step if found is not None else Step(id="callback")
             outcome = answered(encode(result, where=f"result of step {step_text(step)!r}"), spec)
@@ -312,7 +320,7 @@ class Handle(Generic[O_co]):
     async def _decide(self, step: StepRef, resolution: Resolution, comment: str, data: object) -> None:
         link = self._link
         link.scope.require("approvals:write")
-        reading = await link.read(self.id)
+        reading = await link.look(self.id)
         result = NULL if data is None else encode(data, where="data")
         review = _review_of(reading.state, step_text(step))
         if review is None:
@@ -324,7 +332,7 @@ class Handle(Generic[O_co]):
         spelled = Ref(name, "forward", attempt)
         if lease == lease_id(self.id, spelled):  # a clone's path, which its label may hide, also when it is closed
             return spelled
-        state = (await self._link.read(self.id)).state
+        state = (await self._link.look(self.id)).state
         path = _path_dispatched(state, name) or find_path(state, name)
         if path is None:
             raise NotFound(f"Execution {self.id} has no step {name!r}.")

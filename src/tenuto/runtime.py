@@ -473,6 +473,10 @@ class Runtime(Protocol):
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
 
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        """Where it stands, for those who do not ask how it came there: of an execution that is not over, the history
+        may lack all but its first entry. It costs time in proportion to the state, not to the history."""
+
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
         """Those of them that there are, in no order, and without the progress of what runs elsewhere."""
 

@@ -14,7 +14,7 @@ from tenuto.kernel.definition import JSON, Step
 from tenuto.kernel.events import NULL
 
 from .build import pause_for, scope, step, wait_for
-from .driver import Driver, given
+from .driver import Driver, given, raw
 from .rendering import START
 
 
@@ -184,15 +184,39 @@ def test_the_last_thousand_signals_are_known_again() -> None:
     assert signal(0)
 
 
-def test_100_signals_of_a_name_are_kept_and_no_more() -> None:
-    run = given(step("a"))
+def signals(run: Driver, count: int, *, size: int = 0) -> list[str]:
+    """The codes of the answers, each name used twice. Not by `run.tell`, which checks every law after each of them."""
+    codes: list[str] = []
+    for number in range(count):
+        fact = f.Signal(at=run.now, name=f"n{number // 2}", id=f"i{number:05}", payload=raw("x" * size))
+        answer = decide(run.state, fact, run.now).answer
+        codes.append(answer.code if isinstance(answer, f.Refused) else "applied")
+    return codes
+
+
+def test_signals_that_come_early_are_bounded_in_number_over_all_names() -> None:
+    run = given(wait_for("w", "go"))
     run.start()
-    for _ in range(100):
-        run.signal("go")
-    answer = run.signal("go")
-    assert isinstance(answer, f.Refused)
-    assert answer.code == "signal_limit"
-    assert run.signal("other") == f.APPLIED
+    assert signals(run, 1_002) == ["applied"] * 1_000 + ["too_many_signals"] * 2
+
+
+def test_signals_that_come_early_are_bounded_in_bytes_over_all_names() -> None:
+    run = given(wait_for("w", "go"))
+    run.start()
+    size = 1024 * 1024 // 4 - 8  # with its quotes and its id a quarter of what is kept
+    assert signals(run, 5, size=size) == ["applied"] * 4 + ["too_many_signals"]
+    assert run.state.signal_bytes == 1024 * 1024
+
+
+def test_a_signal_that_a_step_waits_for_is_taken_however_many_are_kept() -> None:
+    run = given(wait_for("w", "go"), wait_for("v", "n0"), wait_for("u", "never"))
+    run.start()
+    signals(run, 1_000)
+    answer = decide(run.state, f.Signal(at=run.now, name="go", id="now", payload=raw(None)), run.now).answer
+    assert answer == f.APPLIED
+    assert sum(len(kept) for kept in run.state.signals.values()) == 999, "the next step has taken one"
+    again = f.Signal(at=run.now, name="x", id="one more", payload=raw(None))
+    assert decide(run.state, again, run.now).answer == f.APPLIED
 
 
 def test_a_signal_goes_to_the_wait_that_was_opened_first() -> None:

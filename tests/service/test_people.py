@@ -163,6 +163,21 @@ async def test_d4_a_signal_is_sent_once_under_its_key(site: Site) -> None:
     assert (late.status_code, late.json()["code"]) == (409, "terminal")
 
 
+async def test_signals_beyond_what_is_kept_are_409(site: Site) -> None:
+    operator = await site.client("acme", "operator")
+    id = await start(operator, "waits")
+    for n in range(4):
+        kept = await operator.post(f"/v1/executions/{id}/signals/early-{n}", json={"payload": ["x" * 100_000] * 2})
+        assert kept.status_code == 200, kept.text
+    body = {"payload": ["x" * 100_000] * 2, "id": "late"}
+    await operator.post(f"/v1/executions/{id}/signals/early-4", json=body)
+    refused = await operator.post(f"/v1/executions/{id}/signals/early-5", json={"payload": ["x" * 100_000] * 2})
+    assert (refused.status_code, refused.json()["code"]) == (409, "too_many_signals")
+    known = await operator.post(f"/v1/executions/{id}/signals/early-4", json=body)
+    assert known.status_code == 200, "it was kept before"
+    assert (await operator.post(f"/v1/executions/{id}/signals/paid")).status_code == 200
+
+
 @pytest.mark.parametrize("names", [("ab", "a\nb"), ("a?b", "a%3Fb")])
 async def test_signals_with_names_that_look_alike_are_two(site: Site, names: tuple[str, str]) -> None:
     client = await site.client("acme", "operator")

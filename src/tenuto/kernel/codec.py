@@ -129,6 +129,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     at: int
     epoch: int
     started_by: str | None
+    size: int
     run: int
     finished: Literal["succeeded", "failed", "canceled"] | None
     outcome: str
@@ -195,6 +196,7 @@ def decode_snapshot(plan: Plan, data: bytes) -> Execution | None:
     state.error_times.extend(snapshot.error_times)
     state.ok_times.extend(snapshot.ok_times)
     state.signals = {name: deque(kept) for name, kept in snapshot.signals.items()}
+    state.signal_bytes = sum(signal.size for kept in snapshot.signals.values() for signal in kept)
     for path in sorted(state.nodes, key=lambda path: (path.count("/"), len(path) > 0)):
         restore_node(state, path)
     for kind, path, due in snapshot.timers:

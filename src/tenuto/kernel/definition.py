@@ -55,6 +55,10 @@ PAYLOAD_LIMIT = 256 * 1024  # bytes of JSON of one value
 GATHERED_LIMIT = 16 * PAYLOAD_LIMIT  # of a value that is made of many: items of a fan-out, an output
 FAN_OUT_CONCURRENCY = 1_000
 MAX_VISITS = 100
+MAX_HISTORY_EVENTS = 1_000_000
+MAX_HISTORY_BYTES = 256 * 1024 * 1024  # of payloads and texts
+MAX_EARLY_SIGNALS = 1_000
+MAX_EARLY_SIGNAL_BYTES = 1024 * 1024
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

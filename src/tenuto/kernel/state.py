@@ -240,9 +240,15 @@ class CancelState(Struct, frozen=True):
 
 
 class KeptSignal(Struct, frozen=True):
+    """A signal that came before a step waited for it."""
+
     id: str
     seq: int
     payload: Raw
+
+    @property
+    def size(self) -> int:
+        return len(self.id) + len(self.payload)
 
 
 class UndoState(Struct):
@@ -303,7 +309,9 @@ class Execution:
         "rules",
         "run",
         "seq",
+        "signal_bytes",
         "signals",
+        "size",
         "started_by",
         "tenant",
         "timer_heap",
@@ -322,6 +330,7 @@ class Execution:
         self.at = 0
         self.epoch = 0
         self.started_by: str | None = None  # the actor of its first entry
+        self.size = 0  # bytes of the payloads and texts in its history
         self.run = 1
         self.finished: Literal["succeeded", "failed", "canceled"] | None = None
         self.outcome = ""
@@ -347,6 +356,7 @@ class Execution:
         self.error_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
         self.ok_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
         self.signals: dict[str, deque[KeptSignal]] = {}
+        self.signal_bytes = 0  # of the signals that are kept
         self.heard: dict[str, None] = {}  # signals that ended a wait, the last thousand: the same id is one message
         self.waits: dict[str, dict[str, None]] = {}
         self.marks: dict[str, str] = {}

@@ -69,8 +69,11 @@ class Shown(ABC):
     def check_scope(self, tenant: str) -> None:  # noqa: B027  (there is nothing to forbid)
         """Whoever embeds it answers for that."""
 
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self.read(tenant, execution_id)
+
     async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
-        reading = await self.read(tenant, execution_id)
+        reading = await self.look(tenant, execution_id)
         key = reading.idempotency_key
         return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
 
@@ -78,7 +81,7 @@ class Shown(ABC):
         self, tenant: str | None, execution_id: str, after: int, every_ms: int
     ) -> AsyncIterator[EventDocument]:
         """Looks every so often."""
-        over = (await self.read(tenant, execution_id)).state.finished is not None
+        over = (await self.look(tenant, execution_id)).state.finished is not None
         again = False
         while True:
             entries = await self.entries(tenant, execution_id, after, again=again)

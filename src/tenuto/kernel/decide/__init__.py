@@ -17,6 +17,7 @@ from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution
 
 from . import attempts, cancel, control, people, runs
+from .length import end_when_full
 from .timers import fire_due
 from .turn import Turn
 
@@ -50,6 +51,7 @@ def decide(state: Execution, fact: f.Fact, now: int, epoch: int | None = None) -
     if state.timers:
         turn.cause = turn.actor = None
         fire_due(turn, turn.now)
+    end_when_full(turn)
     return Decision(turn.entries(), answer)
 
 

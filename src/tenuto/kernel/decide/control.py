@@ -4,6 +4,7 @@ from tenuto.kernel.events import ExecutionAdmitted, ExecutionStarted, Paused, Re
 from tenuto.kernel.facts import APPLIED, Admitted, Answer, Ignored, Pause, Refused, Resume, Start
 from tenuto.kernel.state import Execution
 
+from .length import refused_when_long
 from .scopes import advance, advance_all
 from .turn import Turn
 
@@ -62,6 +63,8 @@ def pause(turn: Turn, fact: Pause) -> Answer:
         return over(state)
     if state.pause is not None:
         return APPLIED
+    if (refused := refused_when_long(state)) is not None:
+        return refused
     limit = state.plan.definition.policies.pause_limit_ms
     turn.emit(Paused(fact.reason, None if limit is None else turn.now + limit))
     return APPLIED

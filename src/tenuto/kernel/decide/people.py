@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from tenuto.kernel.definition import MAX_EARLY_SIGNAL_BYTES, MAX_EARLY_SIGNALS
 from tenuto.kernel.events import (
     NULL,
     Failure,
@@ -19,10 +20,9 @@ from tenuto.kernel.state import Execution, Review, StepState
 from . import authority
 from .attempts import fail_step, go_on, mark_of, step_disposition, try_again
 from .ending import advance_undo, finish
+from .length import refused_when_long
 from .scopes import advance_all
 from .turn import Turn, encode, may_repeat
-
-MAX_KEPT_SIGNALS = 100
 
 Effect = Literal["succeed", "retry", "fail", "undo", "skip", "close"]
 
@@ -187,21 +187,41 @@ def _decide_undo(
 
 def signaled(turn: Turn, fact: Signal) -> Answer:
     state = turn.state
-    if fact.id in state.heard:
+    if _was_heard(state, fact):
         return APPLIED
-    if state.finished is not None:
-        return Refused("terminal", f"the execution is {state.finished}: it takes no signals", "")
+    if (refused := refused_signal(state, fact)) is not None:
+        return refused
     waiting = state.waits.get(fact.name)
     if waiting:
         step = step_at(state, next(iter(waiting)))
         turn.emit(WaitEnded(step.path, fact.id, fact.payload, step.node.step.set_variable, fact.name))
         go_on(turn, step)
-        return APPLIED
-    if any(signal.id == fact.id for kept in state.signals.values() for signal in kept):
-        return APPLIED
-    if len(state.signals.get(fact.name, ())) >= MAX_KEPT_SIGNALS:
-        return Refused(
-            "signal_limit", f"{MAX_KEPT_SIGNALS} signals named {fact.name!r} are waiting already", "wait for a step"
-        )
-    turn.emit(SignalKept(fact.name, fact.id, fact.payload))
+    else:
+        turn.emit(SignalKept(fact.name, fact.id, fact.payload))
     return APPLIED
+
+
+def refused_signal(state: Execution, fact: Signal) -> Refused | None:
+    """Why the execution does not take this signal, or None if it does or has done so before."""
+    if _was_heard(state, fact):
+        return None
+    if state.finished is not None:
+        return Refused("terminal", f"the execution is {state.finished}: it takes no signals", "")
+    if fact.name in state.waits:
+        return refused_when_long(state)
+    kept = sum(len(signals) for signals in state.signals.values())
+    size = state.signal_bytes + len(fact.id) + len(fact.payload)
+    if kept < MAX_EARLY_SIGNALS and size <= MAX_EARLY_SIGNAL_BYTES:
+        return refused_when_long(state)
+    limit = f"{MAX_EARLY_SIGNALS:,} signals and {MAX_EARLY_SIGNAL_BYTES:,} bytes"
+    return Refused(
+        "too_many_signals",
+        f"no step waits for {fact.name!r} yet, and an execution keeps at most {limit} that come early",
+        "send it again when a step waits for it",
+    )
+
+
+def _was_heard(state: Execution, fact: Signal) -> bool:
+    if fact.id in state.heard:
+        return True
+    return state.finished is None and any(signal.id == fact.id for kept in state.signals.values() for signal in kept)

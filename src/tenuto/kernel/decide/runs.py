@@ -10,6 +10,7 @@ from tenuto.kernel.facts import APPLIED, Answer, HoldGranted, HoldRefused, Ignor
 from tenuto.kernel.plan import Node
 from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanState, NodeState, ScopeState, StepState
 
+from .length import refused_when_long
 from .scopes import advance, restart_point
 from .turn import Turn
 
@@ -21,6 +22,8 @@ def retry(turn: Turn, fact: Retry) -> Answer:
     if fact.run not in (0, state.run):
         text = f"this retry is of run {fact.run}, and run {state.run} has failed since"
         return Refused("invalid_transition", text, "look at the new failure, then retry")
+    if (refused := refused_when_long(state)) is not None:
+        return refused
     redo = _redo_list(state, fact)
     if isinstance(redo, Refused):
         return redo

@@ -7,6 +7,8 @@ Law 3: the plan is read for structure (edges, layers, declared deadlines), never
 
 from collections.abc import Callable
 
+import msgspec
+
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, clone_path
 from tenuto.kernel.state import Execution
@@ -65,7 +67,12 @@ def enter(state: Execution, seq: int, at: int, epoch: int, actor: str | None) ->
 
 
 def apply(state: Execution, event: e.Event) -> None:
-    _APPLY[type(event)](state, event)
+    kind = type(event)
+    for name in _SIZED[kind]:
+        state.size += len(getattr(event, name))
+    if isinstance(event, e.ExecutionStarted):
+        state.size += sum(len(value) for value in (*event.headers.values(), *event.variables.values()))
+    _APPLY[kind](state, event)
 
 
 def apply_grant(state: Execution, grant: e.Grant) -> None:
@@ -122,4 +129,9 @@ _APPLY: dict[type, Callable[..., None]] = {  # type: ignore[explicit-any]  # eac
     e.ReviewResolved: people.review_resolved,
     e.CompensationStarted: undo.compensation_started,
     e.CompensationStopped: undo.compensation_stopped,
+}
+# The fields of each event whose length somebody else decides: payloads, reasons, names.
+_SIZED = {
+    kind: tuple(field.name for field in msgspec.structs.fields(kind) if field.type in (str, msgspec.Raw))
+    for kind in _APPLY
 }

@@ -34,7 +34,7 @@ def wait_ended(state: Execution, event: e.WaitEnded) -> None:
         _hear(state, event.by)
         kept = state.signals.get(name)
         if kept and kept[0].id == event.by:
-            kept.popleft()
+            state.signal_bytes -= kept.popleft().size
             if not kept:
                 del state.signals[name]
     complete(state, step, event.payload, event.variable, None)
@@ -56,7 +56,9 @@ def stop_waiting(state: Execution, step: StepState) -> None:
 
 
 def signal_kept(state: Execution, event: e.SignalKept) -> None:
-    state.signals.setdefault(event.name, deque()).append(KeptSignal(event.id, state.seq, event.payload))
+    signal = KeptSignal(event.id, state.seq, event.payload)
+    state.signals.setdefault(event.name, deque()).append(signal)
+    state.signal_bytes += signal.size
 
 
 def review_opened(state: Execution, event: e.ReviewOpened) -> None:

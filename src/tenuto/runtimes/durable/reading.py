@@ -54,15 +54,15 @@ TAKEN_MS = 2_000  # a worker with a free slot has taken up by then what waits fo
 LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
 
 
-async def _load(store: Store, ids: Sequence[str]) -> dict[str, Loaded]:
-    return {loaded.row.id: loaded for loaded in await store.load(ids)}
+async def _load(store: Store, short: bool, ids: Sequence[str]) -> dict[str, Loaded]:
+    return {loaded.row.id: loaded for loaded in await store.load(ids, short=short)}
 
 
 class Reader(Claimer):
     """A worker that can say of any execution where it stands."""
 
     def _prepare_reading(self) -> None:
-        self._asked_by: dict[str | None, Together[str, Loaded]] = {}
+        self._asked_by: dict[tuple[str | None, bool], Together[str, Loaded]] = {}
         self._workers = Workers(self._store.tasks.serving)
 
     async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
@@ -72,7 +72,12 @@ class Reader(Claimer):
         return row
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
-        reading = await self._read_as_decided(tenant, execution_id)
+        return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id))
+
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id, short=True))
+
+    async def _shown(self, execution_id: str, reading: Reading) -> Reading:
         if self._held(execution_id) is None and reading.state.finished is None:
             reading.activity = await self._beats.show(execution_id, reading.activity)
         if reading.program.plan.has_queues and has_queued(reading.state):
@@ -93,29 +98,46 @@ class Reader(Claimer):
                 reading.activity = await with_queued(self._store.tasks, reading.state.id, reading.activity)
         return readings
 
-    async def _read_as_decided(self, tenant: str | None, execution_id: str) -> Reading:
+    async def _read_as_decided(self, tenant: str | None, execution_id: str, *, short: bool = False) -> Reading:
         record = self._held(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
             reading = record.reading()
+            is_brief = short and record.unread > 0 and record.state.finished is None
+            if is_brief:
+                reading = snapshots.detached(reading)
             if record.parked and not self._runs(record.performer):  # decided here, and about to be handed over
                 unclaimed = await self._unclaimed(record.performer, reading.state, "")
                 reading.activity = replace(reading.activity, waiting=unclaimed.waiting)
-            if record.unread:
+            if record.unread and not is_brief:
                 await self._read_all(record)
             if not record.unkept or await self._is_kept(execution_id):
                 return reading
-        found = await self._loaded(tenant, execution_id)
+        found = await self._loaded(tenant, execution_id, short=short)
         if found is None or (tenant is not None and found.row.tenant != tenant) or not found.bodies:
             raise NotFound(f"There is no execution {execution_id!r}.")  # or it is being pruned at this moment
-        return await self._reading(found)
+        if found.snapshot is None:
+            return await self._reading(found)
+        brief = await self._short_reading(found)
+        return await self._read_as_decided(tenant, execution_id) if brief is None else brief
 
-    async def _loaded(self, tenant: str | None, execution_id: str) -> Loaded | None:
-        asked = self._asked_by.get(tenant)
+    async def _loaded(self, tenant: str | None, execution_id: str, *, short: bool) -> Loaded | None:
+        asked = self._asked_by.get((tenant, short))
         if asked is None:
-            self._asked_by = {tenant: asked for tenant, asked in self._asked_by.items() if not asked.is_idle}
-            load = partial(_load, self._store.seen_by(tenant))
-            asked = self._asked_by[tenant] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
+            self._asked_by = {key: asked for key, asked in self._asked_by.items() if not asked.is_idle}
+            load = partial(_load, self._store.seen_by(tenant), short)
+            asked = self._asked_by[tenant, short] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
         return await asked.find(execution_id)
+
+    async def _short_reading(self, loaded: Loaded) -> Reading | None:
+        """By its snapshot. None if it is over, or the snapshot is one that this release cannot read."""
+        row = loaded.row
+        performer = await self._stored_performer(row.definition, row.version)
+        state = snapshots.state_of(performer.program.plan, loaded)
+        if state is None or state.finished is not None:
+            return None
+        activity = await self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
+        history = snapshots.first_of(loaded, state)
+        return Reading(performer.program, state, history, idempotency_key=row.key, activity=activity)
 
     async def _reading(self, loaded: Loaded) -> Reading:
         performer = await self._stored_performer(loaded.row.definition, loaded.row.version)

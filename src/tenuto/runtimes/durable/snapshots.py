@@ -17,6 +17,7 @@ from tenuto.kernel.events import Entry, Expanded
 from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
+from tenuto.runtime import Reading
 from tenuto.runtimes.perform import wanted
 from tenuto.runtimes.record import Record
 from tenuto.storage.store import Loaded, SnapshotRow
@@ -64,6 +65,20 @@ def state_of(plan: Plan, loaded: Loaded) -> Execution | None:
         for entry in decode_entries(body):
             evolve(state, entry)
     return state
+
+
+def first_of(loaded: Loaded, state: Execution) -> list[Entry]:
+    """A history of the state's length that has the entries of its first decision, and no others."""
+    first = decode_entries(loaded.bodies[0])
+    return [*first, *[_UNREAD] * (state.seq - len(first))]
+
+
+def detached(reading: Reading) -> Reading:
+    """A reading whose state nobody changes: where entries are missing, it could not be folded again."""
+    state = decode_snapshot(reading.program.plan, encode_snapshot(reading.state))
+    assert state is not None
+    key, activity = reading.idempotency_key, reading.activity
+    return Reading(reading.program, state, list(reading.history), idempotency_key=key, activity=activity)
 
 
 def _read(plan: Plan, snapshot: SnapshotRow | None) -> tuple[Execution, list[int]] | None:

@@ -179,6 +179,9 @@ class RemoteRuntime:
         known.add(entries)
         return known.reading()
 
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self.read(tenant, execution_id)
+
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
         return [await self.read(tenant, id) for id in ids]
 
