@@ -1,7 +1,7 @@
 """Measures the estimates that bound work on the event loop: `python -m benchmarks.bounds [schemas | expressions]`.
 
 `schemas`: for each keyword of a JSON Schema, how long the worst value that we know takes to check, and what
-`tenuto.schema.cost` estimates for it. An estimate below the measurement is marked, and the exit code is 1.
+`tenuto.values.schema.cost` estimates for it. An estimate below the measurement is marked, and the exit code is 1.
 
 `expressions`: for each operation, how long a unit of work takes, and so how long a whole budget does.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from tenuto.kernel.definition import JSON
 from tenuto.kernel.expression import MAX_WORK, Budget, compile_expression, evaluate
-from tenuto.schema import Schema
+from tenuto.values.schema import Schema
 
 Case = tuple[dict[str, Any], Callable[[int], JSON]]  # a schema, and a value of so many items that fits it
 

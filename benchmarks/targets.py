@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tenuto.runtimes.durable.session import LEASE_MS
+from tenuto.runtime.durable.session import LEASE_MS
 
 LEASE_S = LEASE_MS / 1_000
 

@@ -19,8 +19,8 @@ from fastapi import FastAPI, Header
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from tenuto.api.stop_signals import stopping
 from tenuto.service.server import bind, serve
-from tenuto.signals import stopping
 
 Row: TypeAlias = tuple[str, str, bytes]
 Insert: TypeAlias = Callable[[list[Row]], Awaitable[None]]

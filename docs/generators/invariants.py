@@ -1,6 +1,6 @@
 """`reference/invariants.md`: what `tenuto check` asks of everything that is stored."""
 
-from tenuto.checking import INVARIANTS, Invariant
+from tenuto.checker import INVARIANTS, Invariant
 
 from .source import NOTE
 

@@ -7,11 +7,11 @@ from typing import NamedTuple, get_args
 from tenuto.access.keys import FRESH_S
 from tenuto.access.permission import GRANTS, Permission
 from tenuto.access.tokens import ALGORITHMS, LEEWAY_SECONDS, MAX_TOKEN
+from tenuto.api.start_request import MAX_HEADERS as MAX_EXECUTION_HEADERS
 from tenuto.authoring.document import MAX_BYTES as MAX_DOCUMENT
 from tenuto.handlers.request import MAX_ANSWER
 from tenuto.kernel.definition import FAN_OUT_LIMIT
 from tenuto.kernel.validation.tree import MAX_NESTING, MAX_NODES
-from tenuto.requests import MAX_HEADERS as MAX_EXECUTION_HEADERS
 from tenuto.service import connection, server
 from tenuto.service.http.answers import MAX_PAGE
 from tenuto.service.http.caller import MAX_STREAMS

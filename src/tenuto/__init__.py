@@ -4,8 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tenuto.authoring.builder import SagaBuilder
-    from tenuto.authoring.decorators import (
+    from .api.batch import Batch
+    from .api.engine import Engine
+    from .api.event_sinks import EventContext, SagaEvents
+    from .api.handle import Handle
+    from .authoring.builder import SagaBuilder
+    from .authoring.context import SagaContext
+    from .authoring.decorators import (
         Saga,
         approval,
         compensation_step,
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
         step,
         wait,
     )
-    from tenuto.authoring.markers import (
+    from .authoring.markers import (
         ExpandEach,
         FromCompensationError,
         FromCompensationResult,
@@ -31,17 +36,12 @@ if TYPE_CHECKING:
         Variable,
         Variables,
     )
-    from tenuto.authoring.settings import Retry
-    from tenuto.batch import Batch
-    from tenuto.context import SagaContext
-    from tenuto.engine import Engine
-    from tenuto.errors import TenutoError
-    from tenuto.handle import Handle
-    from tenuto.handlers.http import HttpCall
-    from tenuto.messages import Message
-    from tenuto.observation import EventContext, SagaEvents
-    from tenuto.outcome import Done, NotDone, Outcome, Pending, Unknown
-    from tenuto.results import Progress, SagaReport, SagaResult, StepResult
+    from .authoring.outcome import Done, NotDone, Outcome, Pending, Unknown
+    from .authoring.settings import Retry
+    from .errors import TenutoError
+    from .handlers.http import HttpCall
+    from .views.messages import Message
+    from .views.results import Progress, SagaReport, SagaResult, StepResult
 
 __version__ = "0.1.0"
 
@@ -116,24 +116,24 @@ _HOMES = {
     "Variable": "tenuto.authoring.markers",
     "Variables": "tenuto.authoring.markers",
     "Retry": "tenuto.authoring.settings",
-    "SagaContext": "tenuto.context",
-    "Engine": "tenuto.engine",
+    "SagaContext": "tenuto.authoring.context",
+    "Engine": "tenuto.api.engine",
     "TenutoError": "tenuto.errors",
-    "Batch": "tenuto.batch",
-    "Handle": "tenuto.handle",
+    "Batch": "tenuto.api.batch",
+    "Handle": "tenuto.api.handle",
     "HttpCall": "tenuto.handlers.http",
-    "Message": "tenuto.messages",
-    "EventContext": "tenuto.observation",
-    "SagaEvents": "tenuto.observation",
-    "Done": "tenuto.outcome",
-    "NotDone": "tenuto.outcome",
-    "Outcome": "tenuto.outcome",
-    "Pending": "tenuto.outcome",
-    "Unknown": "tenuto.outcome",
-    "Progress": "tenuto.results",
-    "SagaReport": "tenuto.results",
-    "SagaResult": "tenuto.results",
-    "StepResult": "tenuto.results",
+    "Message": "tenuto.views.messages",
+    "EventContext": "tenuto.api.event_sinks",
+    "SagaEvents": "tenuto.api.event_sinks",
+    "Done": "tenuto.authoring.outcome",
+    "NotDone": "tenuto.authoring.outcome",
+    "Outcome": "tenuto.authoring.outcome",
+    "Pending": "tenuto.authoring.outcome",
+    "Unknown": "tenuto.authoring.outcome",
+    "Progress": "tenuto.views.results",
+    "SagaReport": "tenuto.views.results",
+    "SagaResult": "tenuto.views.results",
+    "StepResult": "tenuto.views.results",
 }
 
 # Hidden from type checkers, which would otherwise believe that every name exists.

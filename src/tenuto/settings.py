@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 from urllib.parse import urlsplit
 
-from .durations import milliseconds
 from .errors import Problem, SettingsError
-from .names import DEFAULT_TENANT, TENANT, Role, is_role
-from .redaction import redact, redact_url
+from .values.durations import milliseconds
+from .values.names import DEFAULT_TENANT, TENANT, Role, is_role
+from .values.redaction import redact, redact_url
 
 T = TypeVar("T")
 

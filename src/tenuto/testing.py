@@ -18,19 +18,20 @@ from datetime import timedelta
 from itertools import count
 from typing import Any, Final, Literal, NamedTuple
 
+from tenuto.runtime.clock import Clock, Environment, Timer
+
+from .api.engine import Engine
+from .authoring.context import step_name
 from .authoring.markers import StepRef
+from .authoring.program import Call, Handler, Program
 from .authoring.programs import handlers_running
-from .context import step_name
-from .durations import Duration, milliseconds
-from .engine import Engine
 from .errors import NotFound, NotSupported
 from .kernel.address import Phase, Ref
 from .kernel.evolve import holder_of
 from .kernel.plan import handler_name
 from .kernel.state import Execution
-from .program import Call, Handler, Program
-from .runtime import Clock, Environment, Timer
-from .runtimes.memory import MemoryRuntime
+from .runtime.memory import MemoryRuntime
+from .values.durations import Duration, milliseconds
 
 START_MS: Final = 1_767_225_600_000  # the first moment of 2026
 PATIENCE_MS: Final = 50  # in real time: for handlers that are about to end, while time is moved by hand

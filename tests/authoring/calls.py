@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from tenuto.context import Beat, SagaContext
+from tenuto.authoring.context import Beat, SagaContext
+from tenuto.authoring.program import Handler, Program
 from tenuto.kernel.events import Failure
-from tenuto.program import Handler, Program
 
 
 def raw(value: object) -> Raw:

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from tenuto.authoring.builder import SagaBuilder
+from tenuto.authoring.context import SagaContext
 from tenuto.authoring.markers import FromCompensationError, FromCompensationResult, FromStep, Input, Result
-from tenuto.context import SagaContext
+from tenuto.authoring.program import Program
 from tenuto.errors import DefinitionError, StepError
-from tenuto.program import Program
 
 from .calls import raw, run
 

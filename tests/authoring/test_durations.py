@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.durations import milliseconds, patience
+from tenuto.values.durations import milliseconds, patience
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from tenuto.authoring.decorators import Saga, saga, step
 from tenuto.authoring.document import read_document
 from tenuto.authoring.inputs import encode_inputs
 from tenuto.authoring.markers import ExpandEach, StepInputs
+from tenuto.authoring.program import Program
 from tenuto.authoring.programs import compile_document, compile_saga
 from tenuto.errors import InvalidInput, PayloadError
 from tenuto.kernel.definition import FAN_OUT_LIMIT
-from tenuto.program import Program
 
 
 @dataclass

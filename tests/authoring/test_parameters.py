@@ -9,6 +9,7 @@ import pytest
 from msgspec import Raw
 
 from tenuto.authoring.builder import SagaBuilder
+from tenuto.authoring.context import SagaContext
 from tenuto.authoring.markers import (
     FromCompensationError,
     FromCompensationResult,
@@ -22,7 +23,6 @@ from tenuto.authoring.markers import (
     Variables,
 )
 from tenuto.authoring.programs import bind_handler
-from tenuto.context import SagaContext
 from tenuto.errors import DefinitionError, NonRetryableError, PayloadError, RateLimitedError, StepError
 from tenuto.kernel.events import Failure
 

@@ -6,16 +6,16 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypedD
 
 import pytest
 
+from tenuto.authoring.context import SagaContext, step_name
 from tenuto.authoring.decorators import Saga, approval, group, saga, signal, step, wait
 from tenuto.authoring.gather import saga_name
 from tenuto.authoring.markers import ExpandEach, FromStep
+from tenuto.authoring.outcome import Done, NotDone, Outcome
+from tenuto.authoring.program import Program
 from tenuto.authoring.programs import compile_saga, handlers_running
 from tenuto.authoring.settings import Retry
-from tenuto.context import SagaContext, step_name
 from tenuto.errors import DefinitionError, PayloadError
 from tenuto.kernel.definition import Definition, RetryPolicy, Scope, Step
-from tenuto.outcome import Done, NotDone, Outcome
-from tenuto.program import Program
 
 from .calls import raw, run
 

@@ -8,15 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenuto.authoring.builder import SagaBuilder
+from tenuto.authoring.context import SagaContext
 from tenuto.authoring.decorators import Saga, approval, group, saga, signal, step, wait
 from tenuto.authoring.document import read_document
 from tenuto.authoring.markers import FromStep, Result
+from tenuto.authoring.outcome import NotDone, Outcome
+from tenuto.authoring.program import Program
 from tenuto.authoring.programs import bind_handler, compile_document, compile_saga
 from tenuto.authoring.settings import Retry
-from tenuto.context import SagaContext
 from tenuto.kernel.definition import canonical, content_hash, to_document
-from tenuto.outcome import NotDone, Outcome
-from tenuto.program import Program
 
 from .calls import raw, run
 

@@ -10,9 +10,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from tenuto import Engine
+from tenuto.api.stop_signals import stopping
 from tenuto.errors import InvalidTransition, NotFound, StorageError
 from tenuto.kernel.definition import CancelMode
-from tenuto.signals import stopping
 
 from .outside import Outside
 from .programs import DOCUMENTS, QUEUE, program_of

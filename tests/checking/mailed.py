@@ -2,12 +2,12 @@
 
 import msgspec
 
-from tenuto.checking.mail import Traces, opened
+from tenuto.checker.mail import Traces, opened
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_answer, encode_fact
 from tenuto.kernel.decide import Decision
-from tenuto.storage.records import MailRow
+from tenuto.storage.shared.records import MailRow
 
 
 class Mailed:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tenuto import checking
-from tenuto.checking import findings, invariants
-from tenuto.checking.history import History
-from tenuto.checking.invariants import Invariant
+from tenuto import checker as checking
+from tenuto.checker import findings, invariants
+from tenuto.checker.history import History
+from tenuto.checker.invariants import Invariant
 
 ASKING = ("require", "finding", "_find", "_give_up")
 TELLING = (  # they pass on what was found elsewhere

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tenuto import Engine
-from tenuto.checking import check_database
-from tenuto.checking.history import Follower
-from tenuto.runtimes.memory import MemoryRuntime
+from tenuto.checker import check_database
+from tenuto.checker.history import Follower
+from tenuto.runtime.memory import MemoryRuntime
 
 
 async def assert_sound(url: str) -> None:

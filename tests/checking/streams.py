@@ -6,19 +6,19 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from tenuto.checking import Checker
-from tenuto.checking.projections import for_queues
-from tenuto.checking.records import FORMAT, End, Head, Page
+from tenuto.checker import Checker
+from tenuto.checker.projections import for_queues
+from tenuto.checker.records import FORMAT, End, Head, Page
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries, encode_entries, encode_snapshot
 from tenuto.kernel.definition import canonical
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import TERMINAL, Execution
-from tenuto.messages import Announced
-from tenuto.projection import PRIORITIES, ReviewClosed, ReviewRow, audit, reviews, tasks
 from tenuto.storage.audit import row_hash
-from tenuto.storage.records import (
+from tenuto.storage.port import DefinitionRow, SnapshotRow
+from tenuto.storage.registry import AuditEntry
+from tenuto.storage.shared.records import (
     ActRecord,
     AdmissionRow,
     AuditRecord,
@@ -29,8 +29,8 @@ from tenuto.storage.records import (
     ReviewRecord,
     TaskRecord,
 )
-from tenuto.storage.registry import AuditEntry
-from tenuto.storage.store import DefinitionRow, SnapshotRow
+from tenuto.views.messages import Announced
+from tenuto.views.projections import PRIORITIES, ReviewClosed, ReviewRow, audit, reviews, tasks
 from tests.kernel import history
 from tests.kernel.driver import Driver
 

@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, ExpandEach, Saga, SagaBuilder, StepInputs, approval, saga, step
-from tenuto.checking import check_database, export_lines, find_stuck_in, records_of_lines
-from tenuto.checking.check import Checker
+from tenuto.checker import check_database, export_lines, find_stuck_in, records_of_lines
+from tenuto.checker.check import Checker
 from tenuto.cli import main
 from tenuto.errors import NonRetryableError, StorageError
 from tests.checking.soundness import assert_sound

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenuto.checking import export_lines
+from tenuto.checker import export_lines
 
 from .kept import ANN, BEN, migrated
 

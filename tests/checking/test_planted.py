@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenuto.checking import INVARIANTS, Checker
-from tenuto.storage.records import HolderRecord, LimitRecord, TenantLimitRow
+from tenuto.checker import INVARIANTS, Checker
+from tenuto.storage.shared.records import HolderRecord, LimitRecord, TenantLimitRow
 
 from .plants import PLANTS, Plant
 from .sites import watching

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tenuto.checking.export import Exporter
-from tenuto.checking.ndjson import DERIVED, line_of, read_lines, record_of
+from tenuto.checker.export import Exporter
+from tenuto.checker.ndjson import DERIVED, line_of, read_lines, record_of
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.decide import decide

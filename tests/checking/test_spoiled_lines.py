@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tenuto.checking import Checker, export_lines, records_of_lines
-from tenuto.checking.export import Exporter
+from tenuto.checker import Checker, export_lines, records_of_lines
+from tenuto.checker.export import Exporter
 from tenuto.cli import main
 from tenuto.errors import StorageError
 

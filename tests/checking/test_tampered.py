@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tenuto import Engine
-from tenuto.checking import check_database, find_stuck_in
-from tenuto.checking.stuck import QUESTIONS, unserved
+from tenuto.checker import check_database, find_stuck_in
+from tenuto.checker.stuck import QUESTIONS, unserved
 from tests.servers import sqlite
 from tests.servers.postgres import Server
 from tests.upgrade.states import CENTURY_MS

@@ -9,11 +9,11 @@ import pytest
 from msgspec import Struct
 
 from tenuto import Engine, SagaBuilder
-from tenuto.checking import Checker
-from tenuto.checking import records as stream_records
-from tenuto.checking.records import End, Page, read_database
-from tenuto.storage.records import ExecutionRecord
-from tenuto.storage.sqlite_reader import SqliteReader
+from tenuto.checker import Checker
+from tenuto.checker import records as stream_records
+from tenuto.checker.records import End, Page, read_database
+from tenuto.storage.shared.records import ExecutionRecord
+from tenuto.storage.sqlite.reader import SqliteReader
 from tests.kernel.build import step
 from tests.kernel.driver import given as plan
 from tests.servers import sqlite

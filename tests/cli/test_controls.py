@@ -13,7 +13,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.cli.place import Place
 from tenuto.cli.screen import Screen, tell_error
 from tenuto.errors import NonRetryableError, TenutoError
-from tenuto.terminal import escape_controls, escape_lines
+from tenuto.values.terminal import escape_controls, escape_lines
 
 from .conftest import Run, Work
 from .processes import TENUTO, on_terminal

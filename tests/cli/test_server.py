@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.runtimes.remote import wire
+from tenuto.client import wire
 
 from .conftest import Run, Work, service_on
 from .processes import on_terminal

@@ -8,9 +8,9 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import BadCursor, NonRetryableError
-from tenuto.paging import Paging
-from tenuto.projection import AuditRow
-from tenuto.runtime import Acted, Page
+from tenuto.runtime.port import Acted, Page
+from tenuto.runtime.shared.pages import Paging
+from tenuto.views.projections import AuditRow
 
 from .conftest import MakeEngine
 

@@ -9,7 +9,7 @@ from tenuto import Engine, Handle, SagaBuilder
 from tenuto.errors import InvalidTransition, NotPermitted
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import review_id
-from tenuto.runtime import Timer
+from tenuto.runtime.clock import Timer
 
 from .conftest import MakeEngine
 from .doubles import until_blocked

@@ -10,7 +10,7 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import RateLimitedError, StepError, TransientError
-from tenuto.results import StepResult
+from tenuto.views.results import StepResult
 
 from .conftest import MakeEngine
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.api.handle import Handle
 from tenuto.errors import InvalidInput, NonRetryableError
-from tenuto.handle import Handle
 
 from .doubles import Stage
 from .sagas import one_step
@@ -28,7 +28,7 @@ async def statuses(handles: list[Handle[Any]]) -> list[str]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
 
 
 @pytest.fixture
@@ -90,9 +90,9 @@ async def test_a_call_that_takes_long_leaves_the_rest_for_another(
     engine: Engine, waits: None, monkeypatch: pytest.MonkeyPatch, page: int, counted: int
 ) -> None:
     handles = await waiting(engine, 5)
-    monkeypatch.setattr("tenuto.many.monotonic", count(0, 10).__next__)  # ten seconds pass with each round
-    monkeypatch.setattr("tenuto.many.AT_ONCE", 1)
-    monkeypatch.setattr("tenuto.many.PAGE", page)
+    monkeypatch.setattr("tenuto.api.bulk_commands.monotonic", count(0, 10).__next__)  # ten seconds pass with each round
+    monkeypatch.setattr("tenuto.api.bulk_commands.AT_ONCE", 1)
+    monkeypatch.setattr("tenuto.api.bulk_commands.PAGE", page)
     ids = [handle.id for handle in handles]
     first = await engine.cancel_many(definition="waits", reason="closed")
     assert (first.done, first.remaining, first.pending, first.refused) == (ids[:2], counted, [], [])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from tenuto import Engine
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 
 from . import scenarios
 from .client import Client

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 from tenuto.kernel.decide import ending
 from tenuto.kernel.decide.attempts import losses
-from tenuto.runtimes.durable import DurableRuntime, committer
-from tenuto.runtimes.perform import attempt
+from tenuto.runtime.durable import DurableRuntime, committer
+from tenuto.runtime.executor import attempt
+from tenuto.storage.port import Committed
 from tenuto.storage.pruning import Pruning
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import Committed
+from tenuto.storage.sqlite.store import SqliteStore
 
 Change = Callable[[], None]
 

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import apsw
 import asyncpg
 
-from tenuto.storage import sqlite as sqlite_module
+from tenuto.storage.sqlite import store as sqlite_module
 
 When = Literal["before", "after"]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tenuto.projection import AuditRow
 from tenuto.storage import Store, make_store
-from tenuto.storage import sqlite as sqlite_module
+from tenuto.storage.sqlite import store as sqlite_module
+from tenuto.views.projections import AuditRow
 from tests.servers.databases import database
 from tests.servers.postgres import Server
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from tenuto import Engine
-from tenuto.checking import SLACK_MS, check_database, export_lines
-from tenuto.checking.derived import AttemptRow, RunRow, StepRow
-from tenuto.checking.ndjson import record_of
-from tenuto.storage.records import ExecutionRecord
+from tenuto.checker import SLACK_MS, check_database, export_lines
+from tenuto.checker.derived import AttemptRow, RunRow, StepRow
+from tenuto.checker.ndjson import record_of
+from tenuto.storage.shared.records import ExecutionRecord
 
 from .scenario import UNSAFE, Scenario
 

@@ -19,7 +19,7 @@ from tenuto.errors import (
     TransientError,
 )
 from tenuto.handlers.sent import send_once
-from tenuto.messages import Message
+from tenuto.views.messages import Message
 
 ERRORS: dict[str, type[StepError]] = {
     "transient": TransientError,

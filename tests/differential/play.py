@@ -34,7 +34,7 @@ from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.events import Entry, Resolution
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution, OpenAttempt, Review
-from tenuto.runtime import Clock, Environment
+from tenuto.runtime.clock import Clock, Environment
 from tenuto.testing import VirtualClock
 
 from .line import Line

@@ -12,7 +12,7 @@ import pytest
 
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 from tests.servers.postgres import Server
 
 from .compare import compare, places

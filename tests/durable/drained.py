@@ -8,7 +8,7 @@ import asyncio
 import sys
 
 from tenuto import Engine, Saga, SagaContext, saga, step
-from tenuto.signals import stopping
+from tenuto.api.stop_signals import stopping
 from tests.durable.child import note
 
 SLOTS = 3

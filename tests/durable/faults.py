@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from tenuto.errors import StorageError
-from tenuto.storage.store import Append, Batch, Committed, Store
+from tenuto.storage.port import Append, Batch, Committed, Store
 
 Fault = Literal["lost", "applied", "late"]
 Forward = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

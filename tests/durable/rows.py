@@ -1,7 +1,7 @@
 """Rows for tests of the store, with everything that a test does not care about filled in."""
 
-from tenuto.projection import Standing
-from tenuto.storage.store import Append, Batch, NewExecution
+from tenuto.storage.port import Append, Batch, NewExecution
+from tenuto.views.projections import Standing
 
 
 def start(id: str = "x1", *, owner: str | None = "s1", key: str | None = None, tenant: str = "t") -> NewExecution:

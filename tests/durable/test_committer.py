@@ -9,10 +9,12 @@ import pytest
 from msgspec import structs
 
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable import apart, committer, pausing
-from tenuto.runtimes.durable.committer import Committer, Fate, Told
+from tenuto.runtime.durable import backoff as pausing
+from tenuto.runtime.durable import blocked_writes as apart
+from tenuto.runtime.durable import committer
+from tenuto.runtime.durable.committer import Committer, Fate, Told
 from tenuto.storage import Store
-from tenuto.storage.store import Append, Basis, Batch, Committed, MailVerdict
+from tenuto.storage.port import Append, Basis, Batch, Committed, MailVerdict
 from tests.durable.faults import Fault, FaultyStore
 from tests.durable.rows import append, standing, start, started
 

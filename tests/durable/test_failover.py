@@ -11,7 +11,7 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import NotFound
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage import make_store
 from tests.checking.soundness import assert_sound
 from tests.servers import postgres, sqlite

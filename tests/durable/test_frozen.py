@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.storage import postgres
-from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.postgres import store as postgres
+from tenuto.storage.postgres.store import PostgresStore
 from tests.checking.soundness import assert_sound
 from tests.durable.rows import started
 

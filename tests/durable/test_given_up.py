@@ -10,8 +10,9 @@ from tenuto import Engine, Handle, NotDone, SagaBuilder
 from tenuto.errors import InvalidTransition, StorageError
 from tenuto.kernel.codec import decode_entries, encode_entries
 from tenuto.kernel.events import AttemptBegun, AttemptSucceeded, CancelRequested, Entry
-from tenuto.runtimes.durable import DurableRuntime, keeping
-from tenuto.storage.store import Batch, Committed
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable import held_executions as keeping
+from tenuto.storage.port import Batch, Committed
 from tests.checking.soundness import assert_sound
 from tests.contract.doubles import until_blocked
 from tests.durable.test_unknown_fates import Altered

@@ -10,11 +10,11 @@ import pytest
 from tenuto import Engine, Retry, SagaBuilder, SagaContext
 from tenuto.errors import TransientError
 from tenuto.kernel.events import AttemptBegun
-from tenuto.runtime import Environment
-from tenuto.runtimes.alarms import Alarms
-from tenuto.runtimes.durable import DatabaseClock, DurableRuntime
-from tenuto.runtimes.durable.session import Session
-from tenuto.storage.store import Claim
+from tenuto.runtime.clock import Environment
+from tenuto.runtime.durable import DatabaseClock, DurableRuntime
+from tenuto.runtime.durable.session import Session
+from tenuto.runtime.executor.timers import Alarms
+from tenuto.storage.port import Claim
 from tests.durable.test_unknown_fates import Altered
 
 PATIENCE = 120

@@ -8,10 +8,10 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.storage import notify
-from tenuto.storage.postgres import PostgresStore
-from tenuto.storage.store import renewal_s
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.storage.port import renewal_s
+from tenuto.storage.postgres import notifications as notify
+from tenuto.storage.postgres.store import PostgresStore
 from tests.durable.rows import started
 
 EXECUTIONS = 50

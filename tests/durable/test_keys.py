@@ -11,10 +11,10 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import ConcurrencyConflict, NonRetryableError
 from tenuto.kernel.events import ExecutionAdmitted
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.runtimes.durable.committer import Write, _batch
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable.committer import Write, _batch
 from tenuto.storage import Store
-from tenuto.storage.admissions import admission
+from tenuto.storage.shared.admissions import admission
 from tests.contract.doubles import until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started

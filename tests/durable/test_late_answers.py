@@ -11,9 +11,9 @@ from tenuto import Engine, Handle, SagaBuilder
 from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.runtimes.durable.keeping import SET_ASIDE_MS, Parking
-from tenuto.storage.store import NEWS, Claim, Loaded, Mail
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable.held_executions import SET_ASIDE_MS, Parking
+from tenuto.storage.port import NEWS, Claim, Loaded, Mail
 from tests.durable.test_unknown_fates import Altered
 
 
@@ -359,7 +359,7 @@ async def test_what_cannot_be_followed_is_set_aside_and_followed_later(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit is there: whoever reads it again starts what it granted."""
-    monkeypatch.setattr("tenuto.runtimes.durable.claiming.SET_ASIDE_MS", 10)
+    monkeypatch.setattr("tenuto.runtime.durable.claimer.SET_ASIDE_MS", 10)
     said: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
     async with Engine(url) as engine:

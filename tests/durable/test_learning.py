@@ -8,7 +8,7 @@ import pytest
 
 from tenuto import Engine, Handle, SagaBuilder, SagaContext
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage.tasks import Taking, Task
 from tests.durable.test_unknown_fates import Altered
 

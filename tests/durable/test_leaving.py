@@ -11,8 +11,8 @@ from tenuto import Engine, Handle, SagaBuilder
 from tenuto.errors import NonRetryableError
 from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import AttemptBegun
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.storage.store import Batch, Committed
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.storage.port import Batch, Committed
 from tests.contract.doubles import Gate, Stage, until_blocked
 from tests.durable.test_unknown_fates import Altered
 

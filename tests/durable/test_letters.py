@@ -1,6 +1,6 @@
 """A letter is read once, whatever a slow query says."""
 
-from tenuto.runtimes.durable.letters import Letters
+from tenuto.runtime.durable.unread_mail import Letters
 
 
 def test_a_letter_that_was_answered_while_the_query_was_under_way_is_not_read_again() -> None:

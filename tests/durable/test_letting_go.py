@@ -13,9 +13,11 @@ from tenuto.errors import ResultTimeout, StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.decide import decide
-from tenuto.runtimes import worker
-from tenuto.runtimes.durable import DurableRuntime, claiming, starting
-from tenuto.runtimes.record import Record
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable import claimer as claiming
+from tenuto.runtime.durable import starter as starting
+from tenuto.runtime.executor import worker
+from tenuto.runtime.executor.held_execution import Record
 from tests.contract.doubles import until_blocked
 
 ROOM = 5

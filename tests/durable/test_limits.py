@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, ExpandEach, SagaBuilder, StepInputs
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started

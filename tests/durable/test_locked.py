@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import InvalidInput, TenantLimit
-from tenuto.storage.admissions import lock_name
+from tenuto.storage.shared.admissions import lock_name
 from tests.checking.soundness import assert_sound
 
 PATIENCE_SECONDS = 60  # for what goes on at once; with one commit behind the other it never would

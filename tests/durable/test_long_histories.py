@@ -7,8 +7,8 @@ import pytest
 from tenuto import Engine, Handle, SagaBuilder
 from tenuto.errors import InvalidTransition
 from tenuto.kernel.events import Entry
-from tenuto.runtimes.durable import snapshots
-from tenuto.view import execution_document
+from tenuto.runtime.durable import snapshots
+from tenuto.views import execution_document
 from tests.contract.doubles import transaction
 
 REASON = "x" * 2_000

@@ -10,7 +10,7 @@ import pytest
 from tenuto.errors import StorageError
 from tenuto.storage import make_store
 from tenuto.storage.migrations import MIGRATIONS_TABLE, migrations
-from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.empty_database
 

@@ -12,12 +12,12 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
+from tenuto.api.handle import Handle
 from tenuto.errors import StorageError
-from tenuto.handle import Handle
-from tenuto.results import SagaResult
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage import make_store
-from tenuto.storage.store import Claim
+from tenuto.storage.port import Claim
+from tenuto.views.results import SagaResult
 from tests.contract.doubles import until_blocked
 from tests.durable.faults import Wire
 from tests.servers import postgres, sqlite

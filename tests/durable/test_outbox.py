@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from tenuto import Engine, Message, SagaBuilder
-from tenuto.projection import OutboxRow
-from tenuto.runtimes import relay as relaying
-from tenuto.runtimes.relay import Relay
+from tenuto.runtime.shared import outbox_relay as relaying
+from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.storage import Store, make_store
 from tenuto.storage.outbox import AT_ONCE, Waiting
-from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.postgres.store import PostgresStore
+from tenuto.views.projections import OutboxRow
 from tests.durable.rows import started
 from tests.durable.sessions import expire
 

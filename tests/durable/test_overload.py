@@ -9,9 +9,10 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import IdempotencyConflict, TenantLimit
-from tenuto.runtimes.durable import DurableRuntime, crowds
-from tenuto.runtimes.durable.crowds import Crowds, Door
-from tenuto.storage.postgres import PostgresStore
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable import tenant_admission as crowds
+from tenuto.runtime.durable.tenant_admission import Crowds, Door
+from tenuto.storage.postgres.store import PostgresStore
 from tests.checking.soundness import assert_sound
 
 ROOM = 50

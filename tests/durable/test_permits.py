@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tenuto.runtimes.durable.permits import Permits
+from tenuto.runtime.durable.permits import Permits
 from tenuto.storage import Store
 from tenuto.storage.permits import STALE_MS, Ask, Dealing, Dealt, HolderRow, LimitRow, Share, fair_shares
 from tenuto.testing import VirtualClock

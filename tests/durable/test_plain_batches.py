@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.projection import Standing
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.sqlite_plain import plain
-from tenuto.storage.store import Batch, Refusal
+from tenuto.storage.port import Batch, Refusal
+from tenuto.storage.sqlite.plain_batch import plain
+from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.views.projections import Standing
 from tests.durable.rows import append, standing, started
 
 LEASE = 60_000

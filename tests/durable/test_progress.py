@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
-from tenuto.runtimes.durable import DurableRuntime, runtime
+from tenuto.runtime.durable import DurableRuntime, runtime
 from tenuto.storage import make_store
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import NonRetryableError, NotFound, StorageError
-from tenuto.projection import OutboxRow, ReviewRow
 from tenuto.storage import Store
+from tenuto.storage.port import Batch, SnapshotRow
 from tenuto.storage.pruning import AT_ONCE, ENTRIES_AT_ONCE, Cursor, Pruning
 from tenuto.storage.registry import Statement
-from tenuto.storage.store import Batch, SnapshotRow
+from tenuto.views.projections import OutboxRow, ReviewRow
 from tests.contract.doubles import transaction
 from tests.durable.rows import append, standing, start
 
@@ -214,7 +214,7 @@ async def test_pruning_while_others_work(url: str) -> None:
 
 
 async def test_an_engine_prunes_by_itself_where_that_is_asked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenuto.runtimes.durable import retention
+    from tenuto.runtime.durable import retention
 
     monkeypatch.setattr(retention, "SHORTEST_SECONDS", 0.01)
     async with Engine(url, retention="1ms") as engine:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Protocol
 import pytest
 
 from tenuto import Done, Engine, FromStep, Handle, SagaBuilder, SagaContext
-from tenuto.checking import check_database
+from tenuto.checker import check_database
 from tenuto.errors import TransientError
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.codec import decode_answer, encode_fact

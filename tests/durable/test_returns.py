@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import Engine, Handle
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable.runtime import DurableRuntime
+from tenuto.runtime.durable.runtime import DurableRuntime
 from tenuto.storage.tasks import Beginning, Held, Taking, Task, TaskStore
 from tests.contract.doubles import until
 

@@ -13,13 +13,13 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.checking import check_database, export_lines, find_stuck_in
+from tenuto.checker import check_database, export_lines, find_stuck_in
 from tenuto.cli import main
 from tenuto.cli.doctor import Check, checks
 from tenuto.errors import NonRetryableError, NotSupported, StorageError, TenutoError
 from tenuto.settings import Settings
 from tenuto.storage import grant
-from tenuto.storage.postgres_rights import GRANTS
+from tenuto.storage.postgres.privileges import GRANTS
 from tests.checking.soundness import assert_sound
 from tests.servers import postgres
 from tests.servers.databases import database

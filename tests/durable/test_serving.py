@@ -6,9 +6,10 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable import serving, shared
-from tenuto.runtimes.durable.serving import Workers
-from tenuto.runtimes.durable.shared import Shared
+from tenuto.runtime.durable import single_flight as shared
+from tenuto.runtime.durable import worker_capabilities as serving
+from tenuto.runtime.durable.single_flight import Shared
+from tenuto.runtime.durable.worker_capabilities import Workers
 from tenuto.storage.tasks import Serving
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import pytest
 
 from tenuto import Engine, FromStep, SagaBuilder
-from tenuto.checking import check_database, find_stuck_in
+from tenuto.checker import check_database, find_stuck_in
 from tenuto.kernel.address import Ref, lease_id
-from tenuto.runtimes.durable import claiming
+from tenuto.runtime.durable import claimer as claiming
 from tests.contract.doubles import until_blocked
 
 PATIENCE_S = 60

@@ -7,19 +7,19 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, FromStep, Saga, SagaContext, approval, saga, step
+from tenuto.authoring.program import Program
 from tenuto.authoring.programs import compile_document
 from tenuto.kernel.codec import encode_entries, encode_snapshot
 from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import Execution
-from tenuto.program import Program
-from tenuto.runtime import Environment
-from tenuto.runtimes.durable import snapshots
-from tenuto.runtimes.memory import MemoryRuntime
-from tenuto.runtimes.perform import Performer
-from tenuto.runtimes.record import Record
+from tenuto.runtime.clock import Environment
+from tenuto.runtime.durable import snapshots
+from tenuto.runtime.executor import Performer
+from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.memory import MemoryRuntime
 from tenuto.storage import Store, make_store
-from tenuto.storage.store import ExecutionRow, Loaded, SnapshotRow
+from tenuto.storage.port import ExecutionRow, Loaded, SnapshotRow
 from tests.kernel import history
 from tests.servers import sqlite
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tenuto.errors import StorageError
-from tenuto.projection import ReviewRow, TaskRow
 from tenuto.storage import Store
-from tenuto.storage.store import Notice
+from tenuto.storage.port import Notice
+from tenuto.views.projections import ReviewRow, TaskRow
 from tests.contract.doubles import transaction
 from tests.durable.rows import started
 

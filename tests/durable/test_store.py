@@ -10,12 +10,12 @@ import pytest
 from msgspec import Struct
 
 from tenuto.errors import StorageError
-from tenuto.projection import AuditRow, ReviewClosed, ReviewRow, TaskEnded, TaskRow
 from tenuto.storage import Store, make_reader, make_store
 from tenuto.storage.migrations import Migration, migrations, missing
-from tenuto.storage.records import TaskRecord, select
+from tenuto.storage.port import Batch, MailVerdict, SnapshotRow
 from tenuto.storage.reviews import ReviewsWanted
-from tenuto.storage.store import Batch, MailVerdict, SnapshotRow
+from tenuto.storage.shared.records import TaskRecord, select
+from tenuto.views.projections import AuditRow, ReviewClosed, ReviewRow, TaskEnded, TaskRow
 from tests.durable.rows import append, standing, started
 from tests.servers import sqlite
 

@@ -12,10 +12,10 @@ from tenuto.errors import PayloadError
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import AttemptSucceeded, Resolution
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.runtimes.perform import Role
-from tenuto.runtimes.record import Record
-from tenuto.storage.store import Batch, Committed
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.executor import Role
+from tenuto.runtime.executor.held_execution import Record
+from tenuto.storage.port import Batch, Committed
 from tests.contract.doubles import Stage, ThreadGate, until
 from tests.durable.test_unknown_fates import Altered
 

@@ -16,10 +16,11 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.storage import make_store, postgres
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import Batch
-from tenuto.storage.watch import Watch
+from tenuto.storage import make_store
+from tenuto.storage.port import Batch
+from tenuto.storage.postgres import store as postgres
+from tenuto.storage.sqlite.file_watch import Watch
+from tenuto.storage.sqlite.store import SqliteStore
 from tests.durable.rows import append, started
 
 
@@ -140,7 +141,7 @@ asyncio.run(main())
 async def test_a_file_that_another_program_has_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import apsw
 
-    from tenuto.storage import sqlite
+    from tenuto.storage.sqlite import store as sqlite
 
     async with Engine(f"sqlite:///{tmp_path}/x.db"):
         pass

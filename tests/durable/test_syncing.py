@@ -7,8 +7,8 @@ import pytest
 
 from tenuto.errors import NotSupported
 from tenuto.storage import make_reader, make_store
-from tenuto.storage.postgres import PostgresStore
-from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.postgres.store import PostgresStore
+from tenuto.storage.sqlite.store import SqliteStore
 
 FULL, NORMAL = 2, 1
 

@@ -7,12 +7,12 @@ import pytest
 from tenuto.kernel.address import Phase, Ref
 from tenuto.kernel.codec import decode_fact
 from tenuto.kernel.facts import Lost, Returned
-from tenuto.projection import TaskEnded, TaskRow, TaskWithdrawn
 from tenuto.storage import Store
-from tenuto.storage.postgres import PostgresStore
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import Batch, MailVerdict
+from tenuto.storage.port import Batch, MailVerdict
+from tenuto.storage.postgres.store import PostgresStore
+from tenuto.storage.sqlite.store import SqliteStore
 from tenuto.storage.tasks import Answered, Beginning, Letter, Serving, Taking, Task, TaskKey, work_names
+from tenuto.views.projections import TaskEnded, TaskRow, TaskWithdrawn
 from tests.durable.rows import append, standing, start
 
 LEASE = 60_000

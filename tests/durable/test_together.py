@@ -7,8 +7,8 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import NotFound, StorageError
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.runtimes.durable.together import Together
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable.batched_reads import Together
 
 LONG = 30.0
 

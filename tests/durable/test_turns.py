@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tenuto import Engine, SagaBuilder
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.storage import Store, postgres_claims, sqlite_claims
-from tenuto.storage.postgres import PostgresStore
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import TENANTS_AT_ONCE, Batch, Turn, plan_pairs
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.storage import Store
+from tenuto.storage.port import TENANTS_AT_ONCE, Batch, Turn, plan_pairs
+from tenuto.storage.postgres import claims as postgres_claims
+from tenuto.storage.postgres.store import PostgresStore
+from tenuto.storage.sqlite import claims as sqlite_claims
+from tenuto.storage.sqlite.store import SqliteStore
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.rows import append, standing, start
 

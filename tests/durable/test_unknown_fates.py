@@ -10,10 +10,12 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.events import NULL
-from tenuto.runtimes.durable import DurableRuntime, claiming, mailing
-from tenuto.storage import reading
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable import claimer as claiming
+from tenuto.runtime.durable import mailbox as mailing
 from tenuto.storage.outbox import Waiting
-from tenuto.storage.store import MAIL_AT_ONCE, Claim, Store
+from tenuto.storage.port import MAIL_AT_ONCE, Claim, Store
+from tenuto.storage.shared import reads as reading
 
 
 class Altered:

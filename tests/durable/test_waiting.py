@@ -6,11 +6,11 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.runtimes.alarms import STALE
-from tenuto.runtimes.durable import DurableRuntime
-from tenuto.runtimes.record import Record
-from tenuto.storage.postgres import _BY_INDEX, _CLAIM
-from tenuto.storage.sqlite import _DUE, SqliteStore
+from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.timers import STALE
+from tenuto.storage.postgres.store import _BY_INDEX, _CLAIM
+from tenuto.storage.sqlite.store import _DUE, SqliteStore
 
 WAITING = 100_000
 IN_MEMORY = 100  # of so many, some may be on their way out

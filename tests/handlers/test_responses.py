@@ -12,8 +12,8 @@ import pytest
 from tenuto import Done, Engine, HttpCall, SagaBuilder, SagaContext
 from tenuto.access.tokens import MAX_KEYS, Tokens
 from tenuto.errors import NotAuthenticated, ServiceError
-from tenuto.responses import Unreadable, read_body
 from tenuto.settings import Issuer
+from tenuto.values.http_responses import Unreadable, read_body
 from tests.contract.doubles import Stage
 from tests.servers.web import Web
 from tests.service.test_tokens import signed

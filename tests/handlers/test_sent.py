@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine
-from tenuto.runtime import Notice
+from tenuto.runtime.port import Notice
 from tests.servers import smtp
 
 from .conftest import MakeEngine

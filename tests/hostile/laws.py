@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tenuto.checking import check_database
+from tenuto.checker import check_database
 from tenuto.kernel import events as e
 
 from .order import out_of_order

@@ -8,25 +8,31 @@ from typing import Any
 import apsw
 import msgspec
 
-from tenuto import projection
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.decide.attempts import reports
 from tenuto.kernel.effects import DispatchAttempt, Effect
-from tenuto.runtimes.durable import claiming, committer, letters, session, snapshots
-from tenuto.runtimes.durable.committer import Committer, Fate, Write
-from tenuto.runtimes.durable.keeping import Kept
-from tenuto.runtimes.durable.permits import Permits
-from tenuto.runtimes.durable.runtime import DurableRuntime
-from tenuto.runtimes.record import Record, Ticket
-from tenuto.runtimes.relay import Relay
-from tenuto.runtimes.worker import Worker
-from tenuto.storage import rows, sqlite, sqlite_admissions, sqlite_plain, sqlite_tasks
+from tenuto.runtime.durable import claimer as claiming
+from tenuto.runtime.durable import committer, session, snapshots
+from tenuto.runtime.durable import unread_mail as letters
+from tenuto.runtime.durable.committer import Committer, Fate, Write
+from tenuto.runtime.durable.held_executions import Kept
+from tenuto.runtime.durable.permits import Permits
+from tenuto.runtime.durable.runtime import DurableRuntime
+from tenuto.runtime.executor.held_execution import Record, Ticket
+from tenuto.runtime.executor.worker import Worker
+from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.storage.permits import LimitRow
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.sqlite_tasks import SqliteTasks
-from tenuto.storage.store import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
+from tenuto.storage.port import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
+from tenuto.storage.shared import rows
+from tenuto.storage.sqlite import admissions as sqlite_admissions
+from tenuto.storage.sqlite import plain_batch as sqlite_plain
+from tenuto.storage.sqlite import store as sqlite
+from tenuto.storage.sqlite import tasks as sqlite_tasks
+from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.storage.sqlite.tasks import SqliteTasks
 from tenuto.storage.tasks import Answered
+from tenuto.views import projections as projection
 
 from .patching import everywhere
 from .world import CROWDED, LATEST, NEWER, WIDE
@@ -388,7 +394,7 @@ def _() -> list[Change]:
 @mutant("when mail is read only the first page is looked at")
 def _() -> list[Change]:
     known = everywhere("MAIL_AT_ONCE", MAIL_AT_ONCE)
-    return [(module, name, -1) for module, name in known if module.__name__.startswith("tenuto.runtimes")]
+    return [(module, name, -1) for module, name in known if module.__name__.startswith("tenuto.runtime")]
 
 
 @mutant("mail does not wake an execution")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-import tenuto.connecting
-import tenuto.storage.sqlite_reader  # else it is imported when somebody reads, and knows the wrong time
-from tenuto.runtimes.durable import DurableRuntime, committer
+import tenuto.api.connection
+import tenuto.storage.sqlite.reader  # else it is imported when somebody reads, and knows the wrong time
+from tenuto.runtime.durable import DurableRuntime, committer
 from tenuto.storage import Store
-from tenuto.storage.store import MAIL_AT_ONCE
+from tenuto.storage.port import MAIL_AT_ONCE
 
 if TYPE_CHECKING:
     from .world import World
@@ -54,7 +54,7 @@ def in_world(world: "World") -> Iterator[None]:
             _set(stack, module, name, world.mail_at_once)
         _set(stack, committer, "ENOUGH", world.told_at_once)
         _set(stack, committer, "TELL_AT_ONCE", world.told_at_once)
-        _set(stack, tenuto.connecting, "make_store", make_store)
+        _set(stack, tenuto.api.connection, "make_store", make_store)
         _set(stack, DurableRuntime, "_say_caught", lambda _, number: world.fail("the net stays empty", str(number)))
         yield
 
@@ -67,7 +67,7 @@ def everywhere(name: str, value: object) -> list[tuple[Any, str]]:
 
 
 def _modules() -> list[Any]:
-    parts = ("tenuto.runtimes", "tenuto.storage", "tenuto.engine")
+    parts = ("tenuto.runtime", "tenuto.storage", "tenuto.api.engine")
     return [module for name, module in sorted(sys.modules.items()) if name.startswith(parts)]
 
 

@@ -15,7 +15,7 @@ from tenuto import Engine, Handle
 from tenuto.errors import TenutoError
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries
-from tenuto.view.shapes import ExecutionDocument
+from tenuto.views.shapes import ExecutionDocument
 
 from .faults import QUIET, Rates
 from .loop import Process, pause

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import EVERYTHING, Batch, Committed, Hints, Renewal
+from tenuto.storage.port import EVERYTHING, Batch, Committed, Hints, Renewal
+from tenuto.storage.sqlite.store import SqliteStore
 
 from .loop import PROCESS, pause
 from .store import HostileStore, Part

@@ -11,7 +11,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from tenuto.errors import StorageError
-from tenuto.storage.store import Batch, Committed, Hints, Mail, Renewal, Store
+from tenuto.storage.port import Batch, Committed, Hints, Mail, Renewal, Store
 
 from .faults import Rates, gave_way, refused, unreachable
 from .loop import pause

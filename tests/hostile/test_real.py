@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import apsw
 import pytest
 
-import tenuto.connecting
+import tenuto.api.connection
 from tenuto.errors import StorageError
 from tenuto.storage import Store, make_store
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.storage.store import Batch, Committed
+from tenuto.storage.port import Batch, Committed
+from tenuto.storage.sqlite.store import SqliteStore
 from tests.checking.soundness import assert_sound
 from tests.servers.databases import database
 from tests.servers.postgres import Server
@@ -55,7 +55,7 @@ async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, mon
     def hostile_store(url: str, *, read_only: bool = False) -> Store:
         return hostile(make_store(url, read_only=read_only), world)
 
-    monkeypatch.setattr(tenuto.connecting, "make_store", hostile_store)
+    monkeypatch.setattr(tenuto.api.connection, "make_store", hostile_store)
     world.hostile = False  # until both are open: whoever opens an engine is told of errors
     async with world.engine() as engine, world.engine() as other:
         world.hostile = True
@@ -143,7 +143,7 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
         stores.append(Narrow(url.removeprefix("sqlite:///"), synchronous="OFF"))
         return stores[-1]
 
-    monkeypatch.setattr(tenuto.connecting, "make_store", narrow)
+    monkeypatch.setattr(tenuto.api.connection, "make_store", narrow)
     async with world.engine() as engine:
         (store,) = stores
         pages: int = store._write.execute("PRAGMA page_count").get

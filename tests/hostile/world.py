@@ -21,8 +21,8 @@ from tenuto import Engine, Message
 from tenuto.errors import TenutoError
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries
-from tenuto.runtime import Clock, Environment
-from tenuto.runtimes.durable import DatabaseClock
+from tenuto.runtime.clock import Clock, Environment
+from tenuto.runtime.durable import DatabaseClock
 
 from .clients import Client
 from .faults import OFTEN, QUIET, draw_rates

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tenuto import Engine, SagaBuilder
+from tenuto.client import wire
 from tenuto.errors import RateExceeded, ServiceError
-from tenuto.runtimes.remote import wire
 from tenuto.service.server import address_of, bind, serve
 from tenuto.settings import Settings
 from tests.servers.cutting import Cutter, cutting

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
+from tenuto.authoring.outcome import Done, NotDone, Pending, Unknown
+from tenuto.authoring.program import Handler, Needs
 from tenuto.errors import (
     CompensationRequiredError,
     DependencyFailedError,
@@ -20,13 +22,11 @@ from tenuto.errors import (
 )
 from tenuto.kernel import facts as f
 from tenuto.kernel.definition import Step
-from tenuto.outcome import Done, NotDone, Pending, Unknown
-from tenuto.program import Handler, Needs
-from tenuto.results import StepResult
-from tenuto.runtimes.perform import Parked, failed, succeeded
-from tenuto.schema import Schema
+from tenuto.runtime.executor import Parked, failed, succeeded
 from tenuto.testing import Harness
 from tenuto.values import encode
+from tenuto.values.schema import Schema
+from tenuto.views.results import StepResult
 
 SAFE = Step(id="x")
 UNSAFE = Step(id="x", safety="NOT_SAFE_TO_RETRY", compensation_policy="manual")

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from tenuto.redaction import MAX_BYTES, MAX_DEPTH, bounded, is_secret, redact, redact_headers, redact_url, redact_value
+from tenuto.values.redaction import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    bounded,
+    is_secret,
+    redact,
+    redact_headers,
+    redact_url,
+    redact_value,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import socket
 import msgspec
 import pytest
 
-from tenuto.schema import Schema, pointer, schema_problem
+from tenuto.values.schema import Schema, pointer, schema_problem
 
 
 def test_a_schema_on_another_host_is_never_fetched() -> None:

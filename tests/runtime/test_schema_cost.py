@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from benchmarks import bounds
-from tenuto.schema import MOST_TOLD, Schema, schema_problem
-from tenuto.schema.cost import Cost, Numbers, weight
+from tenuto.values.schema import MOST_TOLD, Schema, schema_problem
+from tenuto.values.schema.cost import Cost, Numbers, weight
 
 DEEP = 40
 

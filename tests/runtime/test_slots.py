@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from tenuto.runtimes.limits import LocalLimits
-from tenuto.runtimes.slots import NORMAL, UNDO, Lane
+from tenuto.runtime.executor.limits import LocalLimits
+from tenuto.runtime.executor.slots import NORMAL, UNDO, Lane
 from tenuto.testing import VirtualClock
 
 

@@ -1,6 +1,6 @@
 """Waits that are spread by chance."""
 
-from tenuto.spread import spread
+from tenuto.values.jitter import spread
 
 
 def test_waits_differ_and_stay_within_their_bounds() -> None:

@@ -28,7 +28,7 @@ from tenuto.errors import (
 )
 from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import TERMINAL, Execution
-from tenuto.runtimes.memory import MemoryRuntime
+from tenuto.runtime.memory import MemoryRuntime
 from tenuto.testing import Harness
 
 ERRORS = (

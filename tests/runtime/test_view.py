@@ -8,7 +8,7 @@ import pytest
 from tenuto import Engine, ExpandEach, Retry, SagaBuilder, SagaContext, StepInputs
 from tenuto.errors import CompensationRequiredError, NonRetryableError, TransientError
 from tenuto.testing import Harness
-from tenuto.view import AttemptRow, Blocked
+from tenuto.views import AttemptRow, Blocked
 
 
 async def work(ctx: SagaContext) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tenuto import Engine, Handle, SagaBuilder
-from tenuto.storage.sqlite import SqliteStore
-from tenuto.wall_clock import WallClock
+from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.values.wall_clock import WallClock
 
 SECOND = 1_000_000_000
 HOUR = 3_600 * SECOND

@@ -9,13 +9,13 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.errors import NonRetryableError
-from tenuto.projection import AuditRow
-from tenuto.runtimes.durable.sealing import Sealing
+from tenuto.runtime.durable.audit_sealer import Sealing
 from tenuto.storage import make_store
 from tenuto.storage.audit import seal
-from tenuto.storage.postgres import PostgresStore
+from tenuto.storage.postgres.store import PostgresStore
 from tenuto.storage.registry import ANSWERS_KEPT_MS, Answer
-from tenuto.storage.sqlite import SqliteStore
+from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.views.projections import AuditRow
 from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site, until
 from tests.service.documents import simple

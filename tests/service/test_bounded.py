@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.runtimes.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime
 from tenuto.service.app import create_app
 from tenuto.service.http.bounded import Bounded
 from tenuto.settings import Settings

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tenuto import SagaBuilder
-from tenuto.runtimes.durable import crowds
+from tenuto.runtime.durable import tenant_admission as crowds
 from tenuto.service.http import refused_starts
 from tests.service.conftest import MakeSite, Site
 

@@ -10,10 +10,10 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.access.keys import DAY_MS, Keyring
 from tenuto.access.permission import GRANTS
-from tenuto.names import Role
 from tenuto.service import executions
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
+from tenuto.values.names import Role
 from tests.service.conftest import MakeSite, Site
 from tests.service.test_access import BODIES, routes
 

@@ -11,12 +11,12 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.kernel.events import ReviewKind
-from tenuto.paging import Paging
-from tenuto.storage import queries
-from tenuto.storage.postgres import _BY_ROW
+from tenuto.runtime.shared.pages import Paging
+from tenuto.storage.port import ExecutionRow, Wanted
+from tenuto.storage.postgres.store import _BY_ROW
 from tenuto.storage.registry import AuditEntry, AuditWanted, wanted_rows
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, page_query
-from tenuto.storage.store import ExecutionRow, Wanted
+from tenuto.storage.shared import queries
 from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tenuto import SagaBuilder, many
+from tenuto import SagaBuilder
+from tenuto.api import bulk_commands as many
+from tenuto.client.wire import ANSWER_SECONDS
 from tenuto.errors import NonRetryableError
-from tenuto.runtimes.remote.wire import ANSWER_SECONDS
 from tenuto.storage.registry import ABANDONED_MS
 
 from .conftest import MakeSite, Site
@@ -31,7 +32,7 @@ SAGAS = (
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.many.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
 
 
 async def started(site: Site, tenant: str, definition: str, number: int) -> list[str]:
@@ -76,8 +77,8 @@ async def test_a_request_that_takes_long_is_answered_before_its_key_is_free(
     operator = await site.client("acme", "operator")
     for id in ids:
         await operator.get(f"/v1/executions/{id}", params={"wait": "settled", "seconds": 60})
-    monkeypatch.setattr("tenuto.many.monotonic", count(0, 20).__next__)  # each round takes all the time there is
-    monkeypatch.setattr("tenuto.many.AT_ONCE", 1)
+    monkeypatch.setattr("tenuto.api.bulk_commands.monotonic", count(0, 20).__next__)  # each round takes all the time
+    monkeypatch.setattr("tenuto.api.bulk_commands.AT_ONCE", 1)
 
     body = {"definition": "fails", "limit": 1_000, "reason": "mended"}
     first = await operator.post("/v1/executions:retry", json=body, headers={"Idempotency-Key": "k"})

@@ -11,9 +11,9 @@ from tenuto import Engine, SagaBuilder
 from tenuto.cli.doctor import checks
 from tenuto.errors import StorageError
 from tenuto.settings import Settings
-from tenuto.storage import postgres_wall
-from tenuto.storage.postgres import PostgresStore
-from tenuto.storage.store import Wanted
+from tenuto.storage.port import Wanted
+from tenuto.storage.postgres import row_security as postgres_wall
+from tenuto.storage.postgres.store import PostgresStore
 from tests.servers import postgres
 from tests.servers.databases import database
 

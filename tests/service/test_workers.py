@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from tenuto import SagaBuilder
-from tenuto.runtimes.durable import reading
+from tenuto.runtime.durable import reader as reading
 from tenuto.storage import Store, make_store
 from tests.service.conftest import MakeSite, until
 from tests.service.documents import simple

@@ -1,6 +1,6 @@
 """What whoever brought a fact must be told, and what must have come of it: looked at before the entries are applied."""
 
-from tenuto.checking.books import Books
+from tenuto.checker.books import Books
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import lease_id

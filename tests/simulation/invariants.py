@@ -4,9 +4,9 @@ import json
 
 import msgspec
 
-from tenuto.checking import compensation, counters, waking
-from tenuto.checking.books import Books
-from tenuto.checking.history import Follower
+from tenuto.checker import compensation, counters, waking
+from tenuto.checker.books import Books
+from tenuto.checker.history import Follower
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f

@@ -1,7 +1,7 @@
 """Which situations a decision is. Each entry is looked at before it is applied, by the books of a moment earlier."""
 
-from tenuto.checking.books import Books, refs_of
-from tenuto.checking.tracks import AUTOMATIC
+from tenuto.checker.books import Books, refs_of
+from tenuto.checker.tracks import AUTOMATIC
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import fan_of

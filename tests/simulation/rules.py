@@ -1,4 +1,4 @@
-"""`require`, for what only the simulation can see. What any history must obey is in `tenuto.checking`."""
+"""`require`, for what only the simulation can see. What any history must obey is in `tenuto.checker`."""
 
 from tenuto.kernel.definition import ErrorClass
 

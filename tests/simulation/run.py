@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from tenuto.checking.invariants import Violated
+from tenuto.checker.invariants import Violated
 
 from .trace import Violation
 from .world import World

@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 from msgspec import Raw
 
-from tenuto.checking.books import refs_of
+from tenuto.checker.books import refs_of
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tenuto import Engine, SagaBuilder, SagaContext
-from tenuto.checking import export_lines
+from tenuto.checker import export_lines
 from tenuto.errors import NonRetryableError, TenutoError
 from tenuto.handlers.settings import LOOPBACK, HandlerSettings, Secret
 from tenuto.telemetry import Telemetry, configure_logs

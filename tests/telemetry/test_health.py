@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from tenuto import Engine
-from tenuto.redaction import redact_value
 from tenuto.testing import VirtualClock
+from tenuto.values.redaction import redact_value
 from tests.servers import sqlite
 
 from .conftest import MakeEngine

@@ -1,4 +1,4 @@
-"""One workflow type that runs the kernel: what `runtimes/temporal` will be, cut down to what a smoke test needs.
+"""One workflow type that runs the kernel: what `runtime/temporal` will be, cut down to what a smoke test needs.
 
 Law 1: facts come in by `mail`; `run` alone decides them, one after another, in the order in which they came.
 Law 2: the only time is the workflow's, and ids are the kernel's: a replay decides the same.

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Annotated, Any, TypeVar, assert_type, overload
 
 from tenuto.authoring.builder import SagaBuilder
+from tenuto.authoring.context import SagaContext
 from tenuto.authoring.decorators import (
     Saga,
     approval,
@@ -22,10 +23,9 @@ from tenuto.authoring.decorators import (
     wait,
 )
 from tenuto.authoring.markers import ExpandEach, FromStep, Input, Result, StepInputs
+from tenuto.authoring.outcome import Done, NotDone, Outcome, Pending, Unknown
+from tenuto.authoring.program import Program
 from tenuto.authoring.settings import Retry
-from tenuto.context import SagaContext
-from tenuto.outcome import Done, NotDone, Outcome, Pending, Unknown
-from tenuto.program import Program
 
 I = TypeVar("I")  # noqa: E741  (as in the surface)
 O = TypeVar("O")  # noqa: E741

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tenuto import Engine, Message
-from tenuto.checking import check_database
+from tenuto.checker import check_database
 from tenuto.errors import InvalidTransition
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, lease_id

@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import asdict
 
-from tenuto.filters import check_filter
-from tenuto.names import DEFAULT_TENANT
-from tenuto.paging import Paging
-from tenuto.runtime import Page, Runtime
+from tenuto.runtime.port import Page, Runtime
+from tenuto.runtime.shared.filters import check_filter
+from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.registry import AuditWanted
-from tenuto.view import AuditDocument, AuditRecord
+from tenuto.values.names import DEFAULT_TENANT
+from tenuto.views import AuditDocument, AuditRecord
 
 from .scope import Scope
 

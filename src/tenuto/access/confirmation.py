@@ -2,10 +2,10 @@
 
 from tenuto.errors import NotPermitted
 from tenuto.kernel.address import fingerprint
-from tenuto.names import DEFAULT_TENANT
-from tenuto.projection import AuditRow
 from tenuto.settings import FourEyes
 from tenuto.storage.registry import REQUESTED, VALID_MS, Registry
+from tenuto.values.names import DEFAULT_TENANT
+from tenuto.views.projections import AuditRow
 
 from .scope import Scope
 

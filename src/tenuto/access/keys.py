@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tenuto.errors import InvalidInput, NotFound
-from tenuto.names import TENANT, check_name
-from tenuto.projection import AuditRow
 from tenuto.storage.registry import KeyRow, Registry
+from tenuto.values.names import TENANT, check_name
+from tenuto.views.projections import AuditRow
 
 from .permission import check_roles
 

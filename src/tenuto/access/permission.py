@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tenuto.errors import InvalidInput
-from tenuto.names import OWN_PERMISSION, Role
+from tenuto.values.names import OWN_PERMISSION, Role
 
 Permission = Literal[
     "executions:read",

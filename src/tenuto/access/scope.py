@@ -5,8 +5,8 @@ from functools import cached_property
 
 from tenuto.errors import NotPermitted
 from tenuto.kernel.facts import Authority
-from tenuto.names import DEFAULT_TENANT
 from tenuto.settings import FourEyes
+from tenuto.values.names import DEFAULT_TENANT
 
 from .permission import GRANTS, Permission, permissions_of
 

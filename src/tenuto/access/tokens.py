@@ -11,9 +11,9 @@ import httpx2
 import jwt
 
 from tenuto.errors import NotAuthenticated
-from tenuto.names import TENANT
-from tenuto.responses import ACCEPTED, read_body
 from tenuto.settings import Issuer, check_issuers
+from tenuto.values.http_responses import ACCEPTED, read_body
+from tenuto.values.names import TENANT
 
 from .permission import GRANTS, is_own_word
 

@@ -8,7 +8,6 @@ from msgspec import Raw
 
 from tenuto import errors
 from tenuto.errors import NonRetryableError, StepError
-from tenuto.program import Call, Needs
 from tenuto.values import Decode, decoder
 
 from .markers import (
@@ -23,6 +22,7 @@ from .markers import (
     Variable,
     Variables,
 )
+from .program import Call, Needs
 from .signature import EMPTY, Context, Function, Parameter, Signature, Unmarked
 
 Resolver: TypeAlias = Callable[[Call], object]

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from typing import Any, Self, Unpack
 
-from tenuto.durations import Duration
 from tenuto.kernel.definition import MAX_VISITS, FailureMode
-from tenuto.program import Program
+from tenuto.values.durations import Duration
 
 from . import decorators
 from .compile import compile_material
 from .gather import Material, Piece
 from .markers import StepRef
 from .problems import Problems
+from .program import Program
 from .settings import Declared, GroupMode, SagaOptions, SagaSettings, StepOptions, StepSettings
 from .signature import Function
 

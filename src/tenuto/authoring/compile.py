@@ -16,8 +16,6 @@ from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Node
 from tenuto.kernel.expression import compile_expression, compile_template
 from tenuto.kernel.plan import Plan
-from tenuto.outcome import Done
-from tenuto.program import Handler, HandlerKind, Program
 from tenuto.values import Decode, decoder, encoder
 
 from .binding import bind
@@ -26,7 +24,9 @@ from .gather import Material, Piece
 from .inputs import InputEncoder
 from .markers import ExpandEach, FromCompensationError, FromCompensationResult, FromStep, StepRef
 from .matching import describe, fits, is_unknown, members
+from .outcome import Done
 from .problems import Problems
+from .program import Handler, HandlerKind, Program
 from .reading import Offer, why_unfit
 from .settings import ApprovalSettings, GroupSettings, SignalSettings, StepSettings, WaitSettings
 from .signature import Parameter, Signature

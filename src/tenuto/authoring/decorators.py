@@ -7,10 +7,10 @@ and tested as they are. Nothing is checked here: a saga is judged as a whole, wh
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
-from tenuto.context import STEP_ID_ATTRIBUTE
-from tenuto.durations import Duration
 from tenuto.kernel.definition import MAX_VISITS, FailureMode
+from tenuto.values.durations import Duration
 
+from .context import STEP_ID_ATTRIBUTE
 from .markers import StepRef
 from .settings import (
     EXTERNAL_COMPENSATIONS,

@@ -11,7 +11,7 @@ from tenuto.errors import DefinitionError, Problem
 from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Step, from_document
 from tenuto.kernel.validation.steps import HANDLED
-from tenuto.schema import Flaw, Kind, pointer, schema_problem
+from tenuto.values.schema import Flaw, Kind, pointer, schema_problem
 
 from .schema import definition_schema as definition_schema
 from .schema import document_validator

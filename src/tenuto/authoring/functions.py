@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
-from tenuto.outcome import Done, NotDone, Pending, Unknown
-
 from .gather import Material, Piece
 from .markers import Input, Result, StepRef
 from .matching import accepts_none, describe, fits, is_unknown, members, same
+from .outcome import Done, NotDone, Pending, Unknown
 from .problems import Problems
 from .settings import StepSettings
 from .signature import (

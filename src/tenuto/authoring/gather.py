@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, ForwardRef, TypeAlias, TypeVar, get_args, get_origin
 
-from tenuto.context import STEP_ID_ATTRIBUTE, step_name
 from tenuto.errors import DefinitionError
 
+from .context import STEP_ID_ATTRIBUTE, step_name
 from .decorators import Saga
 from .markers import StepRef
 from .problems import Problems

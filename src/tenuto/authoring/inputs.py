@@ -8,11 +8,11 @@ from msgspec import Raw
 
 from tenuto.errors import InvalidInput, PayloadError, Problem
 from tenuto.kernel.definition import FAN_OUT_LIMIT, GATHERED_LIMIT, JSON, plain_name
-from tenuto.program import Program
-from tenuto.schema import Schema, pointer
 from tenuto.values import Decode, encode
+from tenuto.values.schema import Schema, pointer
 
 from .markers import ExpandEach, StepInputs
+from .program import Program
 
 # Inputs by step are many values in one: each is bounded as any other, and all of them together by this.
 LIMIT_BY_STEP = GATHERED_LIMIT

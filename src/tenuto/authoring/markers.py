@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Concatenate, Generic, Self, TypeAlias, TypeVar, overload
 
-from tenuto.context import step_name
+from .context import step_name
 
 StepRef: TypeAlias = str | Callable[..., Any]
 

@@ -6,24 +6,24 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple, TypeGuard, get_origin
 
-from tenuto.context import step_name
 from tenuto.kernel.definition import JSON, Definition, Step, owner_of
 from tenuto.kernel.plan import Plan
-from tenuto.outcome import Done, NotDone, Pending, Unknown
-from tenuto.program import Handler, Program
-from tenuto.redaction import bounded
-from tenuto.schema import Schema
 from tenuto.values import decoder
+from tenuto.values.redaction import bounded
+from tenuto.values.schema import Schema
 
 from .binding import Invocation
 from .builder import SagaBuilder
 from .compile import compile_material, make_handler
+from .context import step_name
 from .document import check_definition
 from .gather import Extra, add_extras, declarations, functions_of, gather, saga_name
 from .inputs import InputEncoder
 from .markers import StepRef
 from .matching import members
+from .outcome import Done, NotDone, Pending, Unknown
 from .problems import Problems
+from .program import Handler, Program
 from .settings import HANDLER_NAMES, SAGA
 from .signature import Function, check_result, read_signature, settle
 

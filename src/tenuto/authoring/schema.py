@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tenuto.schema import Schema
+from tenuto.values.schema import Schema
 
 
 @cache

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypedDict, TypeVar
 
-from tenuto.context import STEP_ID_ATTRIBUTE
-from tenuto.durations import Duration
 from tenuto.kernel.definition import MAX_VISITS, ErrorClass, FailureMode, Scheduling
+from tenuto.values.durations import Duration
 
+from .context import STEP_ID_ATTRIBUTE
 from .markers import ExpandEach, StepRef
 
 T_co = TypeVar("T_co", covariant=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
-from tenuto.context import SagaContext
 from tenuto.errors import StepError
 from tenuto.values import can_serialise
 
+from .context import SagaContext
 from .markers import (
     FromCompensationError,
     FromCompensationResult,

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tenuto.context import step_name
-
+from .context import step_name
 from .gather import Material, Piece
 from .markers import StepRef
 from .problems import Problems

@@ -6,7 +6,6 @@ from typing import Any, get_args
 
 import msgspec
 
-from tenuto.durations import Duration, milliseconds
 from tenuto.kernel.definition import (
     ERROR_CLASSES,
     RETRIED_BY_DEFAULT,
@@ -20,6 +19,7 @@ from tenuto.kernel.definition import (
     Scope,
     Step,
 )
+from tenuto.values.durations import Duration, milliseconds
 
 from .markers import ExpandEach
 from .problems import Problems

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 import tenuto
 from tenuto.errors import TenutoError
-from tenuto.names import DEFAULT_TENANT
+from tenuto.values.names import DEFAULT_TENANT
 
 from . import (
     audit,

@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import quantiles
 from typing import TypedDict
 
+from tenuto.api.engine import Engine
 from tenuto.authoring.builder import SagaBuilder
-from tenuto.engine import Engine
 
 STEPS = 5
 ONE_BY_ONE = 200

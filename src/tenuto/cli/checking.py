@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from tenuto.terminal import escape_lines
+from tenuto.values.terminal import escape_lines
 
 from .command import AsJson, command, place
 from .exits import Exit
@@ -16,7 +16,7 @@ from .output import NAME, named
 from .screen import Screen
 
 if TYPE_CHECKING:
-    from tenuto.checking import Finding
+    from tenuto.checker import Finding
 
 SECTION = "Operations"
 
@@ -39,7 +39,7 @@ async def export(
 
 async def _write(url: str, to: BinaryIO, name: str) -> None:
     import tenuto
-    from tenuto.checking import export_lines
+    from tenuto.checker import export_lines
 
     async with aclosing(export_lines(url, tenuto.__version__)) as lines:
         async for line in lines:
@@ -58,7 +58,7 @@ async def check(
     as_json: AsJson = False,
 ) -> int:
     """Prove that what is stored is sound. Every violation is told, with the rows that show it."""
-    from tenuto.checking import Checker, find_stuck_in, records_of, records_of_lines
+    from tenuto.checker import Checker, find_stuck_in, records_of, records_of_lines
 
     if stuck and file:
         raise typer.BadParameter("what is stuck is asked of a database: leave out --file", param_hint="--stuck")

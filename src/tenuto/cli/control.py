@@ -27,7 +27,7 @@ from .many import (
 from .screen import Screen
 
 if TYPE_CHECKING:
-    from tenuto.handle import Handle
+    from tenuto.api.handle import Handle
 
 SECTION = "Acting on one"
 

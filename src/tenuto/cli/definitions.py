@@ -15,8 +15,8 @@ from .screen import Screen
 from .words import many, status_cell
 
 if TYPE_CHECKING:
-    from tenuto.catalog import Validation
-    from tenuto.engine import Engine
+    from tenuto.api.definitions import Validation
+    from tenuto.api.engine import Engine
 
     from .place import Place
 
@@ -72,7 +72,7 @@ def _tell(screen: Screen, file: str, found: "Validation") -> None:
 @asynccontextmanager
 async def _judge(where: "Place") -> "AsyncIterator[Engine]":
     """A server knows which names are taken; what is wrong with a document is known without one."""
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
 
     if where.settings().server:
         async with where.engine() as remote:

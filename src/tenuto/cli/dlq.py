@@ -13,8 +13,8 @@ from .screen import Screen
 from .words import ago, many, requested
 
 if TYPE_CHECKING:
-    from tenuto.engine import Engine
-    from tenuto.runtime import Acted
+    from tenuto.api.engine import Engine
+    from tenuto.runtime.port import Acted
 
 SECTION = "What waits for a person"
 AT_ONCE = 100  # dead letters in one call
@@ -96,7 +96,7 @@ async def reprocess(
         raise typer.BadParameter("name one, or say which: --definition, --error-class or --all", param_hint="LETTER")
     if letter is not None and (definition or error_class or all or limit):
         raise typer.BadParameter("name one, or say which with the options, not both", param_hint="LETTER")
-    from tenuto.runtime import Acted
+    from tenuto.runtime.port import Acted
 
     acted = Acted()
     async with place(context).engine() as engine:

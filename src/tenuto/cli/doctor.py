@@ -57,7 +57,7 @@ def _keys_of(issuer: Issuer) -> Check:
 
 
 def _app(app: str) -> Check:
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
 
     from .loading import load_app
 
@@ -70,7 +70,7 @@ def _app(app: str) -> Check:
 
 
 async def _server(settings: Settings) -> Check:
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
 
     try:
         async with Engine(settings.server, api_key=settings.api_key or None) as engine:
@@ -98,7 +98,7 @@ async def _schema(url: str) -> Check:
 
 
 async def _wall(url: str) -> Check:
-    from tenuto.storage.postgres import PostgresStore
+    from tenuto.storage.postgres.store import PostgresStore
 
     try:
         store = PostgresStore(url)
@@ -114,7 +114,7 @@ async def _wall(url: str) -> Check:
 
 async def _rights(url: str) -> Check:
     """To run as the owner is how everybody begins, and so no failure."""
-    from tenuto.storage.postgres_roles import own_excess
+    from tenuto.storage.postgres.roles import own_excess
 
     try:
         found = await own_excess(url)

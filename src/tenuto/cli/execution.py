@@ -11,8 +11,8 @@ from .screen import Cell, Screen
 from .words import SIGNS, STYLES, ago, between, clock, error_text, failure, full_time, many, status_cell
 
 if TYPE_CHECKING:
-    from tenuto.engine import Engine
-    from tenuto.view import AttemptRow, EventDocument, ExecutionDocument
+    from tenuto.api.engine import Engine
+    from tenuto.views import AttemptRow, EventDocument, ExecutionDocument
 
 EVERY = 2**53  # event
 LONGEST_VALUE = 400  # of an input or output; the whole is in --json

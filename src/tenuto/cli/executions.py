@@ -10,8 +10,8 @@ from .screen import Cell, Screen
 from .words import STYLES, ago, between, failure, full_time, many, status_cell
 
 if TYPE_CHECKING:
-    from tenuto.engine import Engine, StartOptions
-    from tenuto.view import ExecutionSummary
+    from tenuto.api.engine import Engine, StartOptions
+    from tenuto.views import ExecutionSummary
 
 SECTION = "Executions"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tenuto.durations import milliseconds
 from tenuto.errors import ResultTimeout, TenutoError
-from tenuto.runtime import Until
+from tenuto.runtime.port import Until
+from tenuto.values.durations import milliseconds
 
 from .blocked import commands, sentence
 from .execution import attempt_end, attempt_name, heading, show_why, standing, step_rows, waits_of
@@ -23,7 +23,7 @@ from .words import clock, moment
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tenuto.handle import Handle
+    from tenuto.api.handle import Handle
 
 LOOK_MS = 200  # how often it is looked at
 PASSING = timedelta(seconds=2)  # what is over sooner is not worth a line

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tenuto.names import DEFAULT_TENANT
+from tenuto.values.names import DEFAULT_TENANT
 
 from .command import AsJson, command, group, place
 from .place import Place, actor, check_schema, opened
@@ -113,7 +113,7 @@ async def _keys(where: Place, *, creates: bool = False, reads: bool = False) -> 
 
 
 def _document(row: "KeyRow") -> dict[str, Any]:
-    from tenuto.view import rfc3339, time_text
+    from tenuto.views import rfc3339, time_text
 
     return {
         "id": row.id,

@@ -60,7 +60,7 @@ async def set_limit(
 
 def _check_rate(rate: str | None) -> None:
     from tenuto.errors import InvalidInput
-    from tenuto.rates import parse_rate
+    from tenuto.values.rates import parse_rate
 
     try:
         parse_rate(rate or "1/s")

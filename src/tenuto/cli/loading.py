@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from types import ModuleType
 
 from tenuto.authoring.builder import SagaBuilder
+from tenuto.authoring.program import Program
 from tenuto.authoring.settings import SAGA, SagaSettings
 from tenuto.errors import DefinitionError, TenutoError
-from tenuto.program import Program
 
 HINT = "--app (or TENUTO_APP) is MODULE or MODULE:NAME, as in `shop.sagas` or `shop.sagas:ALL`"
 

@@ -12,7 +12,7 @@ from .screen import Screen
 from .words import many
 
 if TYPE_CHECKING:
-    from tenuto.runtime import Acted
+    from tenuto.runtime.port import Acted
 
 AT_ONCE = 1_000  # in one request
 MOST = 1_000  # unless said
@@ -93,7 +93,7 @@ def check_reason(*, dry_run: bool) -> str:
 async def act(
     tell: Act, words: Words, *, limit: int | None, dry_run: bool, yes: bool, as_json: bool, **given: Any
 ) -> Exit:
-    from tenuto.runtime import Acted
+    from tenuto.runtime.port import Acted
 
     screen, limit = Screen(), limit or MOST
     if dry_run or not yes:

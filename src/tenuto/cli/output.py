@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, TextIO, cast
 
-from tenuto.terminal import escape_lines
+from tenuto.values.terminal import escape_lines
 
 NAME = "standard output"
 

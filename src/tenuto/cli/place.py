@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tenuto.names import DEFAULT_TENANT
+from tenuto.values.names import DEFAULT_TENANT
 
 from .output import complain
 
 if TYPE_CHECKING:
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
     from tenuto.settings import Settings
 
 
@@ -42,7 +42,7 @@ class Place:
         return re.sub("`tenuto ([a-z][^`]*)`", lambda found: f"`{self.line(found[1])}`", text)
 
     def _options(self, name: str) -> Iterator[str]:
-        from tenuto.redaction import without_password
+        from tenuto.values.redaction import without_password
 
         given = {"--url": self.url}
         if name not in ON_A_DATABASE:
@@ -78,7 +78,7 @@ class Place:
         `creates`: it sets something up, and may make a database for that, or bring an older one up to date.
         `all_tenants`: on a database, as whoever runs it, for whom there is no tenant.
         """
-        from tenuto.engine import Engine
+        from tenuto.api.engine import Engine
 
         settings = self.settings()
         if settings.server:
@@ -96,7 +96,7 @@ class Place:
 
     def database(self, url: str | None = None, *, creates: bool = False) -> str:
         """For commands that only work on a database: which one. Whoever set a server is told that it is not asked."""
-        from tenuto.redaction import redact_url
+        from tenuto.values.redaction import redact_url
 
         settings = self.settings()
         found = url or settings.url
@@ -114,7 +114,7 @@ class Place:
 @asynccontextmanager
 async def opened(url: str, *, reads: bool) -> AsyncIterator["Engine"]:
     """An engine without a worker. On a database that refuses writes, one that only reads still opens."""
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
     from tenuto.errors import StorageError
 
     engine = Engine(url, worker=False)
@@ -176,10 +176,10 @@ async def check_schema(url: str) -> None:
 
 def check_database(url: str) -> Path | None:
     """Whether it can name one: in which file, if it is in one. What is in memory is not looked at here."""
-    from tenuto.connecting import DURABLE, LATER, REMOTE
+    from tenuto.api.connection import DURABLE, LATER, REMOTE
     from tenuto.errors import NotSupported
-    from tenuto.redaction import redact_url
     from tenuto.storage import sqlite_file
+    from tenuto.values.redaction import redact_url
 
     scheme = url.partition(":")[0]
     if scheme in REMOTE:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tenuto.redaction import redact_url
+from tenuto.values.redaction import redact_url
 
 from .command import command, place
 from .place import check_database
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     import socket
 
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
     from tenuto.settings import Settings
 
 SECTION = "Processes"
@@ -40,8 +40,8 @@ async def dev(
     port: Port = None,
 ) -> None:
     """Run the API and a worker in one process, on this machine."""
+    from tenuto.api.stop_signals import stopping
     from tenuto.handlers.settings import LOOPBACK
-    from tenuto.signals import stopping
 
     given: dict[str, object] = {"app": app, "host": host or "127.0.0.1", "port": port}
     settings = place(context).settings(**given)
@@ -66,8 +66,8 @@ async def dev(
 
 async def serve(context: typer.Context, app: App = None, host: Host = None, port: Port = None) -> None:
     """Run the API, without a worker. SIGTERM ends it when the requests under way are answered."""
+    from tenuto.api.stop_signals import stopping
     from tenuto.service.server import address_of
-    from tenuto.signals import stopping
 
     settings = place(context).settings(app=app, host=host, port=port)
     check_shared(settings.url)
@@ -82,7 +82,7 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
 
 async def worker(context: typer.Context, app: App = None, queue: Queues = None) -> None:
     """Run steps: a worker, without the API. SIGTERM ends it when what runs is done, or after 30 s."""
-    from tenuto.signals import stopping
+    from tenuto.api.stop_signals import stopping
 
     settings = place(context).settings(app=app, queues=tuple(queue) if queue else None)
     check_shared(settings.url)
@@ -109,7 +109,7 @@ def check_shared(url: str) -> None:
 
 def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
     """An engine as the settings say, with the user's sagas and handlers."""
-    from tenuto.engine import Engine
+    from tenuto.api.engine import Engine
     from tenuto.handlers.settings import HandlerSettings
     from tenuto.telemetry import Telemetry, configure_logs
 
@@ -139,8 +139,8 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
 def check_messages(settings: "Settings") -> None:
     """Of all settings the one whose words are known above them."""
     from tenuto.errors import InvalidInput, Problem, SettingsError
-    from tenuto.messages import Announced
     from tenuto.settings import MEND, variable_of
+    from tenuto.views.messages import Announced
 
     try:
         Announced(settings.messages)
@@ -182,8 +182,8 @@ async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.
 
 
 async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socket", stop: "asyncio.Event") -> None:
-    from tenuto.durations import milliseconds
     from tenuto.service.server import serve as answer
+    from tenuto.values.durations import milliseconds
 
     grace = milliseconds(settings.shutdown_grace) / 1_000
     await answer(engine.asgi(settings), listener, stop, grace_seconds=grace, settings=settings)

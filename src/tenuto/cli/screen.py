@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenuto.terminal import escape_controls, escape_lines
+from tenuto.values.terminal import escape_controls, escape_lines
 
 from .output import complain
 

@@ -6,9 +6,9 @@ What they need is imported when a worker learns of a definition that names one o
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tenuto.context import SagaContext
-from tenuto.outcome import Outcome
-from tenuto.runtime import Notices
+from tenuto.authoring.context import SagaContext
+from tenuto.authoring.outcome import Outcome
+from tenuto.runtime.port import Notices
 
 from . import sent
 from .settings import HandlerSettings

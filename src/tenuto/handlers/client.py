@@ -6,7 +6,7 @@ from typing import Final
 import httpcore2
 import httpx2
 
-from tenuto.redaction import hush
+from tenuto.values.redaction import hush
 
 from .egress import Egress, GuardedBackend
 from .http import tls

@@ -14,7 +14,7 @@ import msgspec
 from tenuto.errors import Problem
 from tenuto.kernel.definition import Definition, Step
 from tenuto.kernel.validation import Tree
-from tenuto.schema import pointer
+from tenuto.values.schema import pointer
 
 from .given import SHAPES, header_problem, one_address, reserved_problem
 from .settings import is_loopback

@@ -17,7 +17,7 @@ from email.utils import formatdate
 from typing import Final, TypedDict
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from tenuto.context import SagaContext
+from tenuto.authoring.context import SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, StepError, TransientError
 
 from .given import Email, each, one_address

@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 import httpx2
 
 from tenuto import errors
-from tenuto.context import SagaContext
+from tenuto.authoring.context import SagaContext
 from tenuto.errors import IndeterminateError, NonRetryableError, PayloadError, StepError, TransientError
 from tenuto.kernel.definition import ErrorClass
-from tenuto.responses import ACCEPTED, Body, Unreadable, read_body, with_body
+from tenuto.values.http_responses import ACCEPTED, Body, Unreadable, read_body, with_body
 
 from .given import header_problem
 

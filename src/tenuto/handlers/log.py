@@ -2,8 +2,8 @@
 
 import logging
 
-from tenuto.context import SagaContext
-from tenuto.redaction import redact_value, summary
+from tenuto.authoring.context import SagaContext
+from tenuto.values.redaction import redact_value, summary
 
 from .given import Line
 from .outgoing import read_with

@@ -7,10 +7,10 @@ from typing import Any, Final, TypedDict
 import httpx2
 import msgspec
 
-from tenuto.context import SagaContext
+from tenuto.authoring.context import SagaContext
 from tenuto.errors import PayloadError
-from tenuto.responses import read_body
 from tenuto.values import encode
+from tenuto.values.http_responses import read_body
 
 from .given import HttpRequest
 from .outgoing import Outgoing, bad_with, check_headers, read_with, statuses, target_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from tenuto.context import SagaContext
-from tenuto.outcome import Done, NotDone, Outcome, Unknown
-from tenuto.runtime import Notice, Notices
+from tenuto.authoring.context import SagaContext
+from tenuto.authoring.outcome import Done, NotDone, Outcome, Unknown
+from tenuto.runtime.port import Notice, Notices
 
 
 async def send_once(notices: Notices, ctx: SagaContext, channel: str, send: Callable[[], Awaitable[Any]]) -> Any:

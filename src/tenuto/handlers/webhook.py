@@ -16,7 +16,7 @@ from typing import Final, TypedDict
 import httpx2
 import msgspec
 
-from tenuto.context import SagaContext
+from tenuto.authoring.context import SagaContext
 from tenuto.errors import NonRetryableError
 
 from .given import Webhook

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 import tenuto
 from tenuto.access.principal import Authenticator
 from tenuto.access.tokens import Tokens
-from tenuto.engine import Engine
+from tenuto.api.engine import Engine
 from tenuto.settings import Settings, load
 
 from . import executions, probes

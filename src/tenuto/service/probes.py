@@ -13,9 +13,9 @@ from starlette.responses import PlainTextResponse, Response
 
 from tenuto.access.principal import Authenticator
 from tenuto.access.tokens import Tokens
-from tenuto.engine import Engine
+from tenuto.api.engine import Engine
+from tenuto.api.health import Health
 from tenuto.errors import NotFound
-from tenuto.health import Health
 from tenuto.settings import Settings
 from tenuto.telemetry import CONTENT_TYPE_LATEST
 

@@ -4,8 +4,8 @@ from urllib.parse import parse_qs
 
 from tenuto.errors import NotSupported
 
-from .records import Reader
-from .store import Store
+from .port import Store
+from .shared.records import Reader
 
 __all__ = ["Reader", "Store", "grant", "make_reader", "make_store", "sqlite_file"]
 
@@ -16,13 +16,13 @@ def make_store(url: str, *, read_only: bool = False) -> Store:
     """The store of this URL, not opened yet. Drivers are imported when they are asked for."""
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        from .sqlite import SqliteStore
+        from .sqlite.store import SqliteStore
 
         path, synchronous = sqlite_file(url)
         return SqliteStore(path, synchronous=synchronous, read_only=read_only)
     if scheme in ("postgresql", "postgres"):
         try:
-            from .postgres import PostgresStore
+            from .postgres.store import PostgresStore
         except ImportError as error:
             raise _no_driver() from error
         return PostgresStore(url, read_only=read_only)
@@ -33,12 +33,12 @@ def make_reader(url: str) -> Reader:
     """Reads the database of this URL and can do nothing else to it."""
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        from .sqlite_reader import SqliteReader
+        from .sqlite.reader import SqliteReader
 
         return SqliteReader(sqlite_file(url)[0])
     if scheme in ("postgresql", "postgres"):
         try:
-            from .postgres_reader import PostgresReader
+            from .postgres.reader import PostgresReader
         except ImportError as error:
             raise _no_driver() from error
         return PostgresReader(url)
@@ -50,7 +50,7 @@ async def grant(url: str, role: str, *, prunes: bool) -> None:
     if url.partition("://")[0] not in ("postgresql", "postgres"):
         raise NotSupported("Only PostgreSQL has roles: whoever may write a SQLite file may do everything.")
     try:
-        from .postgres_roles import grant as grant_on_postgres
+        from .postgres.roles import grant as grant_on_postgres
     except ImportError as error:
         raise _no_driver() from error
     await grant_on_postgres(url, role, prunes=prunes)

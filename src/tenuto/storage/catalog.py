@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
-from tenuto.names import DEFAULT_TENANT
-from tenuto.projection import AuditRow
+from tenuto.values.names import DEFAULT_TENANT
+from tenuto.views.projections import AuditRow
 
 from .registry import Statement, Statements, noting
 

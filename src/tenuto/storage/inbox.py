@@ -6,8 +6,8 @@ rolled back, is the first.
 
 from tenuto.errors import StorageError
 
-from .callers import Caller, is_missing_table
-from .rows import insert
+from .caller_connections import Caller, is_missing_table
+from .shared.rows import insert
 
 _NOTE = insert("inbox", ("consumer", "id", "at"), ignore=True)
 

@@ -17,7 +17,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tenuto.projection import AuditRow
+from tenuto.views.projections import AuditRow
 
 UNCOUNTED: Final = 2**31 - 1  # the limit of a tenant whose executions are being counted
 

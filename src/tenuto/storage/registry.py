@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from tenuto.projection import AuditRow
+from tenuto.views.projections import AuditRow
 
 Statement: TypeAlias = tuple[str, Sequence[object]]
 

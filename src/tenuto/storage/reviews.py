@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from tenuto.kernel.definition import names_in_filter
-from tenuto.projection import ReviewRow
-from tenuto.view import RequestRow
+from tenuto.views import RequestRow
+from tenuto.views.projections import ReviewRow
 
 from .registry import Statements
 

@@ -27,11 +27,11 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
+from tenuto.authoring.program import EVERY_TENANT
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.definition import owner_of
 from tenuto.kernel.facts import Lost, Returned
-from tenuto.program import EVERY_TENANT
 
 ANY_PLAN = "*"
 SERVING = "SELECT queues, handlers FROM sessions WHERE ended_at IS NULL AND queues <> 'null' AND expires_at >= "

@@ -17,10 +17,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tenuto.errors import StorageError
-from tenuto.runtime import BacklogRow, Observer, Runtime, Vitals
-from tenuto.runtimes.worker import Worker
+from tenuto.runtime.executor.worker import Worker
+from tenuto.runtime.port import BacklogRow, Observer, Runtime, Vitals
 from tenuto.settings import Settings
-from tenuto.storage.store import Store
+from tenuto.storage.port import Store
 
 from .collector import Figures
 from .counting import Counting

@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from tenuto.runtime import BacklogRow, Vitals
+from tenuto.runtime.port import BacklogRow, Vitals
 
 from . import catalogue as c
 from .counting import Counting

@@ -8,7 +8,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, step_id
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.plan import Plan
-from tenuto.runtime import Reading
+from tenuto.views.reading import Reading
 
 from . import catalogue as c
 from .tally import Counts, Histogram, StepTally

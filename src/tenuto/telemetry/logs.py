@@ -13,9 +13,9 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, idempotency_key, step_id
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
-from tenuto.redaction import bounded, redact, redact_value, text_of
-from tenuto.runtime import Reading
-from tenuto.terminal import escape_lines
+from tenuto.values.redaction import bounded, redact, redact_value, text_of
+from tenuto.values.terminal import escape_lines
+from tenuto.views.reading import Reading
 
 MOST_LOGGED: Final = 16 * 1024  # bytes of one text
 logger = logging.getLogger("tenuto.executions")

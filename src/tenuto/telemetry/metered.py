@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tenuto.errors import StorageError
-from tenuto.storage.store import Batch, Claim, Committed, Store
+from tenuto.storage.port import Batch, Claim, Committed, Store
 
 from . import catalogue as c
 from .tally import Counts, Histogram

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
-from tenuto.context import SagaContext
+from tenuto.authoring.context import SagaContext
+from tenuto.authoring.program import Call, Handler
 from tenuto.errors import NotSupported
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref, fingerprint, step_id
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Execution
-from tenuto.program import Call, Handler
-from tenuto.runtime import Reading
+from tenuto.views.reading import Reading
 
 try:
     from opentelemetry import context as contexts

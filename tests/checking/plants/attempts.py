@@ -5,7 +5,7 @@ from msgspec import Struct
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 from tenuto.kernel.events import Grant
-from tenuto.storage.records import HolderRecord, TaskRecord
+from tenuto.storage.shared.records import HolderRecord, TaskRecord
 from tests.checking.streams import NOW, altered, change, driven, followed, placed
 from tests.kernel.build import callback, step
 from tests.kernel.driver import given

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tenuto.storage.records import ActRecord, AuditRecord, HeadRecord
+from tenuto.storage.shared.records import ActRecord, AuditRecord, HeadRecord
 from tests.checking.streams import change, driven
 
 from .planting import decided_and_failed, replace, violates

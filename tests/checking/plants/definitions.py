@@ -7,8 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from tenuto.kernel import events as e
-from tenuto.storage.records import AdmissionRow, DuplicateKey, MessageRow, ReviewRecord, TaskRecord
-from tenuto.storage.store import DefinitionRow
+from tenuto.storage.port import DefinitionRow
+from tenuto.storage.shared.records import AdmissionRow, DuplicateKey, MessageRow, ReviewRecord, TaskRecord
 from tests.checking.streams import altered, change, driven
 from tests.kernel.build import definition, step
 from tests.kernel.driver import Driver, given

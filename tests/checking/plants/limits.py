@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tenuto.storage.records import HolderRecord, LimitRecord, TenantLimitRow
+from tenuto.storage.shared.records import HolderRecord, LimitRecord, TenantLimitRow
 from tests.checking.streams import NOW, driven
 
 from .planting import two_steps, violates

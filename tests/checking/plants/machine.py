@@ -8,8 +8,8 @@ from msgspec import Struct
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 from tenuto.kernel.events import Grant
-from tenuto.storage.records import EventsRow, ExecutionRecord, ProgressRecord, ReviewRecord, TaskRecord
-from tenuto.storage.store import SnapshotRow
+from tenuto.storage.port import SnapshotRow
+from tenuto.storage.shared.records import EventsRow, ExecutionRecord, ProgressRecord, ReviewRecord, TaskRecord
 from tests.checking.streams import altered, change, driven, followed, placed
 from tests.kernel.build import callback, scope, step
 from tests.kernel.driver import Driver, given

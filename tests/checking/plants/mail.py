@@ -5,7 +5,7 @@ from msgspec import Struct
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
-from tenuto.storage.records import MailRow
+from tenuto.storage.shared.records import MailRow
 from tests.checking.streams import change, driven, placed
 from tests.kernel.build import approval, callback, step
 from tests.kernel.driver import Driver, given, raw

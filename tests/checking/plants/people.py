@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from tenuto.kernel import events as e
-from tenuto.storage.records import ReviewRecord
+from tenuto.storage.shared.records import ReviewRecord
 from tests.checking.streams import altered, change, driven, followed
 from tests.kernel.build import step, wait_for
 from tests.kernel.driver import given

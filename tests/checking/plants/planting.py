@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_answer, encode_fact
-from tenuto.storage.records import ExecutionRecord, MailRow, NoticeRecord
+from tenuto.storage.shared.records import ExecutionRecord, MailRow, NoticeRecord
 from tests.checking.streams import NOW, change, driven
 from tests.kernel.build import approval, scope, step, unsafe
 from tests.kernel.driver import Driver, given

@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from tenuto.kernel import events as e
 from tenuto.kernel.events import Grant
-from tenuto.storage.records import ExecutionRecord, MessageRow, ReviewRecord, TaskRecord
+from tenuto.storage.shared.records import ExecutionRecord, MessageRow, ReviewRecord, TaskRecord
 from tests.checking.streams import NOW, altered, change, driven, edit_entries, followed, placed, without
 from tests.kernel.build import approval, callback, guarded, step
 from tests.kernel.driver import given

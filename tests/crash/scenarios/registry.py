@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenuto.catalog import Definitions
+from tenuto.api.definitions import Definitions
 from tenuto.errors import DefinitionConflict, NotFound
 from tests.crash.client import Client
 from tests.crash.scenario import Document, scenario, task

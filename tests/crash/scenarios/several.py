@@ -7,12 +7,12 @@ from uuid import uuid4
 
 from tenuto import Engine, Handle
 from tenuto.errors import NotPermitted
-from tenuto.names import DEFAULT_TENANT
-from tenuto.projection import AuditRow
 from tenuto.storage import make_store, pruning
+from tenuto.storage.port import Store
 from tenuto.storage.registry import ANSWERS_KEPT_MS, Answer
-from tenuto.storage.store import Store
 from tenuto.storage.tasks import Beginning, Task
+from tenuto.values.names import DEFAULT_TENANT
+from tenuto.views.projections import AuditRow
 from tests.crash.client import TERMINAL, Client
 from tests.crash.scenario import Script, scenario, task, unsafe
 

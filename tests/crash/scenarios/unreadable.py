@@ -4,7 +4,7 @@ import logging
 from typing import Annotated, Any
 
 from tenuto import Engine, FromStep, Handle, SagaContext
-from tenuto.runtimes.durable import claiming
+from tenuto.runtime.durable import claimer as claiming
 from tests.crash.client import Client
 from tests.crash.scenario import Document, scenario, task, unsafe
 from tests.crash.world import World

@@ -6,7 +6,7 @@ from fastapi import Query
 from starlette.responses import Response
 
 from tenuto.errors import InvalidInput
-from tenuto.paging import Paging
+from tenuto.runtime.shared.pages import Paging
 from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented

@@ -9,11 +9,11 @@ from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
 from tenuto.errors import EngineClosed, NotAuthenticated, RateExceeded, StorageError
-from tenuto.paging import Paging, part_of
+from tenuto.runtime.shared.pages import Paging, part_of
 from tenuto.service.http.answers import Cursor, Limit, page
 from tenuto.service.http.caller import Called, Caller, Face
 from tenuto.service.http.openapi import documented, streamed
-from tenuto.view import EventDocument
+from tenuto.views import EventDocument
 
 face = Face(tags=["executions"])
 

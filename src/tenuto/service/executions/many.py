@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenuto.runtime import Acted
+from tenuto.runtime.port import Acted
 from tenuto.service.http.answers import answer
 from tenuto.service.http.bodies import CancelManyBody, ManyBody, RetryManyBody
 from tenuto.service.http.caller import Called, Face

@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from tenuto.names import TENANT
 from tenuto.service.http.answers import Cursor, Limit, part
 from tenuto.service.http.bodies import LimitBody, TenantLimitBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
+from tenuto.values.names import TENANT
 
 face = Face(tags=["operations"])
 

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.kernel.events import ReviewKind
-from tenuto.names import MAX_NAME
 from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryStepBody, SignalBody
 from tenuto.service.http.caller import Called, Face
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.replay import IdempotencyKey, once, unquoted
+from tenuto.values.names import MAX_NAME
 
 from .executions import commanded
 

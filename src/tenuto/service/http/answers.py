@@ -8,8 +8,8 @@ import msgspec
 from fastapi import Query
 from starlette.responses import Response
 
-from tenuto.paging import Paging
-from tenuto.runtime import Page
+from tenuto.runtime.port import Page
+from tenuto.runtime.shared.pages import Paging
 
 MAX_PAGE = 100
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from tenuto.api.bulk_commands import Chosen
 from tenuto.kernel.definition import ErrorClass
-from tenuto.many import Chosen
 
 from .moment import Moment
 

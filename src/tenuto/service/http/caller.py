@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from tenuto.access.permission import Permission
 from tenuto.access.principal import Principal
-from tenuto.engine import Engine
+from tenuto.api.engine import Engine
 from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry

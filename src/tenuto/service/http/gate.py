@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.errors import RateExceeded
-from tenuto.runtime import Until
+from tenuto.runtime.port import Until
 
 from .paths import path_of
 from .problems import told

@@ -8,8 +8,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import tenuto
-from tenuto.catalog import DefinitionSummary, Validation
-from tenuto.view import (
+from tenuto.api.definitions import DefinitionSummary, Validation
+from tenuto.views import (
     AttemptRow,
     AuditDocument,
     AuditRecord,

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenuto import errors
 from tenuto.errors import Problem, TenutoError, own_words
-from tenuto.schema import pointer
+from tenuto.values.schema import pointer
 
 from .headers import REQUEST_ID
 from .paths import path_of

@@ -9,7 +9,7 @@ from typing import Any, get_origin
 from starlette.requests import Request
 
 from tenuto.errors import InvalidInput, Problem
-from tenuto.schema import pointer
+from tenuto.values.schema import pointer
 
 
 async def known_parameters(request: Request) -> None:

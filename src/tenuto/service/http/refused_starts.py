@@ -16,9 +16,9 @@ from contextlib import contextmanager
 
 from starlette.types import Scope
 
-from tenuto.engine import Engine
+from tenuto.api.engine import Engine
 from tenuto.errors import TenantLimit
-from tenuto.runtimes.in_flight import tenant_is_full
+from tenuto.runtime.shared.in_flight import tenant_is_full
 
 from .paths import path_of
 

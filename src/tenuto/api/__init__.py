@@ -1,0 +1,1 @@
+"""The public Python API: `Engine`, `Handle`, `Batch`, lists, limits and commands."""

@@ -1,0 +1,192 @@
+"""Many executions that are started together: how they are started, and `Batch`, a hold on all of them."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
+
+from tenuto.errors import InvalidTransition, ResultTimeout, TenantLimit
+from tenuto.kernel.definition import CancelMode
+from tenuto.kernel.state import TERMINAL
+from tenuto.runtime.port import Filter, Submitted
+from tenuto.values.durations import Duration, milliseconds
+from tenuto.views.results import Progress, SagaResult
+
+from .handle import Handle, Link
+
+T = TypeVar("T")
+O_co = TypeVar("O_co", covariant=True)
+
+WINDOW: Final = 256  # starts under way at once: they are committed together, and no more than these are in memory
+BREATH: Final = 100  # starts after which others get a turn on the loop
+AHEAD: Final = 16  # results that are fetched before they are asked for
+PAGE: Final = 1_000
+
+
+class Starting(Generic[T]):
+    """Starts one execution for each item, so many at a time, in the order of the items."""
+
+    def __init__(
+        self,
+        submit: Callable[[T], Awaitable[Submitted]],
+        room: Callable[[], Awaitable[int | None]],
+        *,
+        waits: bool,
+    ) -> None:
+        self._submit = submit
+        self._room = room
+        self._waits = waits
+        self._asking = asyncio.Lock()
+        self._pulling = asyncio.Lock()
+        self._free = 0
+        self.ids: list[str] = []
+        self.all_new = True
+
+    async def run(self, items: Iterable[T] | AsyncIterable[T]) -> None:
+        source = _each(items)
+        await self._next(source)  # alone: if something is wrong with all of them, nothing else is started
+        tasks = [asyncio.create_task(self._work(source)) for _ in range(WINDOW)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _work(self, source: AsyncIterator[T]) -> None:
+        while await self._next(source):
+            if len(self.ids) % BREATH == 0:
+                await asyncio.sleep(0)
+
+    async def _next(self, source: AsyncIterator[T]) -> bool:
+        async with self._pulling:
+            try:
+                item = await anext(source)
+            except StopAsyncIteration:
+                return False
+            place = len(self.ids)
+            self.ids.append("")
+        submitted = await self._start(item)
+        self.ids[place] = submitted.execution_id
+        self.all_new = self.all_new and submitted.created
+        return True
+
+    async def _start(self, item: T) -> Submitted:
+        while True:
+            try:
+                return await self._submit(item)
+            except TenantLimit:
+                if not self._waits:
+                    raise
+            await self._wait_for_room()
+
+    async def _wait_for_room(self) -> None:
+        """One asks for all, and as many go on as there is room for."""
+        async with self._asking:
+            if self._free < 1:
+                self._free = await self._room() or WINDOW
+            self._free -= 1
+
+
+async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+class Batch(Generic[O_co]):
+    """Executions that were started together, or again: by their keys it is the same batch."""
+
+    def __init__(self, link: Link, id: str, execution_ids: Sequence[str], *, by_id: bool = False) -> None:
+        self._link = link
+        self._by_id = by_id  # others may have the correlation id as well, or some of these may not have it
+        self.id = id
+        self.execution_ids = execution_ids
+
+    async def progress(self, every: Duration = "1s") -> AsyncIterator[Progress]:
+        """How far it is: now, then every so often, and a last time when all have settled."""
+        interval = milliseconds(every)
+        waiting = list(reversed(self.execution_ids))
+        while True:
+            yield await self._count()
+            if not waiting:
+                return
+            await self._wait(waiting, interval)
+
+    async def _wait(self, waiting: list[str], interval_ms: int) -> None:
+        """Until the time is over, or all have settled. Those that have leave the list."""
+        link = self._link
+        until = link.now + interval_ms
+        while waiting and (left := until - link.now) > 0:
+            last = waiting[-PAGE:]
+            statuses = await link.runtime.statuses(link.scope.tenant, last)
+            active = [id for id in last if statuses.get(id) not in TERMINAL]
+            waiting[-PAGE:] = active
+            if len(active) < len(last):
+                continue  # there may be more that need no waiting
+            try:
+                await link.runtime.wait(link.scope.tenant, waiting[-1], "settled", left)
+            except ResultTimeout:
+                return
+            waiting.pop()
+
+    async def _count(self) -> Progress:
+        self._link.scope.require("executions:read")
+        total = len(set(self.execution_ids))  # items with the same key are one execution
+        counts = await (self._count_by_id() if self._by_id else self._count_by_correlation())
+        return Progress(
+            started=total,
+            running=counts.get("running", 0) + counts.get("paused", 0),
+            succeeded=counts.get("succeeded", 0),
+            failed=counts.get("failed", 0),
+            waiting=counts.get("waiting_approval", 0),
+            canceled=counts.get("canceled", 0),
+            total=total,
+        )
+
+    async def _count_by_correlation(self) -> dict[str, int]:
+        link = self._link
+        return await link.runtime.count(Filter(tenant=link.scope.tenant, correlation_id=self.id), "status")
+
+    async def _count_by_id(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        async for _, status in self._statuses():
+            counts[status] = counts.get(status, 0) + 1
+        return counts
+
+    async def _statuses(self) -> AsyncIterator[tuple[str, str]]:
+        ids = list(dict.fromkeys(self.execution_ids))
+        link = self._link
+        for first in range(0, len(ids), PAGE):
+            for pair in (await link.runtime.statuses(link.scope.tenant, ids[first : first + PAGE])).items():
+                yield pair
+
+    async def results(self) -> AsyncIterator[SagaResult[O_co]]:
+        """The results in the order in which the executions were started, each as soon as it and all before it are."""
+        ahead: deque[asyncio.Task[SagaResult[O_co]]] = deque()
+        try:
+            for id in self.execution_ids:
+                ahead.append(asyncio.create_task(Handle[O_co](self._link, id).result()))
+                if len(ahead) == AHEAD:
+                    yield await ahead.popleft()
+            while ahead:
+                yield await ahead.popleft()
+        finally:
+            for task in ahead:
+                task.cancel()
+
+    async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
+        """Cancels those that are not over."""
+        active = [id async for id, status in self._statuses() if status not in TERMINAL]
+        source = iter(active)
+
+        async def work() -> None:
+            for id in source:
+                with suppress(InvalidTransition):  # it came to its end meanwhile
+                    await Handle[O_co](self._link, id).cancel(mode, reason=reason)
+
+        await asyncio.gather(*(work() for _ in range(AHEAD)))

@@ -1,0 +1,163 @@
+"""One command for many executions, chosen by a filter: each is told by itself, and what is refused stays as it is."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from time import monotonic
+from typing import Any, Literal, TypedDict
+
+from tenuto.errors import EngineClosed, InvalidInput, NotAuthenticated, ServiceError, StorageError, TenutoError
+from tenuto.kernel.definition import CancelMode
+from tenuto.runtime.port import Acted, Filter, NotActed
+from tenuto.runtime.shared.filters import check_filter, milliseconds_at
+from tenuto.runtime.shared.pages import Paging
+from tenuto.values.names import check_one_of
+
+from .handle import Handle, Link, check_reason
+
+MOST = 1_000  # in one call
+AT_ONCE = 20  # commands under way: those that go to other processes wait for them together
+PAGE = 500
+COUNTED = 10_000  # of those that are left: more are not counted
+PATIENCE_SECONDS = 5.0  # for a verdict
+# For a whole call: then the rest is for another one. A caller gives up after a minute, and its idempotency key is free
+# again then; a call that worked on would be carried out twice.
+CALL_SECONDS = 20.0
+COUNT_SECONDS = 5.0  # on top of it
+
+ActiveStatus = Literal["running", "waiting_approval", "paused"]
+Tell = Callable[[Handle[Any]], Awaitable[None]]
+
+
+class Chosen(TypedDict, total=False):
+    """By what executions are chosen. They were started at `since` or later, and before `before`."""
+
+    definition: str | None
+    correlation_id: str | None
+    target_id: str | None
+    since: datetime | None
+    before: datetime | None
+
+
+class Many:
+    """The executions of a tenant that fit a filter, oldest first, and what they are told."""
+
+    def __init__(self, link: Link, wanted: Filter, *, limit: int, cursor: str | None, dry_run: bool) -> None:
+        if not 1 <= limit <= MOST:
+            raise InvalidInput.at("/limit", "out_of_range", f"from 1 to {MOST}")
+        self._link = link
+        self._wanted = wanted
+        self._limit = limit
+        self._cursor = cursor
+        self._dry_run = dry_run
+
+    async def cancel(self, mode: CancelMode | None, reason: str) -> Acted:
+        """Those that are not over. One that was told before is told nothing new."""
+        if mode is not None:
+            check_one_of(mode, CancelMode, "/mode")
+        if self._wanted.status is not None:
+            check_one_of(self._wanted.status, ActiveStatus, "/status")
+        self._check(reason)
+        self._wanted = replace(self._wanted, active=True)
+        body = {"mode": mode, "reason": reason}
+        return await self._act("cancel", body, lambda one: one.cancel(mode, reason=reason))
+
+    async def retry(self, reason: str) -> Acted:
+        """Those that failed."""
+        self._check(reason)
+        self._wanted = replace(self._wanted, status="failed")
+        return await self._act("retry", {"reason": reason}, lambda one: one.retry(reason=reason))
+
+    def _check(self, reason: str) -> None:
+        self._link.scope.require("executions:write")
+        check_reason(reason)
+        asked = replace(self._wanted, tenant=None)
+        if asked == Filter():
+            text = "say which: by status, definition, correlation_id, target_id, since or before"
+            raise InvalidInput.at("", "no_filter", text)
+
+    async def _act(self, verb: Literal["cancel", "retry"], body: dict[str, Any], tell: Tell) -> Acted:
+        """Elsewhere, if there is somebody who can."""
+        paging = Paging(verb, self._wanted, self._cursor)
+        given = {**body, "limit": self._limit, "cursor": paging.after, "dry_run": self._dry_run}
+        elsewhere = await self._link.runtime.act(verb, self._wanted, given)
+        acted = await self._each(tell, paging.after) if elsewhere is None else elsewhere
+        acted.next_cursor = paging.sealed(acted.next_cursor)
+        return acted
+
+    async def _each(self, tell: Tell, cursor: str | None) -> Acted:
+        """A few at a time. Where that takes long, or verdicts are long in coming, the rest is for another call."""
+        acted, left = Acted(), self._limit
+        until = monotonic() + CALL_SECONDS
+        while left > 0:
+            page = await self._link.runtime.executions(self._wanted, cursor, min(AT_ONCE, left))
+            ids = [row.execution_id for row in page.items]
+            if self._dry_run:
+                acted.chosen += ids
+            else:
+                await tell_all({id: tell(Handle(self._link, id)) for id in ids}, acted)
+            left -= len(ids)
+            cursor = page.next_cursor
+            if cursor is None or acted.pending or monotonic() >= until:
+                break
+        acted.next_cursor = cursor
+        acted.remaining = 0 if cursor is None else await self._count(cursor, until + COUNT_SECONDS)
+        return acted
+
+    async def _count(self, cursor: str | None, until: float) -> int:
+        """At least a page of them."""
+        count = 0
+        while count < COUNTED:
+            page = await self._link.runtime.executions(self._wanted, cursor, min(PAGE, COUNTED - count))
+            count += len(page.items)
+            cursor = page.next_cursor
+            if cursor is None or monotonic() >= until:
+                break
+        return count
+
+
+async def tell_all(commands: Mapping[str, Awaitable[None]], acted: Acted) -> None:
+    """What is not answered in time is carried out all the same, when somebody takes the execution up."""
+    tasks = {id: asyncio.ensure_future(command) for id, command in commands.items()}
+    for task in tasks.values():
+        _under_way.add(task)
+        task.add_done_callback(_end)
+    if tasks:
+        await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
+    for id, task in tasks.items():
+        if not task.done():
+            acted.pending.append(id)
+            continue
+        try:
+            task.result()
+            acted.done.append(id)
+        except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # then the others are not done either
+            raise
+        except TenutoError as error:
+            acted.refused.append(NotActed(id, error.code, error.message))
+
+
+_under_way: set["asyncio.Future[None]"] = set()  # so that nobody forgets them while they wait for a verdict
+
+
+def _end(task: "asyncio.Future[None]") -> None:
+    """Whoever wants to know what it raised has asked."""
+    _under_way.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+def filter_of(tenant: str | None, status: ActiveStatus | None, chosen: Chosen) -> Filter:
+    definition, correlation_id = chosen.get("definition"), chosen.get("correlation_id")
+    target_id = chosen.get("target_id")
+    check_filter(definition=definition, correlation_id=correlation_id, target_id=target_id)
+    return Filter(
+        tenant=tenant,
+        status=status,
+        definition=definition,
+        correlation_id=correlation_id,
+        target_id=target_id,
+        since_ms=milliseconds_at(chosen.get("since"), "since"),
+        before_ms=milliseconds_at(chosen.get("before"), "before"),
+    )

@@ -1,0 +1,795 @@
+"""`Engine`: what users hold. It chooses the runtime by its URL, and says everything else in the runtime's words."""
+
+import asyncio
+import copy
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+
+from tenuto.access.audit import Audit
+from tenuto.access.keys import Keyring
+from tenuto.access.scope import Scope
+from tenuto.authoring.decorators import Saga
+from tenuto.authoring.gather import saga_name
+from tenuto.authoring.inputs import encode_inputs
+from tenuto.authoring.markers import StepInputs
+from tenuto.authoring.program import EVERY_TENANT, Handler, Program
+from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
+from tenuto.authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
+from tenuto.errors import DefinitionConflict, InvalidInput, NotFound
+from tenuto.handlers.builtin import BuiltIn
+from tenuto.handlers.settings import HandlerSettings
+from tenuto.kernel import facts as f
+from tenuto.kernel.decide.people import NOT_WAITING
+from tenuto.kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
+from tenuto.kernel.events import NULL, Resolution, ReviewKind
+from tenuto.kernel.state import ExecutionStatus
+from tenuto.runtime.clock import Clock, Environment
+from tenuto.runtime.durable import DatabaseClock
+from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS
+from tenuto.runtime.port import Acted, Filter, Page, Pruned, Runtime, Submission, Submitted
+from tenuto.runtime.shared.filters import check_filter, milliseconds_at
+from tenuto.runtime.shared.in_flight import tenant_is_full
+from tenuto.settings import FourEyes, Settings
+from tenuto.storage.registry import Registry
+from tenuto.values import encode
+from tenuto.values.durations import Duration, milliseconds
+from tenuto.values.names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
+from tenuto.views import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
+from tenuto.views.messages import Announced, Publish
+from tenuto.views.results import SagaResult
+
+from .batch import Batch, Starting
+from .bulk_commands import ActiveStatus, Chosen, Many, filter_of
+from .connection import DURABLE, runtime_for
+from .dead_letters import Letters
+from .definitions import Definitions
+from .event_sinks import Announcer, SagaEvents
+from .handle import Handle, Link, check_again, check_reason, refusal
+from .health import Health, alive, ready
+from .limits import Limiting
+from .lists import Listing
+from .start_request import concurrency_key_of, digest_of, headers_of
+from .stop_signals import stopping
+
+if TYPE_CHECKING:
+    from tenuto.telemetry import Telemetry
+
+I = TypeVar("I")  # noqa: E741  (the input of a saga)
+O = TypeVar("O")  # noqa: E741  (its output)
+T = TypeVar("T")
+
+PAGE = 100
+GRACE_MS = 10_000
+SIGNAL_GRACE_MS = 30_000
+
+
+class StartOptions(TypedDict, total=False):
+    """What `execute`, `start` and `start_many` take beside the saga and its input."""
+
+    tenant: str | None
+    correlation_id: str | None
+    headers: Mapping[str, str] | None
+    variables: Mapping[str, object] | None
+    target: tuple[str, str] | None
+    priority: Priority
+    concurrency_key: str | None
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxStatus:
+    """Messages that have not been published yet. `failing` counts those whose last try failed."""
+
+    waiting: int
+    failing: int
+    oldest_at: datetime | None
+    last_error: str | None
+
+
+class DefinitionDocument(TypedDict):
+    name: str
+    version: int
+    status: Literal["draft", "published", "deprecated"]
+    hash: str
+    definition: Any
+
+
+class Engine:
+    """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process.
+
+    `https://…` is a service, to which this is a client with the same methods: `api_key` says who calls, and with that
+    which tenant. It runs no steps; what is registered gives the types of inputs and results.
+
+    On a database, `lease` is how long a process may be silent before others take its executions over. `outside` says
+    what the built-in handlers may reach; by default the environment does (`TENUTO_EGRESS_ALLOW` and others).
+
+    `messages` names what is written to the outbox in the transaction that records it: `"execution.finished"`,
+    `"step.*"`, `"*"`. Give it to every process that works on the same database. `publish` is called with each
+    `Message`, at least once and in order within an execution; one process that has it is enough, and several share.
+
+    `retention` is how long what ended is kept on a database; without it, for ever. See `prune`.
+
+    `read_only`, with `worker=False`, reads a database and writes nothing to it: a file that this process may not write,
+    or a standby. Methods that would write raise `StorageError` with the code `read_only`.
+    """
+
+    def __init__(
+        self,
+        url: str = "memory://",
+        *,
+        worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        events: Iterable[SagaEvents] = (),
+        clock: Clock | None = None,
+        shutdown_grace: Duration | None = None,
+        lease: Duration = "15s",
+        slots: int = ASYNC_SLOTS,
+        threads: int = THREADS,
+        build: str = "",
+        api_key: str | None = None,
+        outside: HandlerSettings | None = None,
+        telemetry: "Telemetry | None" = None,
+        messages: Iterable[str] = (),
+        publish: Publish | None = None,
+        retention: Duration | None = None,
+        read_only: bool = False,
+    ) -> None:
+        sinks = tuple(events)
+        self.url = url
+        self._grace_ms = GRACE_MS if shutdown_grace is None else milliseconds(shutdown_grace)
+        self._grace_after_signal_ms = SIGNAL_GRACE_MS if shutdown_grace is None else self._grace_ms
+        self._announcer = Announcer(sinks) if sinks else None
+        self._telemetry = telemetry
+        self._environment = self._make_environment(clock, build)
+        self._handlers: dict[str, Handler] = {}
+        self._scope = Scope()
+        self._runtime: Runtime = runtime_for(
+            url,
+            self._environment,
+            telemetry,
+            observers=() if self._announcer is None else (self._announcer,),
+            worker=worker,
+            queues=queues,
+            slots=slots,
+            threads=threads,
+            lease_ms=milliseconds(lease),
+            api_key=api_key,
+            announced=Announced(messages) or None,
+            publish=publish,
+            keep_ms=None if retention is None else milliseconds(retention),
+            read_only=read_only,
+        )
+        self._keyrings: list[Keyring] = []  # the one that scoped engines share, once it was asked for
+        if telemetry is not None:
+            telemetry.watch(self._runtime)
+        self._outside = outside or HandlerSettings.from_environment()
+        self._built_in = BuiltIn(self._outside, self._runtime.notices)
+        for name, function in self._built_in.functions.items():
+            bound = bind_handler(name, function, (EVERY_TENANT,))
+            if (prepare := self._built_in.preparations.get(name)) is not None:
+                bound = replace(bound, prepare=prepare)
+            self._runtime.provide_handler(bound)
+
+    def _make_environment(self, clock: Clock | None, build: str) -> Environment:
+        if clock is None and self.url.partition(":")[0] in DURABLE:
+            clock = DatabaseClock()
+        return Environment(clock, build=build)
+
+    async def __aenter__(self) -> Self:
+        await self._runtime.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Waits for running handlers, at most for `shutdown_grace` (10 s, or 30 s after a signal); then stops them."""
+        await self._runtime.close(self._grace_ms)
+        await self._built_in.close()
+        if self._announcer is not None:
+            await self._announcer.close(self._grace_ms / 1_000)
+        if self._telemetry is not None:
+            await asyncio.to_thread(self._telemetry.close)  # what is still to be sent, is
+
+    def alive(self) -> Health:
+        """Whether this process does its work. If not, it is to be restarted."""
+        return alive(self._runtime)
+
+    async def ready(self) -> Health:
+        """Whether it can take work: it holds its lease, commits, and the database answers with the right schema."""
+        return await ready(self._runtime)
+
+    async def serve_forever(self) -> None:
+        """Works until SIGTERM or Ctrl-C, and closes in good order: the main part of a worker process.
+
+        A second signal ends the process at once.
+        """
+        with stopping() as stop:
+            await stop.wait()
+        self._grace_ms = self._grace_after_signal_ms
+        await self.close()
+
+    # -- Definitions ---------------------------------------------------------------------------------------------------
+
+    def register(self, *sagas: object) -> None:
+        """Takes sagas, and functions or modules with external steps, compensations and `@handler`s for them."""
+        for given in sagas:
+            for named in handlers_in(given):
+                self.handler(named.name, named.function, tenants=named.tenants)
+        for program in compile_sagas(*(given for given in sagas if not _only_names_handlers(given))):
+            self._runtime.provide(program)
+
+    def handler(self, name: str, function: Callable[..., Any], *, tenants: Iterable[str] = ()) -> None:
+        """A function that JSON definitions call by this name. The last one given counts, for all of them.
+
+        Definitions that a tenant published may call it only if `tenants` names that tenant, or is `["*"]`.
+        """
+        bound = bind_handler(name, function, several(tenants))
+        self._handlers[name] = bound
+        self._runtime.provide_handler(bound)
+
+    async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
+        """Reads a JSON definition, checks it, and publishes it."""
+        await self.catalog.apply(document)
+
+    async def definitions(self, *, name: str | None = None) -> AsyncIterator[DefinitionDocument]:
+        """What is registered or published, each with the canonical document of its plan."""
+        self._scope.require("definitions:read")
+        owner = self._scope.tenant
+        for found in await self._runtime.definitions():
+            definition = found.definition
+            tenant, _, plain = definition.name.rpartition("/")
+            if name in (None, plain) and (not tenant or owner in (None, tenant)):
+                yield {
+                    "name": plain,
+                    "version": definition.version,
+                    "status": found.status,
+                    "hash": found.plan_hash,
+                    "definition": to_document(msgspec.structs.replace(definition, name=plain)),
+                }
+
+    # -- Starting ------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def execute(
+        self,
+        saga: type[Saga[I, O]],
+        input: I | StepInputs,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SagaResult[O]: ...
+    @overload
+    async def execute(
+        self,
+        saga: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SagaResult[Any]: ...
+    async def execute(
+        self,
+        saga: type | str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[StartOptions],
+    ) -> SagaResult[Any]:
+        """Starts an execution and waits until it has settled: it is over, or waits for a person."""
+        id = (await self._submit(saga, input, idempotency_key, options)).execution_id
+        return SagaResult(await self._runtime.wait(None, id, "settled", None))
+
+    @overload
+    async def start(
+        self,
+        saga: type[Saga[I, O]],
+        input: I | StepInputs,
+        *,
+        idempotency_key: str | None = None,
+        connection: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Handle[O]: ...
+    @overload
+    async def start(
+        self,
+        saga: str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Handle[Any]: ...
+    async def start(
+        self,
+        saga: type | str,
+        input: object = None,
+        *,
+        idempotency_key: str | None = None,
+        connection: Any = None,
+        **options: Unpack[StartOptions],
+    ) -> Handle[Any]:
+        """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
+        submitted = await self._submit(saga, input, idempotency_key, options, connection)
+        return Handle(self._link, submitted.execution_id, created=submitted.created, as_started=submitted.as_started)
+
+    def inbox(self, consumer: str, message_id: str, connection: Any = None) -> AbstractAsyncContextManager[bool]:
+        """`async with engine.inbox("billing", message.id, connection) as first:` is true once for each message.
+
+        It is part of the transaction that the connection is in: what was met is remembered with what was done about it.
+        """
+        if not consumer or not message_id or consumer.startswith("tenuto."):
+            raise InvalidInput.at("", "id", "a consumer and a message have names, and `tenuto.` is the engine's own")
+        return self._runtime.inbox(consumer, message_id, connection)
+
+    async def prune(self, *, older_than: Duration) -> Pruned:
+        """Removes executions that ended longer ago than this, with all that belongs to them, a few at a time.
+
+        What waits for a person stays, an open dead letter above all. An idempotency key is free again when its
+        execution is gone: keep executions for longer than callers may repeat a request. What consumers met and messages
+        that left are remembered for at least seven days.
+        """
+        return await self._runtime.prune(milliseconds(older_than))
+
+    async def outbox(self) -> OutboxStatus:
+        """How many messages wait to be published, how many could not be when it was last tried, and since when."""
+        standing = await self._runtime.outbox.standing()
+        oldest = standing.oldest_at
+        return OutboxStatus(
+            waiting=standing.waiting,
+            failing=standing.failing,
+            oldest_at=None if oldest is None else datetime.fromtimestamp(oldest / 1_000, UTC),
+            last_error=standing.last_error or None,
+        )
+
+    @overload
+    async def start_many(
+        self,
+        saga: type[Saga[I, O]],
+        items: Iterable[I] | AsyncIterable[I],
+        *,
+        key: Callable[[I], str] | None = None,
+        on_limit: Literal["wait", "raise"] = "wait",
+        **options: Unpack[StartOptions],
+    ) -> Batch[O]: ...
+    @overload
+    async def start_many(
+        self,
+        saga: str,
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        on_limit: Literal["wait", "raise"] = "wait",
+        **options: Unpack[StartOptions],
+    ) -> Batch[Any]: ...
+    async def start_many(
+        self,
+        saga: type | str,
+        items: Iterable[Any] | AsyncIterable[Any],
+        *,
+        key: Callable[[Any], str] | None = None,
+        on_limit: Literal["wait", "raise"] = "wait",
+        **options: Unpack[StartOptions],
+    ) -> Batch[Any]:
+        """Starts one execution per item. With a `key` for each it can be run again, and starts only what is missing.
+
+        A tenant that has as many executions in flight as it may is waited for, or `TenantLimit` is raised: what was
+        started before goes on.
+        """
+        check_one_of(on_limit, Literal["wait", "raise"], "/on_limit")
+        given = options.get("correlation_id")
+        id = given or self._environment.new_id()
+        options["correlation_id"] = id
+        tenant = self._tenant(options.get("tenant"))
+
+        async def submit(item: Any) -> Submitted:
+            return await self._submit(saga, item, None if key is None else key(item), options)
+
+        starting = Starting(submit, lambda: self._runtime.room(tenant), waits=on_limit == "wait")
+        await starting.run(items)
+        return Batch(self._link, id, starting.ids, by_id=bool(given) or not starting.all_new)
+
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
+        """Whether so many starts of a tenant were refused here that the next one is sure to be.
+
+        It asks nobody, and costs next to nothing: whoever takes requests can refuse them before he reads them. If he
+        says how many of them he has `under_way`, no more than a few are let through at a time.
+        """
+        return self._runtime.is_crowded(tenant, under_way)
+
+    async def _submit(
+        self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
+    ) -> Submitted:
+        self._scope.require("executions:start")
+        runtime = self._runtime
+        version = options.get("version")
+        if version is not None and not (type(version) is int and 1 <= version < 2**31):
+            raise InvalidInput.at("/version", "out_of_range", "a whole number from 1 to 2,147,483,647")
+        tenant = self._tenant(options.get("tenant"))
+        if key is None and connection is None and runtime.is_crowded(tenant):
+            raise tenant_is_full(tenant)
+        check_name(key, "idempotency_key")
+        check_name(options.get("concurrency_key"), "concurrency_key")
+        check_name(options.get("correlation_id") or None, "correlation_id")
+        program = await self._program(saga, version, tenant)
+        given = encode_inputs(program, input)
+        variables = {
+            name: encode(v, where=f"variable {name!r}") for name, v in (options.get("variables") or {}).items()
+        }
+        target = options.get("target")
+        for part, field in zip(target or (), ("target/type", "target/id"), strict=False):
+            check_name(part, field)
+        concurrency_key = options.get("concurrency_key")
+        priority = options.get("priority", "normal")
+        check_one_of(priority, Priority, "/priority")
+        plan = program.plan
+        digest = ""
+        if key is not None:
+            digest = digest_of(
+                program.name,
+                version,
+                given.input,
+                target,
+                variables,
+                priority=priority,
+                concurrency_key=concurrency_key,
+                by_step=given.by_step,
+                each=given.each,
+            )
+        if concurrency_key is None and plan.concurrency_key is not None:
+            concurrency_key = concurrency_key_of(plan, given.input, variables)
+        return await runtime.submit(
+            Submission(
+                program=program,
+                tenant=tenant,
+                input=given.input,
+                by_step=given.by_step,
+                each=given.each,
+                headers=headers_of(options.get("headers")),
+                variables=variables,
+                correlation_id=options.get("correlation_id") or "",
+                target=target,
+                priority=priority,
+                concurrency_key=concurrency_key,
+                on_conflict=plan.definition.policies.on_conflict,
+                idempotency_key=key,
+                digest=digest,
+                actor=self._scope.actor,
+                connection=connection,
+                version=version,
+            )
+        )
+
+    async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
+        """A name means the tenant's own definition, else the one that is there for all."""
+        name = saga_name(saga)
+        runtime = self._runtime
+        if isinstance(saga, str) and "/" in name:  # how a definition of one tenant is called among all
+            raise NotFound(f"There is no definition {name!r}.")
+        deprecated: DefinitionConflict | None = None
+        if isinstance(saga, str) and tenant != DEFAULT_TENANT:
+            own = owned_name(tenant, name)
+            if runtime.knows(own) or not runtime.knows(name):
+                try:
+                    return await runtime.program(own, version)
+                except NotFound:
+                    pass
+                except DefinitionConflict as error:
+                    if version is not None:
+                        raise
+                    deprecated = error
+        try:
+            return await runtime.program(name, version)
+        except NotFound as error:
+            if deprecated is not None:
+                raise deprecated from None
+            if isinstance(saga, str) and await self.catalog.is_draft(name, version, tenant):
+                error.hint = "it is a draft: publish it first"
+            raise
+
+    def _tenant(self, asked: str | None) -> str:
+        own = self._scope.tenant
+        check_name(asked, "tenant")
+        if own is not None and asked not in (None, own):
+            raise InvalidInput.at("/tenant", "other_tenant", f"this engine is scoped to the tenant {own!r}")
+        return asked or own or DEFAULT_TENANT
+
+    # -- Looking -------------------------------------------------------------------------------------------------------
+
+    def get(self, id: str) -> Handle[Any]:
+        """A handle on an execution, whether or not it is there: the first question tells."""
+        return Handle(self._link, id)
+
+    async def executions(
+        self,
+        *,
+        status: ExecutionStatus | None = None,
+        definition: str | None = None,
+        correlation_id: str | None = None,
+        target_id: str | None = None,
+        since: datetime | None = None,
+    ) -> AsyncIterator[Handle[Any]]:
+        """The executions that fit, oldest first."""
+        self._scope.require("executions:read")
+        check_filter(status=status, definition=definition, correlation_id=correlation_id, target_id=target_id)
+        wanted = Filter(
+            tenant=self._scope.tenant,
+            status=status,
+            definition=definition,
+            correlation_id=correlation_id,
+            target_id=target_id,
+            since_ms=milliseconds_at(since, "since"),
+        )
+        async for summary in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
+            yield self.get(summary.execution_id)
+
+    async def summaries(
+        self,
+        *,
+        status: ExecutionStatus | None = None,
+        definition: str | None = None,
+        correlation_id: str | None = None,
+        target_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        blocked: bool = False,
+        newest_first: bool = False,
+    ) -> AsyncIterator[ExecutionSummary]:
+        """The executions that fit, each in a line: what lists show.
+
+        `blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
+        and otherwise started before it.
+        """
+        page = partial(
+            self.listing.executions,
+            status=status,
+            definition=definition,
+            correlation_id=correlation_id,
+            target_id=target_id,
+            since=since,
+            before=before,
+            blocked=blocked,
+            newest_first=newest_first,
+            limit=PAGE,
+        )
+        async for summary in _pages(lambda cursor: page(cursor=cursor)):
+            yield summary
+
+    async def workers(self) -> list[WorkerRow]:
+        """The processes that run steps, and what each has in hand. They work for all: one tenant is told of none."""
+        self._scope.require("executions:read")
+        return await self._runtime.workers() if self._scope.is_deployment else []
+
+    async def count(
+        self,
+        *,
+        group_by: Literal["status", "definition"] = "status",
+        definition: str | None = None,
+        correlation_id: str | None = None,
+    ) -> Mapping[str, int]:
+        """How many executions there are, by status or by definition."""
+        self._scope.require("executions:read")
+        check_one_of(group_by, Literal["status", "definition"], "/group_by")
+        check_filter(definition=definition, correlation_id=correlation_id)
+        wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
+        counts = await self._runtime.count(wanted, group_by)
+        return _by_plain_name(counts) if group_by == "definition" and self._scope.tenant is not None else counts
+
+    async def reviews(
+        self, *, kind: ReviewKind | None = None, definition: str | None = None, execution_id: str | None = None
+    ) -> AsyncIterator[ReviewRow]:
+        """Everything that waits for a person, dead letters included. `kind` selects one kind."""
+        self._scope.require("reviews:read")
+        check_filter(kind=kind, definition=definition, execution_id=execution_id)
+        wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)
+        async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
+            yield row
+
+    async def dlq(
+        self, *, definition: str | None = None, error_class: ErrorClass | None = None
+    ) -> AsyncIterator[DeadLetterRow]:
+        """What failed for good and has not been looked at: one dead letter per failed execution."""
+        self._scope.require("dlq:read")
+        check_filter(error_class=error_class, definition=definition)
+        wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
+        async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
+            yield row
+
+    # -- Acting --------------------------------------------------------------------------------------------------------
+
+    async def resolve(
+        self, review_id: str, resolution: Resolution, *, reason: str = "", result: object = None, again: bool = False
+    ) -> None:
+        """A person's word on a review. `retry` on a dead letter opens the next run of its execution.
+
+        All but `approved` and `rejected`, which answer a question that was asked, take a reason.
+        """
+        check_one_of(resolution, Resolution, "/resolution")
+        if again and resolution != "retry":
+            raise InvalidInput.at(
+                "/again", "without_retry", "an effect is made once more where it is tried again: `retry`"
+            )
+        if resolution not in ("approved", "rejected"):
+            check_reason(reason)
+        execution_id = review_id.rpartition(".")[0]
+        if not execution_id:
+            raise NotFound(f"There is no review {review_id!r}.")
+        link = self._link
+        link.scope.require("approvals:write", "dlq:write")
+        if again:
+            link.scope.require("effects:again")
+        reading = await link.look(execution_id)
+        review = reading.state.reviews.get(review_id)
+        if review is None:
+            raise refusal(NOT_WAITING)
+        link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
+        if review.kind == "dead_letter" and resolution == "retry":
+            check_again(again=again, start=None)
+            await link.check_retry(reading, None, again=False, reason=reason)
+            run = reading.state.run  # the one that the dead letter is about
+            await link.command(execution_id, f.Retry(at=link.now, actor=self._scope.actor, reason=reason, run=run))
+            return
+        given = NULL if result is None else encode(result, where="result")
+        await link.decide(reading, review, resolution, reason, given, again=again)
+
+    async def cancel_many(
+        self,
+        *,
+        reason: str,
+        mode: CancelMode | None = None,
+        status: ActiveStatus | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        dry_run: bool = False,
+        **chosen: Unpack[Chosen],
+    ) -> Acted:
+        """Cancels all that fit and are not over, oldest first, `limit` (1,000 at most). It takes a filter.
+
+        What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
+        """
+        wanted = filter_of(self._scope.tenant, status, chosen)
+        return await Many(self._link, wanted, limit=limit, cursor=cursor, dry_run=dry_run).cancel(mode, reason)
+
+    async def retry_many(
+        self,
+        *,
+        reason: str,
+        limit: int = 100,
+        cursor: str | None = None,
+        dry_run: bool = False,
+        **chosen: Unpack[Chosen],
+    ) -> Acted:
+        """Opens the next run of all that fit and failed, oldest first, `limit` (1,000 at most). It takes a filter.
+
+        What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
+        """
+        wanted = filter_of(self._scope.tenant, None, chosen)
+        return await Many(self._link, wanted, limit=limit, cursor=cursor, dry_run=dry_run).retry(reason)
+
+    async def limit(self, name: str, *, rate: str | None = None, concurrency: int | None = None) -> None:
+        """A bound for all steps with `limits=[name]`: `rate="14/s"`, so many starts in a time, and so many at once.
+
+        All workers of a database share it, and it is kept there until it is set anew. Waiting for it spends neither an
+        attempt nor its timeout. Setting neither lifts the limit.
+        """
+        await Limiting(self._link).limit(name, rate=rate, concurrency=concurrency)
+
+    async def limits(self) -> list[LimitRow]:
+        """The limits that are set, how many attempts run under each, and how many wait for it. One tenant sees none."""
+        return await Limiting(self._link).limits()
+
+    async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
+        """How many executions of a tenant may be under way at once: a start beyond that raises `TenantLimit`.
+
+        What is under way counts, and is not touched. None lifts the limit.
+        """
+        await Limiting(self._link).tenant_limit(tenant, max_in_flight=max_in_flight)
+
+    async def tenant_limits(self) -> list[TenantLimitRow]:
+        """The tenants that have a limit, and how many of their executions are under way."""
+        return await Limiting(self._link).tenant_limits()
+
+    def scoped(
+        self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()
+    ) -> Self:
+        """The same engine for one tenant and in one person's name: what is another tenant's is not found.
+
+        With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
+        """
+        check_name(tenant, "tenant")
+        check_name(actor, "actor", MAX_ACTOR)
+        self._runtime.check_scope(tenant)
+        other = copy.copy(self)
+        permitted = None if roles is None else frozenset(roles)
+        other._scope = Scope(tenant, actor, permitted, frozenset(four_eyes))
+        return other
+
+    def asgi(self, settings: Settings | None = None) -> Any:
+        """The HTTP service, for mounting in another application. Without settings it reads the environment's."""
+        return import_module("tenuto.service.app").create_app(self, settings)
+
+    @property
+    def now_ms(self) -> int:
+        """The engine's own time: the database's, where there is one."""
+        return self._environment.now_ms()
+
+    @property
+    def scope(self) -> Scope:
+        """In whose name this engine acts."""
+        return self._scope
+
+    @property
+    def telemetry(self) -> "Telemetry | None":
+        """What counts and writes down what this engine does, if it was given one."""
+        return self._telemetry
+
+    @property
+    def registry(self) -> Registry:
+        """What is kept beside the executions: API keys, the audit, answers to repeated requests."""
+        return self._runtime.registry
+
+    @property
+    def audit(self) -> Audit:
+        """Who did what, and whether that record is whole."""
+        return Audit(self._runtime, self._scope)
+
+    @property
+    def keys(self) -> Keyring:
+        """The API keys of the HTTP service."""
+        self._scope.require("keys:write")
+        if not self._keyrings:
+            self._keyrings.append(Keyring(self._runtime.registry, self._environment.now_ms))
+        return self._keyrings[0]
+
+    @property
+    def catalog(self) -> Definitions:
+        """Definitions and their lives: drafts, what is published, what is deprecated."""
+        return Definitions(self._link, self._handlers, self._built_in.functions, self._outside.open_limits)
+
+    @property
+    def listing(self) -> Listing:
+        """Lists a page at a time, with cursors."""
+        return Listing(self._link)
+
+    @property
+    def letters(self) -> Letters:
+        """What is done about dead letters: `dlq` and `listing` show them."""
+        return Letters(self._link, self.resolve)
+
+    @property
+    def _link(self) -> Link:
+        return Link(self._runtime, self._environment, self._scope)
+
+
+def _only_names_handlers(given: object) -> bool:
+    if isinstance(given, ModuleType | type) or not getattr(given, HANDLER_NAMES, ()):
+        return False
+    return not any(hasattr(given, part) for part in (EXTERNAL_STEPS, EXTERNAL_COMPENSATIONS))
+
+
+async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    cursor: str | None = None
+    while True:
+        page = await fetch(cursor)
+        for item in page.items:
+            yield item
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _by_plain_name(counts: Mapping[str, int]) -> dict[str, int]:
+    """As the authors call them: a tenant's own, and one that is there for all, may have the same name."""
+    found: dict[str, int] = {}
+    for name, count in counts.items():
+        found[plain_name(name)] = found.get(plain_name(name), 0) + count
+    return found

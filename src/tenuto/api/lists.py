@@ -1,0 +1,189 @@
+"""Pages of executions, reviews and dead letters, for those who show them a page at a time."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import get_args
+
+from tenuto.errors import NotFound
+from tenuto.kernel.definition import ErrorClass
+from tenuto.kernel.events import ReviewKind
+from tenuto.kernel.state import ExecutionStatus
+from tenuto.runtime.port import Filter, Page, dead_letter_document, review_document
+from tenuto.runtime.shared.filters import check_filter, milliseconds_at
+from tenuto.runtime.shared.pages import Paging, part_of
+from tenuto.storage.reviews import ReviewsWanted
+from tenuto.views import (
+    AttemptRow,
+    CloneDocument,
+    DeadLetterRow,
+    EventDocument,
+    ExecutionSummary,
+    ReviewRow,
+    attempt_rows,
+    clone_documents,
+    event_document,
+)
+
+from .handle import Link
+
+
+@contextmanager
+def _told_as_letter(id: str) -> Iterator[None]:
+    """Whoever asks for a dead letter is not told of an execution or a review that is not there."""
+    try:
+        yield
+    except NotFound:
+        raise NotFound(f"There is no dead letter {id!r}.") from None
+
+
+class Listing:
+    """Each list gives one page; `next_cursor` of it is `cursor` of the next."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def executions(
+        self,
+        *,
+        status: ExecutionStatus | None = None,
+        definition: str | None = None,
+        correlation_id: str | None = None,
+        target_id: str | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        blocked: bool = False,
+        newest_first: bool = True,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[ExecutionSummary]:
+        """`blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
+        and otherwise started before it. Such a page may hold fewer than `limit` although there are more."""
+        link = self._link
+        link.scope.require("executions:read")
+        check_filter(
+            status=status, limit=limit, definition=definition, correlation_id=correlation_id, target_id=target_id
+        )
+        wanted = Filter(
+            tenant=link.scope.tenant,
+            status=status,
+            definition=definition,
+            correlation_id=correlation_id,
+            target_id=target_id,
+            since_ms=milliseconds_at(since, "since"),
+            before_ms=milliseconds_at(before, "before"),
+            blocked=blocked,
+            newest_first=newest_first,
+        )
+        paging = Paging("executions", wanted, cursor)
+        found = await link.runtime.summaries(wanted, paging.after, limit)
+        return paging.page(found.items, found.next_cursor)
+
+    async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        """Of those that there are."""
+        self._link.scope.require("executions:read")
+        return await self._link.runtime.statuses(self._link.scope.tenant, ids)
+
+    async def reviews(
+        self,
+        *,
+        kind: ReviewKind | None = None,
+        definition: str | None = None,
+        execution_id: str | None = None,
+        resolved: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[ReviewRow]:
+        """All that waits for a person in one list, dead letters too; oldest first."""
+        link = self._link
+        link.scope.require("reviews:read")
+        check_filter(kind=kind, limit=limit, definition=definition, execution_id=execution_id)
+        kinds = get_args(ReviewKind) if kind is None else (kind,)
+        wanted = ReviewsWanted(
+            tenant=link.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
+        )
+        paging = Paging("reviews", wanted, cursor)
+        found = await link.runtime.review_page(wanted, paging.after, limit)
+        return paging.page([review_document(row) for row in found.items], found.next_cursor)
+
+    async def dlq(
+        self,
+        *,
+        definition: str | None = None,
+        error_class: ErrorClass | None = None,
+        before: datetime | None = None,
+        resolved: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[DeadLetterRow]:
+        """Oldest first."""
+        link = self._link
+        link.scope.require("dlq:read")
+        check_filter(error_class=error_class, limit=limit, definition=definition)
+        wanted = ReviewsWanted(
+            tenant=link.scope.tenant,
+            kinds=("dead_letter",),
+            definition=definition,
+            error_class=error_class,
+            before=milliseconds_at(before, "before"),
+            resolved=resolved,
+        )
+        paging = Paging("dlq", wanted, cursor)
+        found = await link.runtime.review_page(wanted, paging.after, limit)
+        return paging.page([dead_letter_document(row) for row in found.items], found.next_cursor)
+
+    async def review(self, id: str) -> ReviewRow:
+        """One review, open or resolved."""
+        self._link.scope.require("reviews:read")
+        return review_document(await self._link.runtime.review(self._link.scope.tenant, id))
+
+    async def dead_letter(self, id: str) -> DeadLetterRow:
+        """One dead letter, open or resolved; by its execution's id, the one that is open."""
+        self._link.scope.require("dlq:read")
+        found = id if "." in id else await self._open_letter(id)
+        with _told_as_letter(id):
+            row = await self._link.runtime.review(self._link.scope.tenant, found)
+            if row.kind != "dead_letter":
+                raise NotFound
+        return dead_letter_document(row)
+
+    async def _open_letter(self, execution_id: str) -> str:
+        with _told_as_letter(execution_id):
+            reading = await self._link.read(execution_id)
+        for review in reading.state.reviews.values():
+            if review.kind == "dead_letter":
+                return review.id
+        raise NotFound(f"Execution {execution_id} has no dead letter that is open.")
+
+    # Of one execution, in their own order
+
+    async def attempts(self, id: str, *, cursor: str | None = None, limit: int = 100) -> Page[AttemptRow]:
+        """In the order in which they ended, open ones last."""
+        self._link.scope.require("executions:read")
+        check_filter(limit=limit)
+        paging = Paging("attempts", {"execution": id}, cursor)
+        reading = await self._link.read(id)
+        return part_of(paging, attempt_rows(reading.state, reading.history, reading.activity), limit)
+
+    async def events(
+        self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100
+    ) -> Page[EventDocument]:
+        """What was recorded, as it was; `after` is the number of the last event that is known."""
+        self._link.scope.require("executions:read")
+        check_filter(limit=limit, after=after)
+        paging = Paging("events", {"execution": id, "after": after}, cursor)
+        first = max(after, paging.first)
+        reading = await self._link.read(id)
+        found = [event_document(entry) for entry in reading.history[first : first + limit]]
+        return paging.page(found, first + limit if first + limit < reading.length else None)
+
+    async def clones(self, id: str, step: str, *, cursor: str | None = None, limit: int = 100) -> Page[CloneDocument]:
+        """Of a fan-out, in the order of its items."""
+        self._link.scope.require("executions:read")
+        check_filter(limit=limit)
+        paging = Paging("clones", {"execution": id, "step": step}, cursor)
+        reading = await self._link.read(id)
+        found = clone_documents(reading.state, step, paging.first, limit + 1)
+        if found is None:
+            raise NotFound(f"Execution {id} has no fan-out {step!r}.")
+        return paging.page(found[:limit], paging.first + limit if len(found) > limit else None)

@@ -1,0 +1,143 @@
+"""`SagaContext`: what a handler may ask about the attempt it runs in, and tell about it."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from tenuto.errors import NonRetryableError
+from tenuto.values.names import check_name
+
+
+class Beat(NamedTuple):
+    """The answer to a heartbeat: what the handler should know while it works."""
+
+    paused: bool
+    cancelled: bool
+
+
+class AttemptServices(Protocol):
+    """What a runtime does for a running attempt. `SagaContext` forwards to it."""
+
+    def is_cancelled(self) -> bool: ...
+    def beat(self, progress: object) -> Beat: ...
+    def result_of(self, step: str) -> object: ...
+    def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]: ...
+
+
+class SagaContext:
+    """One attempt of one step, as its handler sees it."""
+
+    __slots__ = (
+        "_noted",
+        "_services",
+        "attempt",
+        "correlation_id",
+        "deadline",
+        "execution_id",
+        "forward_key",
+        "headers",
+        "idempotency_key",
+        "lease_id",
+        "owner",
+        "path",
+        "progress",
+        "saga",
+        "step_id",
+        "tenant",
+        "variables",
+    )
+
+    def __init__(
+        self,
+        services: AttemptServices,
+        *,
+        execution_id: str,
+        saga: str,
+        step_id: str,
+        path: str,
+        correlation_id: str,
+        tenant: str,
+        attempt: int,
+        idempotency_key: str,
+        forward_key: str,
+        lease_id: str,
+        deadline: datetime | None,
+        headers: Mapping[str, str],
+        variables: Mapping[str, Any],
+        progress: object,
+        owner: str | None = None,
+    ) -> None:
+        self._services = services
+        self._noted: set[str | None] = set()  # what `once` was true for in this attempt
+        self.execution_id = execution_id
+        self.saga = saga
+        self.step_id = step_id
+        self.path = path
+        self.correlation_id = correlation_id
+        self.tenant = tenant
+        self.attempt = attempt
+        self.idempotency_key = idempotency_key
+        self.forward_key = forward_key
+        self.lease_id = lease_id
+        self.deadline = deadline
+        self.headers = headers
+        self.variables = variables
+        self.progress = progress
+        self.owner = owner  # the tenant whose the definition is; None: the deployment's own
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel was asked for. Long handlers look now and then, and stop early if they can."""
+        return self._services.is_cancelled()
+
+    def result_of(self, step: str | Callable[..., Any]) -> Any:
+        """The result of a completed step, decoded to its annotated type."""
+        return self._services.result_of(step if isinstance(step, str) else step_name(step))
+
+    async def heartbeat(self, progress: object = None) -> Beat:
+        """Says that the attempt is alive; `progress` is shown to people and given to the next attempt."""
+        return self._services.beat(progress)
+
+    def heartbeat_sync(self, progress: object = None) -> Beat:
+        """`heartbeat` for plain `def` handlers, which run in threads."""
+        return self._services.beat(progress)
+
+    def once(self, connection: Any, name: str | None = None) -> AbstractAsyncContextManager[bool]:
+        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own transaction.
+
+        A handler that writes in several transactions gives each a name: `ctx.once(connection, "credit")`.
+        """
+        check_name(name, "name")
+        return self._once(connection, name)
+
+    @asynccontextmanager
+    async def _once(self, connection: Any, name: str | None) -> AsyncIterator[bool]:
+        key = self.idempotency_key if name is None else f"{self.idempotency_key}/{name}"
+        async with self._services.once(key, connection) as first:
+            if not first and name in self._noted:
+                raise _used_twice(self.step_id, name)
+            yield first
+        if first:
+            self._noted.add(name)
+
+
+def _used_twice(step: str, name: str | None) -> NonRetryableError:
+    """For good: a retry would find both noted, take both for done, and the second would be missing without a word."""
+    call = "ctx.once(connection)" if name is None else f"ctx.once(connection, {name!r})"
+    return NonRetryableError(
+        f"Step {step!r} used `{call}` for two transactions of one attempt: the second would not have been written.",
+        code="once_twice",
+        hint='give each transaction a name of its own, such as `ctx.once(connection, "credit")`; '
+        "when a commit fails, raise, and let the step be retried",
+        partial_effect=True,
+    )
+
+
+STEP_ID_ATTRIBUTE = "__tenuto_step_id__"
+
+
+def step_name(function: Callable[..., Any]) -> str:
+    """The step that a decorated function is."""
+    name: str = getattr(function, STEP_ID_ATTRIBUTE, None) or function.__name__
+    return name

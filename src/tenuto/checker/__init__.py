@@ -1,0 +1,74 @@
+"""Whether what is stored is sound: every invariant, asked of a database or of an export of one.
+
+Three things can be asked for: `export_lines`, the whole record as lines of JSON; `check`, every violation in a record;
+`stuck`, what somebody should have done by now, by queries alone. All of them only read. Whoever has enough closes what
+it reads from (`aclosing`), and with that the database.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
+
+from msgspec import Struct
+
+from tenuto.storage import make_reader
+from tenuto.storage.shared.records import Reader
+
+from .check import Checker, Counts
+from .export import Exporter
+from .findings import Finding
+from .invariants import INVARIANTS, Invariant
+from .ndjson import read_lines
+from .records import read_database
+from .stuck import SLACK_MS, find_stuck
+
+__all__ = [
+    "INVARIANTS",
+    "SLACK_MS",
+    "Checker",
+    "Counts",
+    "Finding",
+    "Invariant",
+    "check_database",
+    "export_lines",
+    "find_stuck_in",
+    "records_of",
+    "records_of_lines",
+]
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Reader]:
+    reader = make_reader(url)
+    await reader.open()
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+async def records_of(url: str, version: str = "") -> AsyncGenerator[Struct]:
+    async with _opened(url) as reader, aclosing(read_database(reader, version)) as records:
+        async for record in records:
+            yield record
+
+
+def records_of_lines(lines: Iterable[bytes]) -> AsyncGenerator[Struct]:
+    return read_lines(lines)
+
+
+async def export_lines(url: str, version: str) -> AsyncGenerator[bytes]:
+    async with aclosing(records_of(url, version)) as records:
+        async for line in Exporter().lines(records):
+            yield line
+
+
+async def check_database(url: str, *, slack_ms: int = SLACK_MS) -> list[Finding]:
+    """All that is wrong with a database, for those who expect nothing."""
+    async with aclosing(records_of(url)) as records:
+        return [found async for found in Checker(slack_ms=slack_ms).findings(records)]
+
+
+async def find_stuck_in(url: str, slack_ms: int = SLACK_MS) -> AsyncGenerator[Finding]:
+    async with _opened(url) as reader, aclosing(find_stuck(reader, slack_ms)) as findings:
+        async for found in findings:
+            yield found

@@ -1,0 +1,58 @@
+"""Definitions: what was published stays as it was, and executions keep to it."""
+
+import hashlib
+from functools import lru_cache
+
+import msgspec
+
+from tenuto.kernel import events as e
+from tenuto.kernel.definition import Definition, from_document
+from tenuto.kernel.validation import problems
+from tenuto.storage.port import DefinitionRow
+from tenuto.storage.shared.records import ExecutionRecord
+from tenuto.values.schema import Schema
+
+from .invariants import Family, Violated, require
+
+family = Family("Definitions")
+
+D1 = family("D1", "A published definition never changes: its document has the hash that was published.")
+D2 = family("D2", "An execution is pinned to one published version, and its row and its history name the same.")
+D3 = family("D3", "A stored definition is well formed.")
+D5 = family("D5", "The input of an execution is valid by the schema of its definition.")
+
+
+def stored(row: DefinitionRow) -> Definition:
+    """What is stored, read again. `Violated` if it is not what was published, or cannot be read."""
+    found = hashlib.sha256(row.document).hexdigest()
+    require(found == row.hash, D1, f"{row.name}/{row.version}: the document has the hash {found}, not {row.hash}")
+    try:
+        definition = from_document(msgspec.json.decode(row.document))
+    except (msgspec.DecodeError, TypeError, AttributeError) as error:
+        raise Violated(D3, f"{row.name}/{row.version} cannot be read: {error}") from None
+    same = (definition.name, definition.version) == (row.name, row.version)
+    require(same, D3, f"{row.name}/{row.version} holds {definition.name}/{definition.version}")
+    wrong = [f"{problem.path} {problem.code}" for problem in problems(definition)]
+    require(not wrong, D3, f"{row.name}/{row.version}: {', '.join(wrong[:5])}")
+    return definition
+
+
+def pinned(row: ExecutionRecord, started: e.ExecutionStarted, definition: DefinitionRow) -> None:
+    require(definition.status != "draft", D2, f"{definition.name}/{definition.version} is a draft")
+    of_row, of_history = (row.definition, row.version), (started.definition, started.version)
+    require(of_row == of_history, D2, f"the row names {of_row}, the history {of_history}")
+    planned = started.plan_hash
+    require(planned == definition.hash, D2, f"the history is of the plan {planned}, stored is {definition.hash}")
+
+
+def input_is_valid(started: e.ExecutionStarted, definition: Definition) -> None:
+    if definition.input_schema is None:
+        return
+    schema = _schema(msgspec.json.encode(definition.input_schema))
+    wrong = [f"{flaw.path or '/'} {flaw.code}" for flaw in schema.problems_of(started.input, is_made=True)]
+    require(not wrong, D5, f"the input does not fit: {', '.join(wrong[:5])}")
+
+
+@lru_cache(maxsize=100)
+def _schema(schema: bytes) -> Schema:
+    return Schema(msgspec.json.decode(schema))

@@ -1,0 +1,195 @@
+"""Mail: what was applied is recorded as what it said, once, in the name of whoever sent it; all else left nothing."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec import Struct
+
+from tenuto.kernel import events as e
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.codec import decode_answer, decode_fact
+from tenuto.storage.shared.records import MailRow
+
+from .attempts import L5
+from .invariants import Family, require
+
+family = Family("Mail")
+
+L6 = family(
+    "L6",
+    "Mail acts once: what was applied is recorded, in the name of whoever sent it, or was so already; what was refused "
+    "or ignored left no event, and what left one has its verdict.",
+)
+
+TIMER = "timer:"
+Trace = tuple[type, object]
+"""What an entry says that mail can have said: the kind of mail, and what it is about."""
+
+ANYTHING = ""
+# What may be so already, and is then applied without an event. (That something goes on can always be so.)
+ALREADY = (f.Pause, f.Cancel, f.Signal)
+
+
+class Letter(Struct, frozen=True):
+    """Mail without its body, of which only what can be compared is kept."""
+
+    row: MailRow
+    kind: type | None = None  # None if it cannot be read
+    about: tuple[object, ...] = ()  # it left a trace of one of these
+    actor: str | None = None
+    lease: str | None = None
+    well: bool | None = None  # what it says of an attempt: that it went well, or not; None where the engine judges
+
+
+def opened(row: MailRow) -> Letter:
+    bare = msgspec.structs.replace(row, body=b"")
+    try:
+        fact = decode_fact(row.body)
+    except msgspec.DecodeError:
+        return Letter(bare)
+    lease: str | None = getattr(fact, "lease", None)
+    return Letter(bare, type(fact), _about(fact), fact.actor, lease, _went_well(fact))
+
+
+def _about(fact: f.Fact) -> tuple[object, ...]:
+    match fact:
+        case f.Begun(ref=ref) if ref.phase == "plan":  # a planner is safe to repeat, and it is not recorded
+            return ()
+        case f.Begun() | f.Reported() | f.Dispatched() | f.DispatchRefused() | f.Acked():
+            return (fact.ref,)
+        case f.Lost() | f.Returned():
+            return fact.refs
+        case f.Signal(id=id):
+            return (id,)
+        case f.Decide(review=str(review)):
+            return (review,)
+        case f.Decide() | f.Pause() | f.Cancel() | f.Retry() | f.Admitted():
+            return (ANYTHING,)
+    return ()
+
+
+def _went_well(fact: f.Fact) -> bool | None:
+    if not isinstance(fact, f.Reported):
+        return None
+    match fact.ref.phase:
+        case "forward" | "compensate":
+            return isinstance(fact.outcome, f.Succeeded)
+        case "plan":
+            return None if isinstance(fact.outcome, f.Planned) else False  # it is checked like any author's work
+        case _:
+            return isinstance(fact.outcome, f.Done)
+
+
+class Caused(Struct):
+    """What one letter led to. `rows`: the decisions, of which there is one."""
+
+    seq: int
+    actor: str | None
+    rows: list[int]
+    traces: dict[Trace, bool]
+
+
+class Traces:
+    """What a history says that came by mail."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Caused] = {}
+        self._all: dict[Trace, None] = {}  # of what may be so already
+
+    def note(self, entry: e.Entry, row: int) -> None:
+        """An entry of the decision that begins at `row`."""
+        traces = dict(_traces(entry.event))
+        if not isinstance(entry.event, e.HoldChanged):  # a cancel did that, and leaves no other cancel to be so already
+            self._all.update(dict.fromkeys(trace for trace in traces if trace[0] in ALREADY))
+        cause = entry.cause
+        if cause is None or cause.startswith(TIMER):
+            return
+        caused = self._of.get(cause)
+        if caused is None:
+            caused = self._of[cause] = Caused(entry.seq, entry.actor, [row], {})
+        elif caused.rows[-1] != row:
+            caused.rows.append(row)
+        caused.traces.update(traces)
+
+    def have_mail(self, letters: Iterable[Letter]) -> None:
+        known = {letter.row.id for letter in letters}
+        for id, caused in self._of.items():
+            require(id in known, L6, f"entry {caused.seq} was led to by mail {id}, which is not there")
+
+    def is_told(self, letter: Letter) -> None:
+        row, caused = letter.row, self._of.get(letter.row.id)
+        seq = None if caused is None else caused.seq
+        if row.verdict is None:
+            require(caused is None, L6, f"mail {row.id} led to entry {seq}, and has no verdict")
+            return
+        if not isinstance(decode_answer(row.verdict), f.Applied):
+            require(caused is None, L6, f"mail {row.id} was not applied, and led to entry {seq}")
+            return
+        require(letter.kind is not None, L6, f"mail {row.id} was applied, and cannot be read")
+        if caused is not None:
+            _acted_once(letter, caused)
+        elif letter.kind in ALREADY:
+            is_so = any((letter.kind, about) in self._all for about in letter.about)
+            require(is_so, L6, f"mail {row.id} was applied, and nothing that it asks for is recorded")
+        else:
+            require(not letter.about, L6, f"mail {row.id} was applied, and led to nothing")
+
+
+def _acted_once(letter: Letter, caused: Caused) -> None:
+    id = letter.row.id
+    require(len(caused.rows) == 1, L6, f"mail {id} was decided more than once, at {caused.rows[:5]}")
+    require(letter.actor == caused.actor, L6, f"entry {caused.seq} is not in the name of whoever sent mail {id}")
+    about = [(letter.kind, one) for one in letter.about]
+    found = [trace for trace in about if trace in caused.traces]
+    ref = letter.about[0] if letter.about else None
+    if not isinstance(ref, Ref):
+        require(found or not about, L6, f"mail {id} was applied, and what it asks for is not recorded")
+        return
+    require(found, L5, f"mail {id} about {ref} was applied, and is not recorded for it")
+    own = lease_id(letter.row.execution, ref)
+    require(letter.lease in (None, own), L5, f"mail {id} about {ref} was applied, and has the lease of another")
+    agree = letter.well in (None, caused.traces[found[0]])
+    require(agree, L5, f"mail {id} about {ref} was applied, and the opposite of what it says is recorded")
+
+
+def _traces(event: e.Event) -> Iterator[tuple[Trace, bool]]:
+    """What it can have come of, and whether it says that something went well."""
+    match event:
+        case e.AttemptSucceeded() | e.AttemptFailed() | e.AttemptTimedOut() | e.ProbeAnswered():
+            ref = Ref(event.path, event.phase, event.number)
+            well = isinstance(event, e.AttemptSucceeded)
+            if isinstance(event, e.ProbeAnswered):
+                well = event.answer == "done"
+            yield (f.Reported, ref), well
+            if isinstance(event, e.AttemptFailed) and ref.phase == "plan":
+                yield (f.DispatchRefused, ref), False
+        case e.ChildrenAdded():
+            yield (f.Reported, Ref(event.scope, "plan", event.number)), True
+        case e.AttemptBegun():
+            yield (f.Begun, Ref(event.path, event.phase, event.number)), True
+        case e.AttemptDispatched():
+            yield (f.Dispatched, Ref(event.path, event.phase, event.number)), True
+        case e.DispatchFailed():
+            yield (f.DispatchRefused, Ref(event.path, event.phase, event.number)), True
+        case e.AttemptAcked():
+            yield (f.Acked, Ref(event.path, event.phase, event.number)), True
+        case e.AttemptLost():
+            for loss in event.losses:
+                yield (f.Lost, Ref(loss.path, loss.phase, loss.number)), True
+        case e.AttemptsReturned():
+            for ref in event.refs:
+                yield (f.Returned, ref), True
+        case e.SignalKept(id=id) | e.WaitEnded(by=id):
+            yield (f.Signal, id), True
+        case e.ReviewResolved():
+            yield (f.Decide, event.id), True
+            yield (f.Decide, ANYTHING), True
+        case e.Paused():
+            yield (f.Pause, ANYTHING), True
+        case e.CancelRequested() | e.HoldChanged():
+            yield (f.Cancel, ANYTHING), True
+        case e.RunOpened():
+            yield (f.Retry, ANYTHING), True
+        case e.ExecutionAdmitted():
+            yield (f.Admitted, ANYTHING), True

@@ -1,0 +1,148 @@
+"""The stream of records: from a database, or from lines of JSON that were exported from one.
+
+First a head, then definitions and what belongs to no single execution, then pages of executions, each followed by all
+that is its own, at last rows of executions that do not exist, and an end, which proves that nothing was cut off. A
+definition can also come later, before the first execution that needs it: somebody may publish while we read.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from tenuto.storage.port import DefinitionRow
+from tenuto.storage.shared.records import (
+    NOBODYS,
+    OF_EXECUTION,
+    OF_NONE,
+    AuditRecord,
+    ExecutionRecord,
+    InboxRecord,
+    Reader,
+    select,
+)
+
+from .acts import acts_of
+from .paging import rows_of_page
+
+FORMAT = 2
+PAGE = 100
+LONG_PAGE = 2_000
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    format: int
+    at: int
+    tenuto: str
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """Executions follow that were seen at this time: what is late is late by the clock of when it was read."""
+
+    at: int
+
+
+class End(Struct, frozen=True, kw_only=True):
+    executions: int
+    records: int
+
+
+async def read_database(reader: Reader, version: str) -> AsyncGenerator[Struct]:
+    """Everything that is stored. The reader is open."""
+    yield Head(format=FORMAT, at=await reader.now(), tenuto=version)
+    executions = records = 0
+    known: dict[tuple[str, int], None] = {}
+    async with aclosing(_records(reader, known)) as found:
+        async for record in found:
+            executions += isinstance(record, ExecutionRecord)
+            records += 1
+            yield record
+    yield End(executions=executions, records=records)
+
+
+async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncGenerator[Struct]:
+    async with reader.page():
+        for kind in OF_NONE:
+            async for record in reader.rows(kind, select(kind)):
+                if isinstance(record, DefinitionRow):
+                    known[record.name, record.version] = None
+                yield record
+    async with aclosing(_audit(reader)) as noted:
+        async for row in noted:
+            yield row
+    async for met in _inbox(reader):
+        yield met
+    after: str | None = ""
+    while after is not None:
+        async with reader.page():
+            page = await _page(reader, after)
+            yield Page(at=await reader.now())
+            async for record in _executions(reader, after, page, known):
+                yield record
+        after = page[-1].id if len(page) == PAGE else None
+    async with reader.page():
+        for kind in OF_EXECUTION:
+            async for orphan in reader.rows(kind, select(kind, NOBODYS)):
+                yield orphan
+
+
+# -- Long tables, page by page -----------------------------------------------------------------------------------------
+
+
+async def _audit(reader: Reader) -> AsyncGenerator[AuditRecord]:
+    """The chains one after another, then what is in no chain yet."""
+    query = select(AuditRecord, "t.n IS NOT NULL AND (t.tenant, t.n) > ($1, $2)", limit=LONG_PAGE)
+    tenant, n = "", 0
+    while True:
+        async with reader.page():
+            page = [row async for row in reader.rows(AuditRecord, query, tenant, n)]
+        for row in page:
+            yield row
+        if len(page) < LONG_PAGE:
+            break
+        tenant, n = page[-1].tenant, page[-1].n or 0
+    async with reader.page():
+        async for row in reader.rows(AuditRecord, select(AuditRecord, "t.n IS NULL")):
+            yield row
+
+
+async def _inbox(reader: Reader) -> AsyncIterator[InboxRecord]:
+    query = select(InboxRecord, "(t.consumer, t.id) > ($1, $2)", limit=LONG_PAGE)
+    consumer, id = "", ""
+    while True:
+        async with reader.page():
+            page = [row async for row in reader.rows(InboxRecord, query, consumer, id)]
+        for row in page:
+            yield row
+        if len(page) < LONG_PAGE:
+            return
+        consumer, id = page[-1].consumer, page[-1].id
+
+
+# -- Executions --------------------------------------------------------------------------------------------------------
+
+
+async def _page(reader: Reader, after: str) -> list[ExecutionRecord]:
+    query = select(ExecutionRecord, "t.id > $1", limit=PAGE)
+    return [row async for row in reader.rows(ExecutionRecord, query, after)]
+
+
+async def _executions(
+    reader: Reader, after: str, page: list[ExecutionRecord], known: dict[tuple[str, int], None]
+) -> AsyncIterator[Struct]:
+    if not page:
+        return
+    acts = await acts_of(reader, after, page)
+    kinds = rows_of_page(reader, after, page)
+    for row in page:
+        if (row.definition, row.version) not in known:
+            query = select(DefinitionRow, "t.name = $1 AND t.version = $2")
+            async for definition in reader.rows(DefinitionRow, query, row.definition, row.version):
+                known[definition.name, definition.version] = None
+                yield definition
+        yield row
+        for rows in kinds:
+            async for record in rows.of(row.id):
+                yield record
+        for act in acts.pop(row.id, ()):
+            yield act

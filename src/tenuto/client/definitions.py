@@ -1,0 +1,224 @@
+"""Definitions that the service has: looked up, remembered once they cannot change, stored where that is asked for."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from tenuto.authoring.program import Program
+from tenuto.errors import DefinitionConflict, NotFound
+from tenuto.kernel.definition import Definition, canonical, content_hash, from_document, plain_name
+from tenuto.runtime.port import Published
+from tenuto.runtime.shared.publication import changed_plan, definition_row
+from tenuto.storage.catalog import DefinitionRow, DefinitionsWanted
+from tenuto.views.projections import AuditRow
+
+from .wire import Wire, paged, quoted
+
+NEWEST_SECONDS: Final = 1.0  # for how long the newest version of a name is believed to be it
+AT_ONCE: Final = 8
+_SHOWN: Final = ("definition_id", "status", "hash", "created_at", "published_at")
+
+
+class RemoteCatalog:
+    """Implements `Catalog` with requests. Whose definitions are seen is the credential's matter.
+
+    The service notes what is done through it, in the name of the credential, and not what it is told here.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def find(self, name: str, version: int | None) -> DefinitionRow | None:
+        if version is None:
+            version = await self.newest(name)
+        try:
+            return None if version is None else _row(await self._wire.get(_path(name, version), has="definition_id"))
+        except NotFound:
+            return None
+
+    async def newest(self, name: str) -> int | None:
+        """The newest version that is published."""
+        params = {"name": name, "status": "published"}
+        return max([each["version"] async for each in paged(self._wire, "/v1/definitions", params)], default=None)
+
+    async def page(self, wanted: DefinitionsWanted, after: tuple[str, int] | None, limit: int) -> list[DefinitionRow]:
+        """Cursors of the service are its own, so that all are asked for: definitions are few."""
+        rows = [row for row in await self.all(wanted) if after is None or (row.name, row.version) > after]
+        return rows[:limit]
+
+    async def all(self, wanted: DefinitionsWanted) -> list[DefinitionRow]:
+        params = {"status": wanted.status, "name": wanted.names[0] if wanted.names else None}
+        found = [(each["name"], each["version"]) async for each in paged(self._wire, "/v1/definitions", params)]
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def fetch(name: str, version: int) -> DefinitionRow:
+            async with gate:
+                return _row(await self._wire.get(_path(name, version), has="definition_id"))
+
+        return await asyncio.gather(*(fetch(*each) for each in sorted(found)))
+
+    async def add(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
+        document = msgspec.json.decode(row.document)
+        try:
+            answer = await self._wire.send("POST", "/v1/definitions", body=document, repeats=True)
+            answer.document("definition_id")
+        except DefinitionConflict as error:
+            if error.code != "definition_exists":
+                raise
+            return False
+        return answer.status == 201
+
+    async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
+        document = msgspec.json.decode(row.document)
+        try:
+            answer = await self._wire.send("PUT", _path(row.name, row.version), body=document, repeats=True)
+            answer.document("definition_id")
+        except DefinitionConflict as error:
+            if error.code != "definition_immutable":
+                raise
+            return False
+        return True
+
+    async def move(
+        self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
+    ) -> bool:
+        verb = {"published": "publish", "deprecated": "deprecate"}[after]
+        answer = await self._wire.send("POST", f"{_path(name, version)}:{verb}", repeats=True)
+        answer.document("definition_id")
+        return True
+
+    async def statuses(self) -> dict[tuple[str, int], str]:
+        found = paged(self._wire, "/v1/definitions", {})
+        return {(each["name"], each["version"]): each["status"] async for each in found}
+
+
+class Programs:
+    """Programs by name and version: those of this process, which know their types, and those of the service."""
+
+    def __init__(self, catalog: RemoteCatalog, compile: Callable[[Definition], Program]) -> None:
+        self._catalog = catalog
+        self._compile = compile
+        self._own: dict[tuple[str, int], Program] = {}
+        self._stored: dict[tuple[str, int], Program] = {}
+        self._checked: set[tuple[str, int]] = set()
+        self._newest: dict[str, tuple[float, int]] = {}
+
+    def provide(self, program: Program) -> None:
+        self._own[program.name, program.version] = program
+
+    def own(self, name: str, version: int) -> Program | None:
+        return self._own.get((name, version))
+
+    def knows(self, name: str) -> bool:
+        return any(own == name for own, _ in self._own)
+
+    def forget_newest(self) -> None:
+        """Something was published or deprecated from here."""
+        self._newest.clear()
+
+    async def to_start(self, name: str, version: int | None) -> Program:
+        """None: the newest that this process has, else the newest that is published."""
+        if version is None:
+            version = max((known for own, known in self._own if own == name), default=None)
+        if version is None:
+            version = await self._newest_of(name)
+        if (own := self._own.get((name, version))) is not None:
+            await self._check_own(own)
+            return own
+        return await self.of(name, version)
+
+    def is_own(self, program: Program) -> bool:
+        return self._own.get((program.name, program.version)) is program
+
+    async def _newest_of(self, name: str) -> int:
+        known = self._newest.get(name)
+        if known is not None and monotonic() - known[0] < NEWEST_SECONDS:
+            return known[1]
+        found = await self._catalog.newest(name)
+        if found is None:
+            raise NotFound(f"There is no definition named {name!r}.")
+        self._newest[name] = (monotonic(), found)
+        return found
+
+    async def of(self, name: str, version: int) -> Program:
+        """What an execution runs by: with the types of this process where the plan is the same."""
+        at = (plain_name(name), version)
+        if at not in self._stored:
+            row = await self._catalog.find(*at)
+            if row is None:
+                raise NotFound(f"There is no definition {at[0]!r} in version {version}.")
+            own = self._own.get(at)
+            program = own if own is not None and own.plan.hash == row.hash else self._compile(_definition(row))
+            if row.status == "draft":
+                return program  # it may change
+            self._stored[at] = program
+        return self._stored[at]
+
+    async def _check_own(self, program: Program) -> None:
+        """What this process registered is known to the service, and means the same there.
+
+        It is not published from here. Code belongs to the deployment, whose workers bring its definitions along; a
+        client's tenant would own what it publishes, and no worker would have the code for it.
+        """
+        at = (program.name, program.version)
+        if at in self._checked:
+            return
+        row = await self._catalog.find(*at)
+        if row is None or row.status == "draft":
+            raise NotFound(
+                f"The service has no definition {program.name!r} in version {program.version}.",
+                hint="it comes with a worker that has the code: `tenuto worker --app MODULE`",
+            )
+        if row.hash != program.plan.hash:
+            raise changed_plan(program, msgspec.json.decode(row.document))
+        self._checked.add(at)
+
+    async def publish(self, program: Program) -> None:
+        """Stores it, whole, for everybody whom the credential's tenant serves."""
+        row = definition_row(program, 0)
+        if not await self._catalog.add(row):
+            stored = await self._catalog.find(row.name, row.version)
+            if stored is not None and stored.status == "draft":
+                await self._catalog.replace(row)
+            elif stored is not None and stored.hash != row.hash:
+                raise changed_plan(program, msgspec.json.decode(stored.document))
+        await self._catalog.move(row.name, row.version, "draft", "published", 0)
+        self._newest.clear()
+
+    async def published(self) -> list[Published]:
+        rows = await self._catalog.all(DefinitionsWanted())
+        return [
+            Published(definition=_definition(row), status=row.status, plan_hash=row.hash)  # type: ignore[arg-type]  # one of the three
+            for row in rows
+            if row.status != "draft"
+        ]
+
+
+def _path(name: str, version: int) -> str:
+    return f"/v1/definitions/{quoted(name)}/{version}"
+
+
+def _row(shown: dict[str, Any]) -> DefinitionRow:
+    """The hash is made here: the service's covers the name by which a tenant's own is told from another's."""
+    definition = from_document({name: value for name, value in shown.items() if name not in _SHOWN})
+    return DefinitionRow(
+        name=definition.name,
+        version=definition.version,
+        status=shown["status"],
+        hash=content_hash(definition),
+        document=canonical(definition),
+        created_at=_ms(shown["created_at"]),
+        published_at=None if shown["published_at"] is None else _ms(shown["published_at"]),
+    )
+
+
+def _definition(row: DefinitionRow) -> Definition:
+    return from_document(msgspec.json.decode(row.document))
+
+
+def _ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1_000)

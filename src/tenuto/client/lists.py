@@ -1,0 +1,158 @@
+"""Lists of the service, in the shapes that a runtime gives them in."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tenuto.runtime.port import Acted, Filter, NotActed, Page, Summary
+from tenuto.storage.reviews import ReviewsWanted, ShownReview
+from tenuto.views import ExecutionSummary, rfc3339
+
+from .wire import PAGE, Wire, quoted
+
+
+async def summaries(wire: Wire, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
+    params = {
+        "status": wanted.status,
+        "definition": wanted.definition,
+        "target_id": wanted.target_id,
+        "correlation_id": wanted.correlation_id,
+        "since": _moment(wanted.since_ms),
+        "before": _moment(wanted.before_ms),
+        "blocked": "true" if wanted.blocked else None,
+        "order": "newest" if wanted.newest_first else "oldest",
+    }
+    return await _page(wire, "/v1/executions", params, cursor, limit)
+
+
+def filter_body(wanted: Filter, *, with_status: bool) -> dict[str, Any]:
+    """Of a command for many: what is asked for, and nothing else."""
+    given = {
+        "status": wanted.status if with_status else None,
+        "definition": wanted.definition,
+        "target_id": wanted.target_id,
+        "correlation_id": wanted.correlation_id,
+        "since": _moment(wanted.since_ms),
+        "before": _moment(wanted.before_ms),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def letters_body(wanted: ReviewsWanted) -> dict[str, Any]:
+    given = {
+        "definition": wanted.definition,
+        "error_class": wanted.error_class,
+        "before": _moment(wanted.before),
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def reprocessed(document: Mapping[str, Any]) -> Acted:
+    return Acted(
+        done=document["reprocessed"],
+        pending=document["pending"],
+        refused=[NotActed(**each) for each in document["refused"]],
+        next_cursor=document["next_cursor"],
+    )
+
+
+def acted(document: Mapping[str, Any]) -> Acted:
+    return Acted(
+        done=document.get("canceled", []) + document.get("retried", []),
+        pending=document["pending"],
+        refused=[NotActed(**each) for each in document["refused"]],
+        chosen=document["chosen"],
+        remaining=document["remaining"],
+        next_cursor=document["next_cursor"],
+    )
+
+
+async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
+    """Of one kind, or of all."""
+    params: dict[str, Any] = {"definition": wanted.definition, "state": "resolved" if wanted.resolved else None}
+    if wanted.kinds == ("dead_letter",):
+        params |= {"error_class": wanted.error_class, "before": _moment(wanted.before)}
+        letters = await _page(wire, "/v1/dlq", params, cursor, limit)
+        return Page([letter(row) for row in letters.items], letters.next_cursor)
+    params["execution_id"] = wanted.execution
+    params["kind"] = wanted.kinds[0] if len(wanted.kinds) == 1 else None
+    found = await _page(wire, "/v1/reviews", params, cursor, limit)
+    return Page([review(row) for row in found.items], found.next_cursor)
+
+
+async def one_review(wire: Wire, id: str) -> ShownReview:
+    found = await wire.get(f"/v1/reviews/{quoted(id)}", has="kind")
+    if found["kind"] != "dead_letter":
+        return review(found)
+    return letter(await wire.get(f"/v1/dlq/{quoted(id)}", has="error_class"))
+
+
+async def _page(wire: Wire, path: str, params: Mapping[str, Any], cursor: str | None, limit: int) -> Page[Any]:
+    found = await wire.get(path, {**params, "cursor": cursor, "limit": min(limit, PAGE)}, has="next_cursor")
+    return Page(found["items"], found["next_cursor"])
+
+
+def summary(row: Mapping[str, Any]) -> Summary:
+    target = (row["target_object_type"], row["target_object_id"])
+    return Summary(
+        execution_id=row["execution_id"],
+        tenant=row["tenant_id"],
+        definition=row["definition_id"],
+        version=row["definition_version"],
+        status=row["status"],
+        correlation_id=row["correlation_id"],
+        target=None if target[0] is None else target,
+        started_at=_ms(row["started_at"]) or 0,
+        ended_at=_ms(row["completed_at"]),
+        error_class=row["error_class"] or "",
+    )
+
+
+def review(row: Mapping[str, Any]) -> ShownReview:
+    return ShownReview(
+        id=row["id"],
+        execution=row["execution_id"],
+        tenant="",
+        definition="",
+        kind=row["kind"],
+        path=row["path"],
+        step=row["step_id"],
+        reason=row["reason"],
+        permission=row["permission"],
+        error_class="",
+        error_summary="",
+        attempts=0,
+        opened_at=_ms(row["opened_at"]) or 0,
+        due_at=_ms(row["due_at"]),
+        resolution=None if row["state"] == "open" else "resolved",
+        requests=tuple(row.get("requests", ())),
+    )
+
+
+def letter(row: Mapping[str, Any]) -> ShownReview:
+    return ShownReview(
+        id=row["id"],
+        execution=row["execution_id"],
+        tenant="",
+        definition="",
+        kind="dead_letter",
+        path=row["path"],
+        step=row["step_id"],
+        reason="",
+        permission="",
+        error_class=row["error_class"],
+        error_summary=row["error_summary"],
+        attempts=row["attempts"],
+        opened_at=_ms(row["created_at"]) or 0,
+        due_at=None,
+        resolution=None if row["state"] == "open" else "resolved",
+        requests=tuple(row.get("requests", ())),
+    )
+
+
+def _moment(ms: int | None) -> str | None:
+    return None if ms is None else rfc3339(ms)
+
+
+def _ms(text: str | None) -> int | None:
+    return None if text is None else round(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1_000)

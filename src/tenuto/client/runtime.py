@@ -1,0 +1,417 @@
+"""The runtime behind `https://` and `http://`: every question and command is a request, and the service answers it.
+
+What happened is read as it was recorded: events come over the wire, and the same rules that made the state where the
+execution runs make it here. So a result knows all that it knows beside the database. What only the service knows (why
+an execution waits at this moment) is asked for as a document.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from math import inf
+from typing import Any, Final, Literal, NoReturn, get_args
+
+from tenuto.authoring.program import Handler, Program
+from tenuto.errors import InvalidInput, NotFound, NotSupported, ResultTimeout, ServiceError, StorageError
+from tenuto.kernel import facts as f
+from tenuto.kernel.definition import Definition
+from tenuto.kernel.events import Entry, ExecutionStarted, ReviewKind
+from tenuto.kernel.evolve import evolve
+from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.runtime.clock import Environment
+from tenuto.runtime.executor.worker import has_come
+from tenuto.runtime.port import (
+    Acted,
+    BacklogRow,
+    DefinitionStatus,
+    Filter,
+    Notices,
+    Page,
+    Pruned,
+    Published,
+    Submission,
+    Submitted,
+    Summary,
+    Until,
+    Vitals,
+    dead_letter_document,
+    review_document,
+)
+from tenuto.storage.audit import Kept, Verified
+from tenuto.storage.catalog import Catalog
+from tenuto.storage.outbox import OutboxStore
+from tenuto.storage.registry import AuditWanted, Registry
+from tenuto.storage.reviews import ReviewsWanted, ShownReview
+from tenuto.values.rates import rate_text
+from tenuto.views import (
+    AuditDocument,
+    AuditRecord,
+    DeadLetterRow,
+    EventDocument,
+    ExecutionDocument,
+    ExecutionSummary,
+    LimitRow,
+    ReviewRow,
+    TenantLimitRow,
+    WorkerRow,
+)
+from tenuto.views.projections import AuditRow
+from tenuto.views.reading import Reading
+
+from . import lists
+from .commands import request_of
+from .definitions import Programs, RemoteCatalog
+from .starting import start_request
+from .stream import followed, recorded
+from .wire import Answer, Wire, paged, quoted, quoted_name
+
+REMEMBERED: Final = 32  # executions whose record is not asked for from the beginning again
+WAIT_SECONDS: Final = 20.0  # one request waits no longer than this for an execution
+STATUSES_AT_ONCE: Final = 100
+ROOM_SECONDS: Final = 1.0
+OWN_TENANT: Final = "default"  # what callers get who name none; whose it is, the credential says
+
+
+class RemoteRuntime:
+    """Implements `Runtime`. What needs the database itself says where it can be done."""
+
+    def __init__(
+        self, environment: Environment, url: str, api_key: str | None, compile: Callable[[Definition], Program]
+    ) -> None:
+        self.environment = environment
+        self._wire = Wire(url, api_key)
+        self._catalog = RemoteCatalog(self._wire)
+        self._programs = Programs(self._catalog, compile)
+        self._known: OrderedDict[str, _Record] = OrderedDict()
+
+    # -- Life ----------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Asks nothing: whether there is a service, the first question tells."""
+        await self._wire.open()
+
+    async def close(self, grace_ms: int) -> None:
+        await self._wire.close()
+
+    def vitals(self) -> Vitals:
+        return Vitals(is_open=self._wire.is_open, in_hand=0, lanes={})
+
+    def check_scope(self, tenant: str) -> None:
+        self._refuse("Another name or tenant than the key's", "make a client with a key of theirs")
+
+    async def check(self) -> None:
+        try:
+            await self._wire.get("/readyz", has="status")
+        except ServiceError as error:
+            raise StorageError(error.message, code=error.code, hint=error.hint) from error
+
+    # -- Definitions ---------------------------------------------------------------------------------------------------
+
+    def provide(self, program: Program) -> None:
+        self._programs.provide(program)
+
+    def provided(self, name: str, version: int) -> Program | None:
+        return self._programs.own(name, version)
+
+    def provide_handler(self, handler: Handler) -> None:
+        """Handlers run in workers; here they only come along with what is registered."""
+
+    async def publish(self, program: Program) -> None:
+        await self._programs.publish(program)
+
+    async def program(self, name: str, version: int | None) -> Program:
+        return await self._programs.to_start(name, version)
+
+    async def definitions(self) -> list[Published]:
+        return await self._programs.published()
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._catalog
+
+    async def keep_definitions(self) -> None:
+        """The service keeps its own."""
+
+    def knows(self, name: str) -> bool:
+        return self._programs.knows(name)
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        self._programs.forget_newest()
+
+    # -- Starting and telling ------------------------------------------------------------------------------------------
+
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
+        return False  # the service knows
+
+    async def submit(self, submission: Submission) -> Submitted:
+        if submission.connection is not None:
+            self._refuse("A caller's transaction", "start it where your transaction is: Engine(url of the database)")
+        self._check_tenant(submission.tenant)
+        body, headers = start_request(submission, names_version=self._programs.is_own(submission.program))
+        answer = await self._wire.send("POST", "/v1/executions", body=body, headers=headers, repeats=True)
+        return Submitted(answer.document("execution_id")["execution_id"], created=answer.status == 201)
+
+    async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
+        """The service refuses with an error of its own, so that what comes back was applied."""
+        self._check_tenant(tenant)
+        known = self._known.get(execution_id)
+        request = request_of(execution_id, fact, None if known is None else known.state)
+        answer = await self._wire.send("POST", request.path, body=request.body, repeats=request.repeats)
+        answer.document("execution_id")
+        _check_verdict(answer)
+        return f.APPLIED
+
+    # -- Reading -------------------------------------------------------------------------------------------------------
+
+    async def read(self, tenant: str | None, execution_id: str) -> Reading:
+        self._check_tenant(tenant)
+        known = self._known.get(execution_id)
+        try:
+            entries = await recorded(self._wire, execution_id, 0 if known is None else len(known.history))
+        except NotFound:
+            self._known.pop(execution_id, None)
+            raise NotFound(f"There is no execution {execution_id!r}.") from None
+        if known is None:
+            known = await self._remember(execution_id, entries[0])
+        elif execution_id in self._known:
+            self._known.move_to_end(execution_id)
+        known.add(entries)
+        return known.reading()
+
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self.read(tenant, execution_id)
+
+    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
+        return [await self.read(tenant, id) for id in ids]
+
+    async def _remember(self, execution_id: str, first: Entry) -> "_Record":
+        assert isinstance(first.event, ExecutionStarted)
+        program = await self._programs.of(first.event.definition, first.event.version)
+        known = self._known.setdefault(execution_id, _Record(program))
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+        return known
+
+    async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
+        self._check_tenant(tenant)
+        found: ExecutionDocument = await self._wire.get(_at(execution_id), has="execution_id")
+        return found
+
+    async def follow(
+        self, tenant: str | None, execution_id: str, after: int, every_ms: int
+    ) -> AsyncIterator[EventDocument]:
+        """The service looks as often as it finds right."""
+        self._check_tenant(tenant)
+        async for event in followed(self._wire, execution_id, after):
+            yield event
+
+    async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
+        """The service keeps the time: what has come by then is found, however long its answer takes.
+
+        One that ends answers sooner. Then the rest of the time is asked for again.
+        """
+        left = inf if timeout_ms is None else timeout_ms / 1_000
+        clock = asyncio.get_running_loop().time
+        while True:
+            seconds = min(left, WAIT_SECONDS)
+            asked_at = clock()
+            await self._wire.get(_at(execution_id), {"wait": until, "seconds": seconds}, has="execution_id")
+            answered_at = clock()
+            reading = await self.read(tenant, execution_id)
+            if has_come(reading.state, until):
+                return reading
+            left -= min(seconds, answered_at - asked_at)
+            if left <= 0:
+                raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.")
+
+    async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
+        self._check_tenant(wanted.tenant)
+        return await lists.summaries(self._wire, wanted, cursor, limit)
+
+    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
+        found = await self.summaries(wanted, cursor, limit)
+        return Page([lists.summary(row) for row in found.items], found.next_cursor)
+
+    async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
+        self._check_tenant(wanted.tenant)
+        params = {"group_by": by, "definition": wanted.definition, "correlation_id": wanted.correlation_id}
+        counts: dict[str, int] = (await self._wire.get("/v1/executions:count", params, has="counts"))["counts"]
+        return counts
+
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+        self._check_tenant(wanted.tenant)
+        key = {"Idempotency-Key": self.environment.new_id()}  # so that it may be sent again
+        request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
+        answer = await self._wire.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
+        return lists.acted(answer.document("refused"))
+
+    async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
+        answer = await self._wire.send("POST", f"/v1/dlq/{quoted(id)}:{verb}", body={"reason": reason})
+        _check_verdict(answer)
+        found: DeadLetterRow = answer.document("error_class")
+        return found
+
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+        self._check_tenant(wanted.tenant)
+        key = {"Idempotency-Key": self.environment.new_id()}
+        request = {**lists.letters_body(wanted), **body}
+        answer = await self._wire.send("POST", "/v1/dlq:reprocess", body=request, headers=key, repeats=True)
+        return lists.reprocessed(answer.document("reprocessed"))
+
+    async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        found: dict[str, ExecutionStatus] = {}
+        for first in range(0, len(ids), STATUSES_AT_ONCE):
+            params = {"id": list(ids[first : first + STATUSES_AT_ONCE])}
+            found |= (await self._wire.get("/v1/executions:statuses", params, has="statuses"))["statuses"]
+        return found
+
+    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
+        kinds = get_args(ReviewKind) if wanted.kind is None else (wanted.kind,)
+        found = await self.review_page(_reviews_wanted(wanted, kinds), cursor, limit)
+        return Page([review_document(row) for row in found.items], found.next_cursor)
+
+    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]:
+        found = await self.review_page(_reviews_wanted(wanted, ("dead_letter",)), cursor, limit)
+        return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
+
+    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
+        self._check_tenant(wanted.tenant)
+        return await lists.review_page(self._wire, wanted, cursor, limit)
+
+    async def review(self, tenant: str | None, id: str) -> ShownReview:
+        self._check_tenant(tenant)
+        return await lists.one_review(self._wire, id)
+
+    # -- Operations ----------------------------------------------------------------------------------------------------
+
+    async def workers(self) -> list[WorkerRow]:
+        return [row async for row in paged(self._wire, "/v1/workers", {})]
+
+    async def limit(
+        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        path = f"/v1/limits/{quoted_name(name)}"
+        if rate is None and concurrency is None:
+            (await self._wire.send("DELETE", path, repeats=True)).nothing()
+        else:
+            body = {"rate": None if rate is None else rate_text(*rate), "concurrency": concurrency}
+            (await self._wire.send("PUT", path, body=body, repeats=True)).nothing()
+
+    async def limits(self) -> list[LimitRow]:
+        return [row async for row in paged(self._wire, "/v1/limits", {})]
+
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
+        path = f"/v1/tenant-limits/{quoted(tenant)}"
+        if max_in_flight is None:
+            (await self._wire.send("DELETE", path, repeats=True)).nothing()
+        else:
+            (await self._wire.send("PUT", path, body={"max_in_flight": max_in_flight}, repeats=True)).nothing()
+
+    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
+        return [row async for row in paged(self._wire, "/v1/tenant-limits", {})]
+
+    async def room(self, tenant: str) -> int | None:
+        """Whether there is room, a start tells: this only waits a moment."""
+        await asyncio.sleep(ROOM_SECONDS)
+        return 1
+
+    async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
+        params = {"action": wanted.action, "actor": wanted.actor, "object_id": wanted.object_id}
+        found = await self._wire.get("/v1/audit", {**params, "cursor": cursor, "limit": limit}, has="next_cursor")
+        return Page(found["items"], found["next_cursor"])
+
+    async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
+        found = await self._wire.get("/v1/audit:export", {"after": after, "limit": limit}, has="items")
+        rows: list[AuditRecord] = found["items"]
+        return rows
+
+    async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
+        params = {} if kept is None else {"n": kept.n, "hash": kept.hash}
+        return Verified(**await self._wire.get("/v1/audit:verify", params, has="broken_at"))
+
+    async def note(self, row: AuditRow) -> None:
+        """The service notes what is done through it, in the name of the credential."""
+
+    # -- What needs the database itself --------------------------------------------------------------------------------
+
+    @property
+    def notices(self) -> Notices:
+        return _NoNotices()
+
+    @property
+    def registry(self) -> Registry:
+        self._refuse("What a service keeps beside executions", "use the database: `tenuto keys` with TENUTO_URL")
+
+    @property
+    def outbox(self) -> OutboxStore:
+        self._refuse("The outbox", "ask where the database is: Engine(url of the database).outbox()")
+
+    async def backlog(self) -> list[BacklogRow]:
+        self._refuse("The backlog", "the service's /metrics have it")
+
+    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        self._refuse("The inbox", "use it where your transaction is: Engine(url of the database).inbox(…)")
+
+    async def prune(self, keep_ms: int) -> Pruned:
+        self._refuse("Pruning", "prune where the database is: Engine(url of the database).prune(…)")
+
+    def _refuse(self, what: str, hint: str) -> NoReturn:
+        raise NotSupported(f"{what} is not to be had over HTTP.", code="not_over_http", hint=hint)
+
+    def _check_tenant(self, tenant: str | None) -> None:
+        if tenant not in (None, OWN_TENANT):
+            raise InvalidInput.at("/tenant", "other_tenant", "over HTTP the tenant is that of the key: name none")
+
+
+class _Record:
+    """An execution as far as it was read. Several readers may bring the same entries."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.state = Execution(program.plan)
+        self.history: list[Entry] = []
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if entry.seq == len(self.history) + 1:
+                evolve(self.state, entry)
+                self.history.append(entry)
+
+    def reading(self) -> Reading:
+        return Reading(self.program, self.state, self.history)
+
+
+class _NoNotices:
+    """Implements `Notices` for handlers that never run here."""
+
+    async def begin_notice(self, notice: Any) -> Any:
+        raise AssertionError("no handler runs in a client")
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        raise AssertionError("no handler runs in a client")
+
+    async def notice(self, key: str) -> None:
+        raise AssertionError("no handler runs in a client")
+
+
+def _check_verdict(answer: Answer) -> None:
+    if answer.status == 202:
+        raise ResultTimeout(
+            "The command was taken, and its verdict is not known yet.",
+            code="verdict_unknown",
+            hint="see how the execution stands; it need not be sent again",
+        )
+
+
+def _at(execution_id: str) -> str:
+    return f"/v1/executions/{quoted(execution_id)}"
+
+
+def _reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:
+    return ReviewsWanted(
+        kinds=kinds,
+        definition=wanted.definition,
+        execution=wanted.execution_id,
+        error_class=wanted.error_class,
+    )

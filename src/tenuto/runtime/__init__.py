@@ -1,0 +1,1 @@
+"""Drives the kernel: the port of runtimes, and the runtimes themselves."""

@@ -1,0 +1,49 @@
+"""Chaining the audit while the process runs, and telling the ends of its chains where others keep them: in the log.
+
+With it goes what else a service leaves behind: answers to repeated requests, and what waits for a second person.
+"""
+
+import logging
+from collections.abc import Callable
+
+from tenuto.storage.audit import seal
+from tenuto.storage.registry import ANSWERS_KEPT_MS, Head, Registry
+from tenuto.values.jitter import spread
+
+logger = logging.getLogger("tenuto.audit")
+
+SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
+TELL_MS = 3_600_000
+
+
+class Sealing:
+    def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
+        self._registry = registry
+        self._now = now_ms
+        self._seal_at = 0
+        self._tell_at = 0
+        self._told: dict[str, Head] = {}
+
+    async def look(self) -> None:
+        now = self._now()
+        if now < self._seal_at:
+            return
+        self._seal_at = now + int(spread(SEAL_MS, 0.5, 1))
+        await seal(self._registry)
+        if now >= self._tell_at:
+            self._tell_at = now + int(spread(TELL_MS, 0.5, 1))
+            await self._tell()
+            await self._registry.forget(now - ANSWERS_KEPT_MS)
+
+    async def close(self) -> None:
+        """What was done last is chained as well: perhaps nobody comes after this process for long."""
+        await seal(self._registry)
+
+    async def _tell(self) -> None:
+        """Whoever can rewrite the database cannot rewrite a log that is kept elsewhere: there a head is an anchor."""
+        heads = await self._registry.heads()
+        for tenant, head in heads.items():
+            if self._told.get(tenant) != head:
+                about = {"action": "audit_head", "tenant": tenant, "n": head.n, "audit_hash": head.hash}
+                logger.info("The end of an audit chain: keep it elsewhere.", extra=about)
+        self._told = heads

@@ -1,0 +1,162 @@
+"""What this process knows of definitions: those it provides, and those that others have published.
+
+A definition is stored before anything is started of it, and is the same for ever; what is provided under a name and a
+version that are stored with another plan is refused.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from tenuto.authoring.program import Handler, Program
+from tenuto.errors import (
+    DefinitionError,
+    NotFound,
+)
+from tenuto.kernel.definition import Definition, from_document
+from tenuto.runtime.executor import Performer
+from tenuto.runtime.port import DefinitionStatus, Published
+from tenuto.runtime.shared.publication import changed_plan, check_startable, definition_row
+from tenuto.storage.caller_connections import Caller
+from tenuto.storage.caller_transactions import save_definition
+from tenuto.storage.catalog import Catalog, DefinitionsWanted
+
+from .rows import published
+from .task_worker import GuestWorker
+
+ENOUGH = 100
+CATALOG_MS = 1_000  # how long others may not know of a definition that was published
+
+
+class Librarian(GuestWorker):
+    """A worker that stores what it provides, and knows what is stored."""
+
+    def _prepare_definitions(self, compile: Callable[[Definition], Program]) -> None:
+        self._compile = compile
+        self._stored: dict[tuple[str, int], str] = {}
+        self._in_catalog: dict[tuple[str, int], str] = {}
+        self._noted: dict[tuple[str, int], str] = {}  # since it was last asked for
+        self._read_catalog_at = 0
+        self._unreadable: set[tuple[str, int]] = set()
+        self._runnable: dict[Performer, bool] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        return self._store.catalog
+
+    async def publish(self, program: Program) -> None:
+        self.provide(program)
+        await self._ensure_stored(program)
+
+    async def _ensure_stored(self, program: Program) -> None:
+        at = (program.name, program.version)
+        if self._stored.get(at) == program.plan.hash:
+            return
+        row = definition_row(program, self._now())
+        stored = await self._store.save_definition(row)
+        if stored.status == "draft":  # what a process provides is published: drafts give way to it
+            await self.catalog.replace(row)
+            await self.catalog.move(*at, "draft", "published", row.created_at)
+            stored = await self._store.save_definition(row)
+        self._check_stored(program, stored.hash, stored.document)
+        self._stored[at] = stored.hash
+
+    async def _ensure_stored_within(self, caller: Caller, program: Program) -> None:
+        """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
+        if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == program.plan.hash:
+            await self._ensure_stored(program)
+            return
+        self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
+
+    def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
+        if hash != program.plan.hash:
+            self._forget(program)
+            raise changed_plan(program, msgspec.json.decode(document))
+
+    async def program(self, name: str, version: int | None) -> Program:
+        if version is None:
+            version = await self._version_to_start(name)
+        program = (await self._stored_performer(name, version)).program
+        check_startable(name, program.version, self._in_catalog.get((name, program.version), "published"))
+        return program
+
+    async def _version_to_start(self, name: str) -> int | None:
+        """The newest that is published. If there is none, the newest that was: whoever starts it hears why not."""
+        newest = self._newest.get(name)
+        if newest is not None and self._in_catalog.get((name, newest.program.version), "published") == "published":
+            return newest.program.version
+        row = await self._store.definition(name, None)
+        if row is not None:
+            return row.version
+        deprecated = await self.catalog.page(DefinitionsWanted(names=(name,), status="deprecated"), None, ENOUGH)
+        return deprecated[-1].version if deprecated else None
+
+    async def keep_definitions(self) -> None:
+        for performer in list(self._performers.values()):
+            await self._ensure_stored(performer.program)
+
+    def knows(self, name: str) -> bool:
+        return name in self._newest
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        self._in_catalog[name, version] = self._noted[name, version] = status
+
+    async def definitions(self) -> list[Published]:
+        await self.keep_definitions()
+        rows = await self._store.definitions()
+        return [published(row) for row in rows]
+
+    async def _read_catalog(self) -> None:
+        """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
+        if self._now() < self._read_catalog_at:
+            return
+        self._read_catalog_at = self._now() + CATALOG_MS
+        self._noted = {}
+        statuses = await self.catalog.statuses()
+        self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
+        # A database that was set back may have lost some that were stored here: they are stored again when needed.
+        self._stored = {at: hash for at, hash in self._stored.items() if at in self._in_catalog}
+        for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
+            if status != "draft" and at not in self._performers and at not in self._unreadable:
+                try:
+                    await self._stored_performer(*at)
+                except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
+                    self._unreadable.add(at)
+
+    async def _stored_performer(self, name: str, version: int | None) -> Performer:
+        """What is stored, though this process has no code for it: enough to start, read and decide."""
+        if version is not None and (known := self._performers.get((name, version))) is not None:
+            return known
+        row = await self._store.definition(name, version)
+        if row is not None and row.status == "draft":
+            row = None
+        if row is None:
+            which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
+            raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
+        program = self._compile(from_document(msgspec.json.decode(row.document)))
+        performer = self._performers.get((row.name, row.version))
+        if performer is None:
+            performer = self._know(program)
+            self._stored[row.name, row.version] = row.hash
+            self._in_catalog[row.name, row.version] = row.status
+            self._runnable.clear()
+        return performer
+
+    def _runs(self, performer: Performer) -> bool:
+        return self._works and self._can_run(performer)
+
+    def _can_run(self, performer: Performer) -> bool:
+        """Whether this process has the handlers of all steps that are not a queue's."""
+        known = self._runnable.get(performer)
+        if known is None:
+            missing = performer.program.missing_handlers()
+            known = self._runnable[performer] = all(performer.handler(name) is not None for name in missing)
+        return known
+
+    def provide(self, program: Program) -> None:
+        super().provide(program)
+        self._runnable.clear()
+
+    def provide_handler(self, handler: Handler) -> None:
+        super().provide_handler(handler)
+        self._runnable.clear()

@@ -1,0 +1,233 @@
+"""What is asked about executions: of those in hand, when what they decided is kept; of others, from the store."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from tenuto.errors import (
+    NotFound,
+)
+from tenuto.kernel.address import Ref
+from tenuto.kernel.codec import decode_entries
+from tenuto.kernel.events import Entry
+from tenuto.kernel.evolve import evolve, holder_of
+from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.runtime.executor import Performer, Role
+from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.worker import has_come
+from tenuto.runtime.port import Filter, Page, Summary, Until
+from tenuto.runtime.shared.pages import id_at
+from tenuto.storage.port import ExecutionRow, Loaded, Store
+from tenuto.storage.reviews import ReviewsWanted, StoredReview
+from tenuto.views import NOTHING_UNDER_WAY, Activity, Waiting
+from tenuto.views.projections import work_of
+from tenuto.views.reading import Reading
+
+from . import snapshots
+from .batched_reads import Together
+from .claimer import Claimer
+from .held_executions import Moved
+from .queued_attempts import has_queued, with_queued
+from .rows import summary
+from .rows import wanted as stored_filter
+from .worker_capabilities import Workers
+
+LAST_SEQ = 2**31 - 1
+LOADS = 4  # of a tenant, under way at once
+TAKEN_MS = 2_000  # a worker with a free slot has taken up by then what waits for one
+LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
+
+
+async def _load(store: Store, short: bool, ids: Sequence[str]) -> dict[str, Loaded]:
+    return {loaded.row.id: loaded for loaded in await store.load(ids, short=short)}
+
+
+class Reader(Claimer):
+    """A worker that can say of any execution where it stands."""
+
+    def _prepare_reading(self) -> None:
+        self._asked_by: dict[tuple[str | None, bool], Together[str, Loaded]] = {}
+        self._workers = Workers(self._store.tasks.serving)
+
+    async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
+        row = await self._store.seen_by(tenant).row(execution_id)
+        if row is None or (tenant is not None and row.tenant != tenant):
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        return row
+
+    async def read(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id))
+
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id, short=True))
+
+    async def _shown(self, execution_id: str, reading: Reading) -> Reading:
+        if self._held(execution_id) is None and reading.state.finished is None:
+            reading.activity = await self._beats.show(execution_id, reading.activity)
+        if reading.program.plan.has_queues and has_queued(reading.state):
+            reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
+        return reading
+
+    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
+        here = {id for id in ids if self._held(id) is not None}
+        readings: list[Reading] = []
+        for id in here:
+            with suppress(NotFound):
+                readings.append(await self._read_as_decided(tenant, id))
+        for loaded in await self._store.seen_by(tenant).load([id for id in ids if id not in here]):
+            if loaded.bodies and tenant in (None, loaded.row.tenant):
+                readings.append(await self._reading(loaded))
+        for reading in readings:
+            if has_queued(reading.state):
+                reading.activity = await with_queued(self._store.tasks, reading.state.id, reading.activity)
+        return readings
+
+    async def _read_as_decided(self, tenant: str | None, execution_id: str, *, short: bool = False) -> Reading:
+        record = self._held(execution_id)
+        if record is not None and (tenant is None or record.state.tenant == tenant):
+            reading = record.reading()
+            is_brief = short and record.unread > 0 and record.state.finished is None
+            if is_brief:
+                reading = snapshots.detached(reading)
+            if record.parked and not self._runs(record.performer):  # decided here, and about to be handed over
+                unclaimed = await self._unclaimed(record.performer, reading.state, "")
+                reading.activity = replace(reading.activity, waiting=unclaimed.waiting)
+            if record.unread and not is_brief:
+                await self._read_all(record)
+            if not record.unkept or await self._is_kept(execution_id):
+                return reading
+        found = await self._loaded(tenant, execution_id, short=short)
+        if found is None or (tenant is not None and found.row.tenant != tenant) or not found.bodies:
+            raise NotFound(f"There is no execution {execution_id!r}.")  # or it is being pruned at this moment
+        if found.snapshot is None:
+            return await self._reading(found)
+        brief = await self._short_reading(found)
+        return await self._read_as_decided(tenant, execution_id) if brief is None else brief
+
+    async def _loaded(self, tenant: str | None, execution_id: str, *, short: bool) -> Loaded | None:
+        asked = self._asked_by.get((tenant, short))
+        if asked is None:
+            self._asked_by = {key: asked for key, asked in self._asked_by.items() if not asked.is_idle}
+            load = partial(_load, self._store.seen_by(tenant), short)
+            asked = self._asked_by[tenant, short] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
+        return await asked.find(execution_id)
+
+    async def _short_reading(self, loaded: Loaded) -> Reading | None:
+        """By its snapshot. None if it is over, or the snapshot is one that this release cannot read."""
+        row = loaded.row
+        performer = await self._stored_performer(row.definition, row.version)
+        state = snapshots.state_of(performer.program.plan, loaded)
+        if state is None or state.finished is not None:
+            return None
+        activity = await self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
+        history = snapshots.first_of(loaded, state)
+        return Reading(performer.program, state, history, idempotency_key=row.key, activity=activity)
+
+    async def _reading(self, loaded: Loaded) -> Reading:
+        performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+        state = Execution(performer.program.plan)
+        entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
+        for entry in entries:
+            evolve(state, entry)
+        row = loaded.row
+        activity = await self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
+        return Reading(performer.program, state, entries, idempotency_key=row.key, activity=activity)
+
+    async def _as_started(self, record: Record) -> Reading:
+        """Nobody has taken it up, so far as is known here."""
+        activity = await self._unclaimed(record.performer, record.state, "")
+        program, key = record.performer.program, record.idempotency_key
+        return Reading(program, record.state, record.history, idempotency_key=key, activity=activity)
+
+    async def _unclaimed(self, performer: Performer, state: Execution, parked: str) -> Activity:
+        """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
+        waiting: dict[Ref, Waiting] = {}
+        if parked:
+            reason, _, what = parked.partition(": ")
+            if what:
+                why = Waiting("no_worker" if reason == "no_worker" else "incompatible", what)
+                waiting = dict.fromkeys(work_of(state), why)
+            return Activity(waiting=waiting) if waiting else Activity(set_aside=parked)
+        work = list(work_of(state))
+        if not work:
+            return NOTHING_UNDER_WAY
+        has_worker = self._runs(performer) or await self._workers.can_run(performer.program)
+        for ref in work:
+            if (holder := holder_of(state, ref)) is not None:
+                wait = self._why_unclaimed(state, performer.role(holder.node, ref.phase), has_worker)
+                if wait is not None:
+                    waiting[ref] = wait
+        return Activity(waiting=waiting)
+
+    def _why_unclaimed(self, state: Execution, role: Role, has_worker: bool) -> Waiting | None:
+        if not has_worker:
+            return Waiting("no_worker", role.handler_name or "")
+        spent = self.bounds.spent(role.limits)
+        if spent is not None:
+            return Waiting("limit", spent)
+        return Waiting("slot") if self._now() - state.at > TAKEN_MS else None
+
+    async def _state(self, execution_id: str) -> Execution:
+        """Where an execution stands, for those who do not ask how it came there."""
+        if self._held(execution_id) is None:
+            for loaded in await self._store.load([execution_id], short=True):
+                performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+                state = snapshots.state_of(performer.program.plan, loaded)
+                if state is not None:
+                    return state
+        return (await self.read(None, execution_id)).state
+
+    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
+        seen = self._store.seen_by(tenant)
+        # What was decided together is one row, and somebody who comes back may have stopped in the middle of one.
+        bodies = await (seen.tail(execution_id, after) if again else seen.bodies(execution_id, after + 1, LAST_SEQ))
+        return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
+
+    async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
+        while True:
+            left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
+            record = self._held(execution_id)
+            if record is not None and (tenant is None or record.state.tenant == tenant):
+                with suppress(Moved):
+                    reading = await self._await(record, until, left)
+                    if record.unread:
+                        await self._read_all(record)
+                    return reading
+                continue
+            reading = await self.read(tenant, execution_id)
+            while not has_come(reading.state, until):
+                if self._held(execution_id) is not None:
+                    break
+                if self._watched.is_closed:  # until then handlers that wait for others are told, also while it drains
+                    self._check_open()
+                left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
+                moved = await self._watched.until_moved(execution_id, reading.state.status, left)
+                if moved is None:
+                    break
+                reading = await self._reading(moved)
+            else:
+                return reading
+
+    # -- Lists ---------------------------------------------------------------------------------------------------------
+
+    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
+        rows = await self._store.seen_by(wanted.tenant).executions(stored_filter(wanted), id_at(cursor), limit + 1)
+        more = rows[limit - 1].id if len(rows) > limit else None
+        return Page([summary(row) for row in rows[:limit]], more)
+
+    async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
+        return await self._store.seen_by(wanted.tenant).count(stored_filter(wanted), by)
+
+    async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        return await self._store.seen_by(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
+
+    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
+        return await self._store.seen_by(wanted.tenant).review_book.page(wanted, id_at(cursor), limit)
+
+    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
+        return await self._store.seen_by(tenant).review_book.find(id)

@@ -1,0 +1,580 @@
+"""Everything in one process, and nothing kept: for tests, for short-lived sagas, and as the measure of the others.
+
+All of it happens on one event loop. A fact is decided, recorded and acted upon in one go, without a suspension, so an
+execution is never seen halfway. Handlers report from their own tasks; what that starts is on its way before they end.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from tenuto.authoring.program import Program
+from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, NotSupported
+from tenuto.kernel import facts as f
+from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.definition import names_in_filter, plain_name
+from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
+from tenuto.kernel.events import Entry
+from tenuto.kernel.state import Execution, ExecutionStatus
+from tenuto.runtime.clock import Environment
+from tenuto.storage.catalog import Catalog
+from tenuto.storage.memory.outbox import MemoryOutbox
+from tenuto.storage.memory.registry import MemoryRegistry
+from tenuto.storage.outbox import OutboxStore
+from tenuto.storage.registry import Registry
+from tenuto.storage.reviews import ReviewsWanted, StoredReview, fits
+from tenuto.views import LimitRow, TenantLimitRow, Waiting, WorkerRow, finished_at, rfc3339
+from tenuto.views.messages import Announced, Publish
+from tenuto.views.projections import AuditRow, audit, reviews
+from tenuto.views.projections import ReviewRow as StoredRow
+from tenuto.views.reading import Reading
+
+from .executor import Performer
+from .executor.held_execution import Record
+from .executor.limits import LocalLimits
+from .executor.slots import RESUME
+from .executor.worker import ASYNC_SLOTS, THREADS, Then, Worker, has_come
+from .port import (
+    BacklogRow,
+    DefinitionStatus,
+    Filter,
+    Notice,
+    Notices,
+    Observer,
+    Page,
+    Pruned,
+    Published,
+    Submission,
+    Submitted,
+    Summary,
+    Until,
+)
+from .shared.in_flight import InFlight
+from .shared.outbox_relay import Relay
+from .shared.pages import id_at, number_at
+from .shared.publication import check_startable, definition_row
+
+
+class MemoryRuntime(Worker):
+    """The runtime behind `memory://`."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        observers: Sequence[Observer] = (),
+        worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        slots: int = ASYNC_SLOTS,
+        threads: int = THREADS,
+        announced: Announced | None = None,
+        publish: Publish | None = None,
+    ) -> None:
+        super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
+        self._in_order: list[Record] = []
+        self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
+        self._lines: dict[tuple[str, str, str], deque[Record]] = {}
+        self._made: set[tuple[str, str]] = set()
+        self._notices = _Notices(environment)
+        self._in_flight = InFlight()
+        self._awaited: dict[Record, None] = {}
+        self._registry: MemoryRegistry | None = None
+        self._catalog: Catalog | None = None
+        self._in_catalog: dict[tuple[str, int], DefinitionStatus] = {}
+        self._opened_at = 0
+        self._announced = announced
+        self._outbox = MemoryOutbox()
+        self._relay = None if publish is None else Relay(self._outbox, publish, self._now, lambda: "memory")
+
+    def _make_limits(self) -> LocalLimits:
+        self._named_limits = LocalLimits(self.environment.clock, self._pump)
+        return self._named_limits
+
+    @property
+    def registry(self) -> Registry:
+        return self._kept_beside()
+
+    def _kept_beside(self) -> MemoryRegistry:
+        """Made when it is first asked for; what happened before that nobody audited."""
+        if self._registry is None:
+            self._registry = MemoryRegistry()
+        return self._registry
+
+    # -- Life ----------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opened_at = self._now()
+        if self._relay is not None:
+            self._relay.start()
+
+    async def close(self, grace_ms: int) -> None:
+        await self._stop_work(grace_ms)
+        if self._relay is not None:
+            await self._relay.stop(grace_ms / 1_000, drain=True)
+        self._close_up()
+
+    # -- Definitions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def programs(self) -> list[Program]:
+        return [performer.program for performer in self._performers.values()]
+
+    async def publish(self, program: Program) -> None:
+        self.provide(program)
+        if self._catalog is not None:
+            await self.keep_definitions()
+
+    async def program(self, name: str, version: int | None) -> Program:
+        performer = self._performer(name, version)
+        if self._in_catalog:
+            performer = self._startable(performer, version)
+        return performer.program
+
+    def _startable(self, performer: Performer, version: int | None) -> Performer:
+        """Once definitions have been given a status: the newest that is published, or the one that was asked for."""
+        name = performer.program.name
+        if version is None:
+            known = [
+                found
+                for other, found in self._performers
+                if other == name and self._in_catalog.get((other, found), "published") == "published"
+            ]
+            performer = self._performers[name, max(known)] if known else performer
+        at = (name, performer.program.version)
+        check_startable(*at, self._in_catalog.get(at, "published"))
+        return performer
+
+    @property
+    def catalog(self) -> Catalog:
+        if self._catalog is None:
+            self._catalog = self._kept_beside().catalog
+        return self._catalog
+
+    async def keep_definitions(self) -> None:
+        catalog = self.catalog
+        for program in self.programs:
+            row = definition_row(program, self._now())
+            if not await catalog.add(row) and await catalog.replace(row):
+                await catalog.move(row.name, row.version, "draft", "published", row.created_at)
+
+    def knows(self, name: str) -> bool:
+        return name in self._newest
+
+    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+        self._in_catalog[name, version] = status
+
+    async def definitions(self) -> list[Published]:
+        plans = [program.plan for program in self.programs]
+        return [Published(definition=p.definition, status="published", plan_hash=p.hash) for p in plans]
+
+    # -- Starting ------------------------------------------------------------------------------------------------------
+
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
+        return False  # a refusal costs no more here than this question
+
+    async def submit(self, submission: Submission) -> Submitted:
+        self._check_open()
+        if submission.connection is not None:
+            raise NotSupported("memory:// has no database, and so no transaction to start an execution in.")
+        key = submission.idempotency_key
+        if key is not None and (seen := self._by_key.get((submission.tenant, key))) is not None:
+            if seen[1] != submission.digest:
+                raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
+            return Submitted(seen[0], created=False)
+        program = submission.program
+        self._refuse_conflict(submission)
+        self._in_flight.check(submission.tenant)
+        self._in_flight.enter(submission.tenant)
+        record = Record(self, self._performer(program.name, program.version), key)
+        admitted = self._join_line(record, submission)
+        id = self.environment.new_id()
+        self.apply(record, self._start_fact(id, submission, admitted=admitted, owned=self._works))
+        self._records[id] = record
+        self._in_order.append(record)
+        if key is not None:
+            self._by_key[submission.tenant, key] = (id, submission.digest)
+        return Submitted(id, created=True)
+
+    # -- Facts ---------------------------------------------------------------------------------------------------------
+
+    async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
+        self._check_open()
+        record = self._find(tenant, execution_id)
+        if isinstance(fact, f.Retry):
+            return self._retry(record, fact)
+        return self.apply(record, fact, RESUME if isinstance(fact, f.Resume | f.Decide) else None)
+
+    def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
+        """There is nothing to wait for between deciding and acting."""
+        state = record.state
+        decision = self._decide(record, fact)
+        if decision.entries:
+            if self._registry is not None:
+                for row in audit(state, decision.entries, record.history[0].actor):
+                    self._registry.note_now(row)
+            if self._announced is not None:
+                self._announce(state, decision.entries)
+            changed, state.changed = state.changed, []
+            self._act(record, decision.entries, changed, rank)
+        if record.parked and isinstance(fact, f.Cancel):
+            self._call_off_parked(record)
+        if state.timers or record.wake_at is not None:
+            self._alarms.set(record)
+        if then is not None:
+            then(decision.answer)
+        if record.waiters and (state.finished is not None or state.reviews):
+            self._tell_waiters(record)
+        return decision.answer
+
+    def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        super()._park(record, ref, why)
+        if record.state.cancel is not None:
+            self._soon(record, partial(self._call_off_parked, record))
+
+    def _call_off_parked(self, record: Record) -> None:
+        """What cannot run here was never begun: a cancel does not wait for it."""
+        agenda = record.state.agenda
+        refs = tuple(ref for ref in record.parked if ref.phase in ("forward", "plan") and ref in agenda)
+        if refs:
+            self.apply(record, f.Returned(at=self._now(), refs=refs))
+
+    def _announce(self, state: Execution, entries: Sequence[Entry]) -> None:
+        assert self._announced is not None
+        rows = self._announced.rows(state, entries)
+        if rows:
+            self._outbox.add(rows)
+            if self._relay is not None:
+                self._relay.nudge()
+
+    @property
+    def outbox(self) -> OutboxStore:
+        return self._outbox
+
+    def _request_hold(self, record: Record, effect: RequestHold) -> None:
+        self._later(partial(self._grant_hold, record, effect.amount))  # nobody keeps accounts here
+
+    def _grant_hold(self, record: Record, amount: int) -> None:
+        admitted = self._join_line(record, None)
+        self._activate(record)
+        self.apply(record, f.HoldGranted(at=self._now(), amount=amount, admitted=admitted), RESUME)
+
+    @asynccontextmanager
+    async def _inbox(self, key: tuple[str, str]) -> AsyncIterator[bool]:
+        first = key not in self._made
+        yield first
+        self._made.add(key)
+
+    async def prune(self, keep_ms: int) -> Pruned:
+        before = self._now() - keep_ms
+        ended = [record for record in self._in_order if _is_over(record, before)]
+        for record in ended:
+            del self._records[record.state.id]
+            if record.idempotency_key is not None:
+                del self._by_key[record.state.tenant, record.idempotency_key]
+        if ended:
+            self._in_order = [record for record in self._in_order if record.state.id in self._records]
+        return Pruned(executions=len(ended))
+
+    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        """There is no transaction to be part of: the id counts as met when the block ends well."""
+        return self._inbox((consumer, id))
+
+    @property
+    def notices(self) -> Notices:
+        return self._notices
+
+    async def check(self) -> None:
+        """There is nothing that could be out of reach."""
+
+    async def backlog(self) -> list[BacklogRow]:
+        opened: dict[str, list[int]] = {}
+        for record in self._in_order:
+            for review in record.state.reviews.values():
+                opened.setdefault(review.kind, []).append(review.opened_at)
+        rows = [BacklogRow("reviews", kind, len(times), min(times)) for kind, times in opened.items()]
+        return [*rows, BacklogRow("now", "", 0, self._now())]
+
+    # -- One at a time per key -----------------------------------------------------------------------------------------
+
+    def _refuse_conflict(self, submission: Submission) -> None:
+        key, name = submission.concurrency_key, submission.program.name
+        if submission.on_conflict == "reject" and key is not None and (submission.tenant, name, key) in self._lines:
+            raise ConcurrencyConflict(f"Another execution of {plain_name(name)!r} holds the key {key!r}.")
+
+    def _join_line(self, record: Record, submission: Submission | None) -> bool:
+        """Whether it is its turn at once. `submission` is None for another run of what was started before."""
+        if submission is not None:
+            key, tenant, name = submission.concurrency_key, submission.tenant, submission.program.name
+        else:
+            key, tenant, name = record.state.concurrency_key, record.state.tenant, record.performer.program.name
+        if key is None:
+            return True
+        line = self._lines.get((tenant, name, key))
+        if line is None:
+            self._lines[tenant, name, key] = deque((record,))
+            return True
+        line.append(record)
+        return False
+
+    def _retry(self, record: Record, fact: f.Retry) -> f.Answer:
+        if record.state.finished != "failed":
+            return self.apply(record, fact, RESUME)
+        self._in_flight.check(record.state.tenant)
+        fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None), owned=self._works)
+        self._activate(record)
+        answer = self.apply(record, fact, RESUME)
+        if isinstance(answer, f.Refused):
+            self._finished(record)
+        return answer
+
+    def _activate(self, record: Record) -> None:
+        """Another run of what was over."""
+        if not record.is_active:
+            record.is_active = True
+            self._in_flight.enter(record.state.tenant)
+
+    def _finished(self, record: Record) -> None:
+        """Whoever waits for its key is next."""
+        state = record.state
+        if record.is_active:
+            self._in_flight.leave(state.tenant)
+        super()._finished(record)
+        if state.concurrency_key is None:
+            return
+        at = (state.tenant, record.performer.program.name, state.concurrency_key)
+        line = self._lines.get(at)
+        if line is None or record not in line:
+            return
+        had_turn = line[0] is record
+        line.remove(record)
+        if not line:
+            del self._lines[at]
+        elif had_turn:
+            self.apply(line[0], f.Admitted(at=self._now(), key=state.concurrency_key))
+
+    # -- Reading -------------------------------------------------------------------------------------------------------
+
+    def _find(self, tenant: str | None, execution_id: str) -> Record:
+        record = self._records.get(execution_id)
+        if record is None or (tenant is not None and record.state.tenant != tenant):
+            raise NotFound(f"There is no execution {execution_id!r}.")
+        if record.flaw is not None:
+            raise record.flaw
+        return record
+
+    async def read(self, tenant: str | None, execution_id: str) -> Reading:
+        return self._find(tenant, execution_id).reading()
+
+    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
+        return [self._find(tenant, id).reading() for id in ids]
+
+    async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
+        return self._find(tenant, execution_id).history[after:]
+
+    async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
+        record = self._find(tenant, execution_id)
+        if has_come(record.state, until):
+            return record.reading()
+        self._check_open()
+        if self.on_idle is not None:
+            self._awaited[record] = None
+        return await self._await(record, until, timeout_ms)
+
+    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
+        last = len(self._in_order) - 1
+        if wanted.newest_first:
+            positions = range(min(number_at(cursor), last) if cursor else last, -1, -1)
+        else:
+            positions = range(number_at(cursor) if cursor else 0, last + 1)
+        found: list[Summary] = []
+        for position in positions:
+            record = self._in_order[position]
+            if _fits(record, wanted):
+                if len(found) == limit:
+                    return Page(found, str(position))
+                found.append(_summary(record))
+        return Page(found)
+
+    async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for record in self._in_order:
+            if _fits(record, wanted):
+                group = record.state.status if by == "status" else record.performer.program.name
+                counts[group] = counts.get(group, 0) + 1
+        return counts
+
+    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
+        cursor = id_at(cursor)
+        rows = [row for record in self._in_order for row in _stored_reviews(record) if fits(row, wanted)]
+        return sorted((row for row in rows if cursor is None or row.id > cursor), key=lambda row: row.id)[:limit]
+
+    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
+        with suppress(NotFound):
+            for row in _stored_reviews(self._find(tenant, id.rpartition(".")[0])):
+                if row.id == id:
+                    return row
+        return None
+
+    async def workers(self) -> list[WorkerRow]:
+        """This process, which is all there is."""
+        if not self._works:
+            return []
+        at_work = sum(record.state.finished is None for record in self._in_order)
+        return [
+            {
+                "id": self.environment.worker,
+                "worker": self.environment.worker,
+                "build": self.environment.build,
+                "queues": sorted(self._queues),
+                "started_at": rfc3339(self._opened_at),
+                "expires_at": None,
+                "executions": at_work,
+            }
+        ]
+
+    async def limit(
+        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        is_lifted = rate is None and concurrency is None
+        acts = not is_lifted or any(row["name"] == name for row in await self.limits())
+        self._named_limits.set(name, rate, concurrency)
+        if note is not None and acts:
+            self._kept_beside().note_now(note)
+        self._pump()
+
+    async def limits(self) -> list[LimitRow]:
+        return self._named_limits.rows(self._wanted())
+
+    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
+        active = sum(record.is_active and record.state.tenant == tenant for record in self._in_order)
+        acts = max_in_flight is not None or bool(self._in_flight.rows(tenant))
+        self._in_flight.limit(tenant, max_in_flight, active)
+        if note is not None and acts:
+            self._kept_beside().note_now(note)
+
+    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
+        return self._in_flight.rows(tenant)
+
+    async def room(self, tenant: str) -> int | None:
+        self._check_open()
+        if self.on_idle is not None:
+            self._later(self.on_idle)
+        return await self._in_flight.room(tenant)
+
+    async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
+        states = (self._records[id].state for id in ids if id in self._records)
+        return {state.id: state.status for state in states if tenant in (None, state.tenant)}
+
+    # -- For tests -----------------------------------------------------------------------------------------------------
+
+    async def quiet(self, patience_ms: int) -> None:
+        """Waits until no handler runs, at most so long in real time."""
+        await self._wait_for_quiet(patience_ms)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for an execution that has not come so far, or for room to start another."""
+        self._awaited = {record: None for record in self._awaited if any(not w.done() for _, w in record.waiters)}
+        return bool(self._awaited) or self._in_flight.is_awaited
+
+    def lose_worker(self, execution_id: str, running: Ref) -> None:
+        """As if the process that ran this attempt had died, and another had taken its execution over."""
+        record = self._records[execution_id]
+        state = record.state
+        if isinstance(state.agenda.get(running), DispatchAttempt):  # of a queue: its lease runs out, and that is all
+            self._lose_task(record, running)
+            return
+        local = [key for key, effect in state.agenda.items() if isinstance(key, Ref) and type(effect) is RunAttempt]
+        for ref in local:
+            record.tickets.pop(ref, None)
+            record.parked.pop(ref, None)
+            job = record.jobs.pop(ref, None)
+            if job is not None:
+                job.stop()
+        record.held.clear()
+        record.epoch += 1
+        self.apply(record, f.Taken(at=self._now(), epoch=record.epoch))
+        # What had not begun is granted as it was, and so is on the agenda without having changed.
+        again = [ref for ref in local if ref in state.agenda and ref not in record.tickets and ref not in record.jobs]
+        self._take_up_again(record, again)
+
+    def _lose_task(self, record: Record, ref: Ref) -> None:
+        job = record.jobs.pop(ref, None)
+        if job is not None:
+            job.stop()
+        lease = lease_id(record.state.id, ref)
+        self.apply(record, f.Reported(at=self._now(), ref=ref, outcome=f.TimedOut(), lease=lease))
+
+
+class _Notices:
+    """Implements `Notices`."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._now = environment.now_ms
+        self._kept: dict[str, Notice] = {}
+
+    async def begin_notice(self, notice: Notice) -> Notice:
+        return self._kept.setdefault(notice.key, msgspec.structs.replace(notice, begun_at=self._now()))
+
+    async def end_notice(self, key: str, receipt: bytes) -> None:
+        if (kept := self._kept[key]).receipt is None:
+            self._kept[key] = msgspec.structs.replace(kept, sent_at=self._now(), receipt=receipt)
+
+    async def notice(self, key: str) -> Notice | None:
+        return self._kept.get(key)
+
+
+def _stored_reviews(record: Record) -> list[StoredReview]:
+    """As a database would have them."""
+    found: dict[str, StoredReview] = {}
+    for row in reviews(record.state, record.history):
+        if isinstance(row, StoredRow):
+            found[row.id] = StoredReview(**msgspec.structs.asdict(row))
+        else:
+            closed = {"resolution": row.resolution, "resolved_by": row.actor, "resolved_at": row.closed_at}
+            found[row.id] = msgspec.structs.replace(found[row.id], **closed)
+    return list(found.values())
+
+
+def _is_over(record: Record, before: int) -> bool:
+    """Whether it ended before that, and waits for nobody."""
+    ended_at = finished_at(record.state, record.history)
+    return ended_at is not None and ended_at < before and not record.state.reviews
+
+
+def _fits(record: Record, wanted: Filter) -> bool:
+    state = record.state
+    started = record.payloads.started
+    target = started.target[1] if started.target is not None else None
+    return (
+        wanted.tenant in (None, state.tenant)
+        and wanted.status in (None, state.status)
+        and (wanted.definition is None or started.definition in names_in_filter(wanted.definition, wanted.tenant))
+        and wanted.correlation_id in (None, state.correlation_id)
+        and wanted.target_id in (None, target)
+        and (wanted.since_ms is None or record.history[0].at >= wanted.since_ms)
+        and (wanted.before_ms is None or record.history[0].at < wanted.before_ms)
+        and not (wanted.active and state.finished is not None)
+    )
+
+
+def _summary(record: Record) -> Summary:
+    state, started = record.state, record.payloads.started
+    return Summary(
+        execution_id=state.id,
+        tenant=state.tenant,
+        definition=started.definition,
+        version=started.version,
+        status=state.status,
+        correlation_id=state.correlation_id,
+        target=started.target,
+        started_at=record.history[0].at,
+        ended_at=finished_at(state, record.history),
+        error_class="" if state.failure is None else state.failure.error_class,
+    )

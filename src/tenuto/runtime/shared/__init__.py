@@ -1,0 +1,1 @@
+"""What runtimes share and what needs only a store."""

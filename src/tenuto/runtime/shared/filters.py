@@ -1,0 +1,57 @@
+"""What lists are asked by. Whoever misspells a filter would be told that there is nothing."""
+
+from datetime import datetime
+
+from tenuto.errors import InvalidInput
+from tenuto.kernel.definition import ErrorClass
+from tenuto.kernel.events import ReviewKind
+from tenuto.kernel.state import ExecutionStatus
+from tenuto.runtime.port import DefinitionStatus
+from tenuto.values.names import check_one_of, check_text
+
+MOST_ROWS = 2**53  # more is no number that every database and every client can say
+
+
+def check_filter(
+    *,
+    status: str | None = None,
+    state: str | None = None,
+    kind: str | None = None,
+    error_class: str | None = None,
+    limit: int = 1,
+    after: int = 0,
+    **texts: str | None,
+) -> None:
+    """`status` is an execution's, `state` a definition's; `texts` are what else is compared, by their names."""
+    for word, words, where in (
+        (status, ExecutionStatus, "/status"),
+        (state, DefinitionStatus, "/status"),
+        (kind, ReviewKind, "/kind"),
+        (error_class, ErrorClass, "/error_class"),
+    ):
+        if word is not None:
+            check_one_of(word, words, where)
+    _check_number(limit, "/limit", 1)
+    _check_number(after, "/after", 0)
+    for name, text in texts.items():
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise InvalidInput.at(f"/{name}", "type", "it is text")
+        check_text(text, name)
+
+
+def milliseconds_at(moment: datetime | None, name: str) -> int | None:
+    """Since 1970."""
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        raise InvalidInput.at(f"/{name}", "type", "it is a moment, as a `datetime`")
+    return round(moment.timestamp() * 1_000)
+
+
+def _check_number(number: object, where: str, least: int) -> None:
+    if not isinstance(number, int) or number < least:
+        raise InvalidInput.at(where, "out_of_range", f"{least} or more")
+    if number > MOST_ROWS:
+        raise InvalidInput.at(where, "out_of_range", f"at most {MOST_ROWS}")

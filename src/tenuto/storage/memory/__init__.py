@@ -1,0 +1,1 @@
+"""Stores for executions that live in memory."""

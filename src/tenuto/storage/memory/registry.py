@@ -1,0 +1,43 @@
+"""A registry without a file, for executions that live in memory: the same statements on a database of its own."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+from msgspec import structs
+
+from tenuto.storage.catalog import Catalog, SqlCatalog
+from tenuto.storage.migrations import migrations
+from tenuto.storage.registry import NOTE, SqlRegistry, Statement
+from tenuto.storage.sqlite.store import all_or_none
+from tenuto.views.projections import AuditRow
+
+
+class MemoryRegistry(SqlRegistry):
+    def __init__(self) -> None:
+        self._memory = _Memory()
+        super().__init__(self._memory)
+        self.catalog: Catalog = SqlCatalog(self._memory)
+
+    def note_now(self, row: AuditRow) -> None:
+        """At once, for a runtime that does not suspend between deciding and recording."""
+        self._memory.execute(NOTE, structs.astuple(row))
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self._connection = apsw.Connection(":memory:")
+        for migration in migrations("sqlite"):
+            self._connection.execute(migration.sql)
+
+    def execute(self, query: str, values: Sequence[Any]) -> list[Any]:
+        return list(self._connection.execute(query.replace("$", "?"), tuple(values)))
+
+    async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
+        return self.execute(query, values)
+
+    async def run(self, query: str, values: Sequence[object]) -> list[Any]:
+        return await self.fetch(query, values)
+
+    async def run_all(self, statements: Sequence[Statement]) -> bool:
+        return all_or_none(self._connection, statements)

@@ -1,0 +1,309 @@
+"""Rows that follow from what was recorded: reviews, tasks, where the execution stands. Pure, in the kernel's words.
+
+Everything here is derived from entries and the state they lead to, and is written in the transaction that records them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from tenuto.kernel import events as e
+from tenuto.kernel.address import Phase, Ref
+from tenuto.kernel.effects import DispatchAttempt, RunAttempt
+from tenuto.kernel.events import Entry, ExecutionStarted, ReviewOpened, ReviewResolved, RunOpened
+from tenuto.kernel.evolve import holder_of
+from tenuto.kernel.naming import shown_step
+from tenuto.kernel.plan import handler_name
+from tenuto.kernel.state import TERMINAL, Execution
+
+PRIORITIES = {"normal": 0, "high": 1}
+UNDO = 2  # before all else: what is half made stands in the way of others
+
+Line: TypeAlias = tuple[str, str, str]  # where executions queue for a concurrency key: tenant, definition, key
+
+
+class Standing(Struct, frozen=True, kw_only=True, gc=False):
+    """Where an execution stands after a decision, for its row. `release`: its owner lets go of it.
+
+    `epoch` is that of the owner who says so: what it said before it let go counts no more when it has it again.
+    """
+
+    id: str
+    epoch: int
+    status: str
+    run: int
+    seq: int
+    wake_at: int | None
+    release: bool
+    ended_at: int | None
+    cancel_requested: bool
+    error_class: str
+    parked: str = ""
+    admission: Literal["", "request", "release"] = ""
+    line: Line | None = None
+
+
+class ReviewRow(Struct, frozen=True, kw_only=True):
+    id: str
+    execution: str
+    tenant: str
+    definition: str
+    kind: str
+    path: str
+    step: str
+    reason: str
+    permission: str
+    error_class: str
+    error_summary: str
+    attempts: int
+    opened_at: int
+    due_at: int | None
+
+
+class ReviewClosed(Struct, frozen=True):
+    execution: str
+    id: str
+    resolution: str
+    actor: str
+    closed_at: int
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """An attempt that a worker of a queue is to run."""
+
+    execution: str
+    path: str
+    phase: Phase
+    number: int
+    tenant: str
+    plan: str
+    queue: str
+    handler: str
+    priority: int
+    created_at: int
+
+
+class TaskEnded(Struct, frozen=True):
+    execution: str
+    path: str
+    phase: str
+    number: int
+
+
+class TaskWithdrawn(Struct, frozen=True):
+    """One that nobody need begin any more. `sends`: it is a directive, and whoever took it may have sent it."""
+
+    execution: str
+    path: str
+    phase: Phase
+    number: int
+    sends: bool
+
+
+class OutboxRow(Struct, frozen=True):
+    execution: str
+    seq: int
+    tenant: str
+    kind: str
+    body: bytes
+    created_at: int
+
+
+class AuditRow(Struct, frozen=True, kw_only=True):
+    """What somebody did, and to what."""
+
+    tenant: str
+    at: int
+    actor: str
+    action: str
+    object_type: str
+    object_id: str
+    reason: str = ""
+
+
+def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release: bool) -> Standing:
+    status = state.status
+    ended = status in TERMINAL
+    admission: Literal["", "request", "release"] = ""
+    if state.concurrency_key is not None:
+        if ended:
+            admission = "release"
+        elif any(isinstance(entry.event, ExecutionStarted | RunOpened) for entry in entries):
+            admission = "request"
+    return Standing(
+        id=state.id,
+        epoch=epoch,
+        status=status,
+        run=state.run,
+        seq=state.seq,
+        wake_at=_wake_at(state) if release and not ended else None,
+        release=release or ended,
+        ended_at=state.at if ended else None,
+        cancel_requested=state.cancel is not None,
+        error_class=state.failure.error_class if state.failure is not None else "",
+        admission=admission,
+        line=(state.tenant, state.plan.definition.name, state.concurrency_key or "") if admission else None,
+    )
+
+
+def _wake_at(state: Execution) -> int | None:
+    """When somebody should take an execution that its owner lets go of: at once if it has something to run."""
+    return state.at if has_work(state) else state.wake_at
+
+
+def has_work(state: Execution) -> bool:
+    return next(work_of(state), None) is not None
+
+
+def work_of(state: Execution) -> Iterator[Ref]:
+    """Attempts that its owner runs or sends. What waits in a queue, or was sent, needs no owner."""
+    for effect in state.agenda.values():
+        if isinstance(effect, RunAttempt) or (isinstance(effect, DispatchAttempt) and _is_unsent(state, effect.ref)):
+            yield effect.ref
+
+
+def _is_unsent(state: Execution, ref: Ref) -> bool:
+    holder = holder_of(state, ref)
+    if holder is None or holder.open is None or holder.open.dispatched_at:
+        return False
+    return holder.node.queue is None or handler_name(holder.node.spec, ref.phase) is None
+
+
+def reviews(state: Execution, entries: Sequence[Entry]) -> Iterator[ReviewRow | ReviewClosed]:
+    for entry in entries:
+        event = entry.event
+        if isinstance(event, ReviewOpened):
+            yield ReviewRow(
+                id=event.id,
+                execution=state.id,
+                tenant=state.tenant,
+                definition=state.plan.definition.name,
+                kind=event.kind,
+                path=event.path,
+                step=shown_step(state, event.path),
+                reason=event.reason,
+                permission=event.permission,
+                error_class=event.failure.error_class if event.failure is not None else "",
+                error_summary=event.failure.summary if event.failure is not None else "",
+                attempts=event.attempts,
+                opened_at=entry.at,
+                due_at=event.due_at,
+            )
+        elif isinstance(event, ReviewResolved):
+            yield ReviewClosed(state.id, event.id, event.resolution, entry.actor or "", entry.at)
+
+
+def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | TaskEnded]:
+    """Attempts that were granted to a queue, or that nobody is to run any more."""
+    for key in changed:
+        if not isinstance(key, Ref):
+            continue
+        effect = state.agenda.get(key)
+        if isinstance(effect, DispatchAttempt):
+            holder = holder_of(state, key)
+            assert holder is not None
+            handler = handler_name(holder.node.spec, key.phase)
+            if holder.node.queue is not None and handler is not None:
+                yield TaskRow(
+                    execution=state.id,
+                    path=key.path,
+                    phase=key.phase,
+                    number=key.number,
+                    tenant=state.tenant,
+                    plan=f"{state.plan.definition.name}/{state.plan.definition.version}",
+                    queue=holder.node.queue,
+                    handler=handler,
+                    priority=UNDO if key.phase == "compensate" else PRIORITIES[state.priority],
+                    created_at=state.at,
+                )
+        elif effect is None and not _is_local(state, key):
+            yield TaskEnded(state.id, *key.parts)
+
+
+def withdrawn(state: Execution) -> Iterator[TaskWithdrawn]:
+    """What a canceled execution has in queues: what is to undo or to find out something stays there."""
+    for key, effect in state.agenda.items():
+        if isinstance(effect, DispatchAttempt) and isinstance(key, Ref) and key.phase in ("forward", "plan"):
+            holder = holder_of(state, key)
+            assert holder is not None
+            if holder.node.queue is not None and handler_name(holder.node.spec, key.phase) is not None:
+                sends = key.phase == "forward" and holder.node.step.completion == "callback"
+                yield TaskWithdrawn(state.id, *key.parts, sends)
+
+
+def _is_local(state: Execution, ref: Ref) -> bool:
+    holder = holder_of(state, ref)
+    return holder is not None and holder.node.queue is None
+
+
+def audit(state: Execution, entries: Sequence[Entry], started_by: str | None) -> list[AuditRow]:
+    """What people did and what was undone; how an execution began and ended, if somebody started it in a name."""
+    rows: list[AuditRow] = []
+    for entry in entries:
+        tell = _AUDITED.get(type(entry.event))
+        if tell is None:
+            continue
+        told = tell(entry.event)
+        if not _is_told(told, entry.actor, started_by):
+            continue
+        rows.append(
+            AuditRow(
+                tenant=state.tenant,
+                at=entry.at,
+                actor=entry.actor or "system",
+                action=told.action,
+                object_type="review" if told.review else "execution",
+                object_id=told.review or state.id,
+                reason=told.reason,
+            )
+        )
+    return rows
+
+
+def _is_told(told: "_Told", actor: str | None, started_by: str | None) -> bool:
+    match told.when:
+        case "always":
+            return True
+        case "named":
+            return actor is not None
+        case "started":
+            return started_by is not None
+        case "never":
+            return False
+
+
+def execution_of(row: AuditRow) -> str:
+    """The execution that the row came with. A review's id begins with its execution's."""
+    return row.object_id.rpartition(".")[0] if row.object_type == "review" else row.object_id
+
+
+class _Told(NamedTuple):
+    action: str
+    reason: str = ""
+    review: str = ""
+    when: Literal["always", "named", "started", "never"] = "always"
+
+
+def _waited(event: e.WaitEnded) -> _Told:
+    """What came early was told when it came, and a timer is nobody's act. Earlier releases did not say which it was."""
+    if event.signal is None:
+        return _Told("execution.signaled", event.by, when="named")
+    return _Told("execution.signaled", event.signal, when="named" if event.signal else "never")
+
+
+_AUDITED: dict[type, Callable[[Any], _Told]] = {
+    e.ExecutionStarted: lambda event: _Told("execution.started", when="started"),
+    e.ExecutionFinished: lambda event: _Told(f"execution.{event.status}", when="started"),
+    e.RunOpened: lambda event: _Told("execution.retried", event.reason),
+    e.Paused: lambda event: _Told("execution.paused", event.reason),
+    e.Resumed: lambda event: _Told("execution.resumed"),
+    e.CancelRequested: lambda event: _Told("execution.cancel_requested", event.reason),
+    e.ReviewResolved: lambda event: _Told(f"review.{event.resolution}", event.reason, review=event.id),
+    e.CompensationStarted: lambda event: _Told("compensation.started", event.cause),
+    e.CompensationStopped: lambda event: _Told("compensation.stopped", event.reason),
+    e.SignalKept: lambda event: _Told("execution.signaled", event.name, when="named"),
+    e.WaitEnded: _waited,
+}
+AUDITED = frozenset(_AUDITED)
+"""Events of other types never make rows of the audit."""

@@ -1,0 +1,53 @@
+"""One execution as it was read: its history so far, and the state that the history folds to."""
+
+from collections.abc import Sequence
+
+from tenuto.authoring.program import Program
+from tenuto.kernel.events import Entry, ExecutionStarted
+from tenuto.kernel.evolve import fold
+from tenuto.kernel.state import Execution
+
+from . import NOTHING_UNDER_WAY, Activity
+
+
+class Reading:
+    """One execution as it stood when it was read: its history up to then, and the state that it folds to.
+
+    A history only grows, so a reading is a length of it. If the state has gone on since, the old one is folded again.
+    """
+
+    __slots__ = ("_history", "_state", "activity", "idempotency_key", "length", "program")
+
+    def __init__(
+        self,
+        program: Program,
+        state: Execution,
+        history: Sequence[Entry],
+        *,
+        idempotency_key: str | None = None,
+        activity: Activity = NOTHING_UNDER_WAY,
+    ) -> None:
+        self.program = program
+        self.length = len(history)
+        self.idempotency_key = idempotency_key
+        self.activity = activity
+        self._history = history
+        self._state = state
+
+    @property
+    def history(self) -> Sequence[Entry]:
+        if len(self._history) != self.length:
+            self._history = self._history[: self.length]
+        return self._history
+
+    @property
+    def state(self) -> Execution:
+        if self._state.seq != self.length:
+            self._state = fold(Execution(self.program.plan), list(self.history))
+        return self._state
+
+    @property
+    def started(self) -> ExecutionStarted:
+        event = self._history[0].event
+        assert isinstance(event, ExecutionStarted)
+        return event
