@@ -10,7 +10,13 @@ from tenuto.access.tokens import ALGORITHMS, LEEWAY_SECONDS, MAX_TOKEN
 from tenuto.api.start_request import MAX_HEADERS as MAX_EXECUTION_HEADERS
 from tenuto.authoring.document import MAX_BYTES as MAX_DOCUMENT
 from tenuto.handlers.request import MAX_ANSWER
-from tenuto.kernel.definition import FAN_OUT_LIMIT
+from tenuto.kernel.definition import (
+    FAN_OUT_LIMIT,
+    MAX_EARLY_SIGNAL_BYTES,
+    MAX_EARLY_SIGNALS,
+    MAX_HISTORY_BYTES,
+    MAX_HISTORY_EVENTS,
+)
 from tenuto.kernel.validation.tree import MAX_NESTING, MAX_NODES
 from tenuto.service import connection, server
 from tenuto.service.http.answers import MAX_PAGE
@@ -97,6 +103,16 @@ def _limits() -> list[_Limit]:
         _Limit("steps of a definition", f"{MAX_NODES:,}", "refused at publish"),
         _Limit("nesting of steps", str(MAX_NESTING), "refused at publish"),
         _Limit("clones of a fan-out", f"{FAN_OUT_LIMIT:,}", "the step fails"),
+        _Limit(
+            "signals sent before a step waits for them",
+            f"{MAX_EARLY_SIGNALS:,} and {_bytes(MAX_EARLY_SIGNAL_BYTES)} per execution",
+            "409 `too_many_signals`",
+        ),
+        _Limit(
+            "history of an execution",
+            f"{MAX_HISTORY_EVENTS:,} events and {_bytes(MAX_HISTORY_BYTES)}",
+            "409 `history_limit`; an execution that fills its history fails",
+        ),
     ]
 
 

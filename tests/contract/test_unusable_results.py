@@ -1,5 +1,6 @@
 """A handler returned, so its effect was made; but its value cannot be stored, or does not fit its declaration."""
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -257,3 +258,14 @@ async def test_an_unsafe_step_that_was_never_called_is_refused(engine: Engine) -
     await engine.apply({"name": "s", "steps": [step]})
     result = await engine.execute("s", {})
     assert (result.status, result.steps["pay"].error_class, calls) == ("failed", "NON_RETRYABLE", [])
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"\xff"], ids=["no JSON", "no text"])
+async def test_a_response_that_a_handler_cannot_parse_leaves_the_outcome_unknown(engine: Engine, body: bytes) -> None:
+    async def pay() -> Any:
+        return json.loads(body.decode())
+
+    builder = SagaBuilder("s").step("pay", pay, safety="not_safe_to_retry", compensate=Stage().does("undo"))
+    engine.register(builder.build())
+    assert (await engine.execute("s")).status == "waiting_approval"
+    assert await kinds(engine) == ["indeterminate"]

@@ -47,6 +47,9 @@ EXCEPTIONS: dict[str, ErrorClass] = {
     "DiskError": "TRANSIENT",
     "LLMRateLimitError": "RATE_LIMITED",
     "InvalidOutputError": "RETRYABLE",
+    # A response that cannot be parsed says nothing about the effect of the request.
+    "JSONDecodeError": "INDETERMINATE",
+    "UnicodeDecodeError": "INDETERMINATE",
     "ValueError": "NON_RETRYABLE",
     "TypeError": "NON_RETRYABLE",
     "AttributeError": "NON_RETRYABLE",
