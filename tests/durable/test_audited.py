@@ -1,4 +1,4 @@
-"""A change of a limit and its row in the audit are one commit: there is never the one without the other."""
+"""A change that is audited and its row in the audit are one commit: there is never the one without the other."""
 
 import asyncio
 from collections.abc import Iterator
@@ -64,3 +64,28 @@ async def test_every_change_is_in_the_audit_and_lifting_nothing_is_none(url: str
         await asyncio.gather(*(engine.limit(name, concurrency=1) for name in "cd"))  # in nobody's name
         noted = [row["action"] for row in (await operator.audit.page()).items]
     assert noted == ["tenant_limit.lifted", "tenant_limit.set", "limit.lifted", "limit.set"]
+
+
+STEP = {
+    "step_id": "log",
+    "type": "external_call",
+    "handler": "log",
+    "with": {"message": "paid"},
+    "idempotency_strategy": "SAFE_TO_RETRY",
+}
+DOCUMENT = {"name": "pay", "version": 1, "steps": [STEP]}
+
+
+@pytest.mark.parametrize("is_draft", [False, True])
+async def test_a_definition_that_cannot_be_audited_is_not_published(url: str, is_draft: bool) -> None:
+    async with Engine(url, worker=False) as engine:
+        author = engine.scoped(tenant="default", actor="user:ann")
+        if is_draft:
+            await author.catalog.draft(DOCUMENT)
+        with _without_audit(url), pytest.raises(StorageError):
+            await author.apply(DOCUMENT)
+        found = await engine.catalog.list()
+        assert [row["status"] for row in found.items] == (["draft"] if is_draft else [])
+        await author.apply(DOCUMENT)
+        noted = [row["action"] for row in (await author.audit.page()).items]
+    assert noted == ["definition.published", *(["definition.drafted"] if is_draft else [])]

@@ -169,13 +169,15 @@ class Definitions:
         link = self._link
         link.scope.require("definitions:write")
         row = await self._read(document)
-        await link.runtime.publish(compile_document(_definition(row), self._handlers))
+        note = self._noted(row, "definition.published")
+        is_noted = await link.runtime.publish(compile_document(_definition(row), self._handlers), note)
         stored = await self._catalog.find(row.name, row.version)
         if stored is not None and stored.status == "deprecated":
             link.runtime.note_definition(row.name, row.version, "deprecated")
             return
         link.runtime.note_definition(row.name, row.version, "published")
-        await link.runtime.note(self._noted(row, "definition.published"))
+        if not is_noted:
+            await link.runtime.note(note)
 
     async def publish(self, name: str, version: int) -> dict[str, Any]:
         """From now on it can be started, and never changes. To publish what is published changes nothing."""

@@ -117,8 +117,9 @@ class RemoteRuntime:
     def provide_handler(self, handler: Handler) -> None:
         """Handlers run in workers; here they only come along with what is registered."""
 
-    async def publish(self, program: Program) -> None:
+    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         await self._programs.publish(program)
+        return False
 
     async def program(self, name: str, version: int | None) -> Program:
         return await self._programs.to_start(name, version)

@@ -125,10 +125,11 @@ class MemoryRuntime(Worker):
     def programs(self) -> list[Program]:
         return [performer.program for performer in self._performers.values()]
 
-    async def publish(self, program: Program) -> None:
+    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         self.provide(program)
         if self._catalog is not None:
             await self.keep_definitions()
+        return False
 
     async def program(self, name: str, version: int | None) -> Program:
         performer = self._performer(name, version)

@@ -315,8 +315,11 @@ class Runtime(Protocol):
     def provide_handler(self, handler: Handler) -> None:
         """A handler that JSON definitions call by name."""
 
-    async def publish(self, program: Program) -> None:
-        """Stores the definition now. The same name and version with another plan is a `DefinitionError`."""
+    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
+        """Stores the definition now. The same name and version with another plan is a `DefinitionError`.
+
+        If that changes anything in a database, `note` is written into the audit in the same commit. Whether it was.
+        """
 
     async def program(self, name: str, version: int | None) -> Program:
         """The program to start: what this process has, or the stored definition alone. None: the newest version."""

@@ -12,6 +12,7 @@ from tenuto.authoring.program import Handler, Program
 from tenuto.errors import (
     DefinitionError,
     NotFound,
+    StorageError,
 )
 from tenuto.kernel.definition import Definition, from_document
 from tenuto.runtime.executor import Performer
@@ -20,6 +21,7 @@ from tenuto.runtime.shared.publication import changed_plan, check_startable, def
 from tenuto.storage.caller_connections import Caller
 from tenuto.storage.caller_transactions import save_definition
 from tenuto.storage.catalog import Catalog, DefinitionsWanted
+from tenuto.views.projections import AuditRow
 
 from .rows import published
 from .task_worker import GuestWorker
@@ -44,22 +46,34 @@ class Librarian(GuestWorker):
     def catalog(self) -> Catalog:
         return self._store.catalog
 
-    async def publish(self, program: Program) -> None:
+    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
+        is_new = self.provided(program.name, program.version) is None
         self.provide(program)
-        await self._ensure_stored(program)
+        try:
+            return await self._ensure_stored(program, note)
+        except StorageError:
+            if is_new:  # else it would be stored later, when nobody notes it
+                self._forget(program)
+            raise
 
-    async def _ensure_stored(self, program: Program) -> None:
+    async def _ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
+        """Whether the note was written, with the change that it tells of."""
         at = (program.name, program.version)
         if self._stored.get(at) == program.plan.hash:
-            return
+            return False
         row = definition_row(program, self._now())
+        if note is not None and await self.catalog.add(row, note):
+            self._stored[at] = row.hash
+            return True
+        is_noted = False
         stored = await self._store.save_definition(row)
         if stored.status == "draft":  # what a process provides is published: drafts give way to it
             await self.catalog.replace(row)
-            await self.catalog.move(*at, "draft", "published", row.created_at)
+            is_noted = await self.catalog.move(*at, "draft", "published", row.created_at, note) and note is not None
             stored = await self._store.save_definition(row)
         self._check_stored(program, stored.hash, stored.document)
         self._stored[at] = stored.hash
+        return is_noted
 
     async def _ensure_stored_within(self, caller: Caller, program: Program) -> None:
         """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
