@@ -6,8 +6,8 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import tenuto
-from tenuto.api.engine import StartOptions
 from tenuto.authoring.settings import SagaOptions, SagaSettings, StepOptions, StepSettings
+from tenuto.runtime.start_request import StartOptions
 from tenuto.testing import Harness
 
 from .source import NOTE, attributes, construction, first_line, members, signature

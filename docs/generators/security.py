@@ -7,7 +7,6 @@ from typing import NamedTuple, get_args
 from tenuto.access.keys import FRESH_S
 from tenuto.access.permission import GRANTS, Permission
 from tenuto.access.tokens import ALGORITHMS, LEEWAY_SECONDS, MAX_TOKEN
-from tenuto.api.start_request import MAX_HEADERS as MAX_EXECUTION_HEADERS
 from tenuto.authoring.document import MAX_BYTES as MAX_DOCUMENT
 from tenuto.handlers.request import MAX_ANSWER
 from tenuto.kernel.definition import (
@@ -18,6 +17,7 @@ from tenuto.kernel.definition import (
     MAX_HISTORY_EVENTS,
 )
 from tenuto.kernel.validation.tree import MAX_NESTING, MAX_NODES
+from tenuto.runtime.start_request import MAX_HEADERS as MAX_EXECUTION_HEADERS
 from tenuto.service import connection, server
 from tenuto.service.http.answers import MAX_PAGE
 from tenuto.service.http.caller import MAX_STREAMS

@@ -133,8 +133,8 @@ async def test_a_filter_that_makes_no_sense_is_told_with_what_does(make_engine: 
         ("/after: 0 or more", engine.audit.chain(-1, 1)),
         ("/limit: 1 or more", engine.catalog.list(limit=-1)),
         ("/status: 'odd' is none of draft,", engine.catalog.list(status=odd)),
-        ("/version: a whole number from 1", engine.start(Echo, "yes", version=0)),
-        ("/version: a whole number from 1", engine.start(Echo, "yes", version=10**20)),
+        ("/version: must be a whole number from 1", engine.start(Echo, "yes", version=0)),
+        ("/version: must be a whole number from 1", engine.start(Echo, "yes", version=10**20)),
         ("/concurrency: at most", engine.limit("bank", concurrency=10**20)),
     )
     for told, question in asked:

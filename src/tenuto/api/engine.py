@@ -19,7 +19,6 @@ from tenuto.access.keys import Keyring
 from tenuto.access.scope import Scope
 from tenuto.authoring.decorators import Saga
 from tenuto.authoring.gather import saga_name
-from tenuto.authoring.inputs import encode_inputs
 from tenuto.authoring.markers import StepInputs
 from tenuto.authoring.program import EVERY_TENANT, Handler, Program
 from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
@@ -29,15 +28,16 @@ from tenuto.handlers.builtin import BuiltIn
 from tenuto.handlers.settings import HandlerSettings
 from tenuto.kernel import facts as f
 from tenuto.kernel.decide.people import NOT_WAITING
-from tenuto.kernel.definition import CancelMode, ErrorClass, Priority, owned_name, plain_name, to_document
+from tenuto.kernel.definition import CancelMode, ErrorClass, owned_name, plain_name, to_document
 from tenuto.kernel.events import NULL, Resolution, ReviewKind
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS
-from tenuto.runtime.port import Acted, Filter, Page, Pruned, Runtime, Submission, Submitted
+from tenuto.runtime.port import Acted, Filter, Page, Pruned, Runtime, Submitted
 from tenuto.runtime.shared.filters import check_filter, milliseconds_at
 from tenuto.runtime.shared.in_flight import tenant_is_full
+from tenuto.runtime.start_request import StartOptions, StartRequest, check_options
 from tenuto.settings import FourEyes, Settings
 from tenuto.storage.registry import Registry
 from tenuto.values import encode
@@ -57,7 +57,6 @@ from .handle import Handle, Link, check_again, check_reason, refusal
 from .health import Health, alive, ready
 from .limits import Limiting
 from .lists import Listing
-from .start_request import concurrency_key_of, digest_of, headers_of
 from .stop_signals import stopping
 
 if TYPE_CHECKING:
@@ -70,19 +69,6 @@ T = TypeVar("T")
 PAGE = 100
 GRACE_MS = 10_000
 SIGNAL_GRACE_MS = 30_000
-
-
-class StartOptions(TypedDict, total=False):
-    """What `execute`, `start` and `start_many` take beside the saga and its input."""
-
-    tenant: str | None
-    correlation_id: str | None
-    headers: Mapping[str, str] | None
-    variables: Mapping[str, object] | None
-    target: tuple[str, str] | None
-    priority: Priority
-    concurrency_key: str | None
-    version: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,64 +396,21 @@ class Engine:
         self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
     ) -> Submitted:
         self._scope.require("executions:start")
-        runtime = self._runtime
-        version = options.get("version")
-        if version is not None and not (type(version) is int and 1 <= version < 2**31):
-            raise InvalidInput.at("/version", "out_of_range", "a whole number from 1 to 2,147,483,647")
+        check_options(options, key)
         tenant = self._tenant(options.get("tenant"))
-        if key is None and connection is None and runtime.is_crowded(tenant):
+        if key is None and connection is None and self._runtime.is_crowded(tenant):
             raise tenant_is_full(tenant)
-        check_name(key, "idempotency_key")
-        check_name(options.get("concurrency_key"), "concurrency_key")
-        check_name(options.get("correlation_id") or None, "correlation_id")
-        program = await self._program(saga, version, tenant)
-        given = encode_inputs(program, input)
-        variables = {
-            name: encode(v, where=f"variable {name!r}") for name, v in (options.get("variables") or {}).items()
-        }
-        target = options.get("target")
-        for part, field in zip(target or (), ("target/type", "target/id"), strict=False):
-            check_name(part, field)
-        concurrency_key = options.get("concurrency_key")
-        priority = options.get("priority", "normal")
-        check_one_of(priority, Priority, "/priority")
-        plan = program.plan
-        digest = ""
-        if key is not None:
-            digest = digest_of(
-                program.name,
-                version,
-                given.input,
-                target,
-                variables,
-                priority=priority,
-                concurrency_key=concurrency_key,
-                by_step=given.by_step,
-                each=given.each,
-            )
-        if concurrency_key is None and plan.concurrency_key is not None:
-            concurrency_key = concurrency_key_of(plan, given.input, variables)
-        return await runtime.submit(
-            Submission(
-                program=program,
-                tenant=tenant,
-                input=given.input,
-                by_step=given.by_step,
-                each=given.each,
-                headers=headers_of(options.get("headers")),
-                variables=variables,
-                correlation_id=options.get("correlation_id") or "",
-                target=target,
-                priority=priority,
-                concurrency_key=concurrency_key,
-                on_conflict=plan.definition.policies.on_conflict,
-                idempotency_key=key,
-                digest=digest,
-                actor=self._scope.actor,
-                connection=connection,
-                version=version,
-            )
+        program = await self._program(saga, options.get("version"), tenant)
+        request = StartRequest.build(
+            program,
+            input,
+            options,
+            tenant=tenant,
+            actor=self._scope.actor,
+            idempotency_key=key,
+            connection=connection,
         )
+        return await self._runtime.submit(request)
 
     async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
         """A name means the tenant's own definition, else the one that is there for all."""

@@ -10,7 +10,8 @@ from .screen import Cell, Screen
 from .words import STYLES, ago, between, failure, full_time, many, status_cell
 
 if TYPE_CHECKING:
-    from tenuto.api.engine import Engine, StartOptions
+    from tenuto.api.engine import Engine
+    from tenuto.runtime.start_request import StartOptions
     from tenuto.views import ExecutionSummary
 
 SECTION = "Executions"

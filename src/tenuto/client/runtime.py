@@ -30,7 +30,6 @@ from tenuto.runtime.port import (
     Page,
     Pruned,
     Published,
-    Submission,
     Submitted,
     Summary,
     Until,
@@ -38,6 +37,7 @@ from tenuto.runtime.port import (
     dead_letter_document,
     review_document,
 )
+from tenuto.runtime.start_request import StartRequest
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.catalog import Catalog
 from tenuto.storage.outbox import OutboxStore
@@ -62,7 +62,7 @@ from tenuto.views.reading import Reading
 from . import lists
 from .commands import request_of
 from .definitions import Programs, RemoteCatalog
-from .starting import start_request
+from .start import start_body, start_headers
 from .stream import followed, recorded
 from .wire import Answer, Wire, paged, quoted, quoted_name
 
@@ -145,11 +145,14 @@ class RemoteRuntime:
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
         return False  # the service knows
 
-    async def submit(self, submission: Submission) -> Submitted:
-        if submission.connection is not None:
+    async def submit(self, request: StartRequest) -> Submitted:
+        if request.connection is not None:
             self._refuse("A caller's transaction", "start it where your transaction is: Engine(url of the database)")
-        self._check_tenant(submission.tenant)
-        body, headers = start_request(submission, names_version=self._programs.is_own(submission.program))
+        self._check_tenant(request.tenant)
+        version = request.version
+        if version is None and self._programs.is_own(request.program):
+            version = request.program.version  # this process has the code of one version
+        body, headers = start_body(request, version), start_headers(request)
         answer = await self._wire.send("POST", "/v1/executions", body=body, headers=headers, repeats=True)
         return Submitted(answer.document("execution_id")["execution_id"], created=answer.status == 201)
 

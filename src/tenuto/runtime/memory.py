@@ -49,7 +49,6 @@ from .port import (
     Page,
     Pruned,
     Published,
-    Submission,
     Submitted,
     Summary,
     Until,
@@ -58,6 +57,7 @@ from .shared.in_flight import InFlight
 from .shared.outbox_relay import Relay
 from .shared.pages import id_at, number_at
 from .shared.publication import check_startable, definition_row
+from .start_request import StartRequest
 
 
 class MemoryRuntime(Worker):
@@ -179,27 +179,27 @@ class MemoryRuntime(Worker):
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
         return False  # a refusal costs no more here than this question
 
-    async def submit(self, submission: Submission) -> Submitted:
+    async def submit(self, request: StartRequest) -> Submitted:
         self._check_open()
-        if submission.connection is not None:
+        if request.connection is not None:
             raise NotSupported("memory:// has no database, and so no transaction to start an execution in.")
-        key = submission.idempotency_key
-        if key is not None and (seen := self._by_key.get((submission.tenant, key))) is not None:
-            if seen[1] != submission.digest:
+        key = request.idempotency_key
+        if key is not None and (seen := self._by_key.get((request.tenant, key))) is not None:
+            if seen[1] != request.digest:
                 raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
             return Submitted(seen[0], created=False)
-        program = submission.program
-        self._refuse_conflict(submission)
-        self._in_flight.check(submission.tenant)
-        self._in_flight.enter(submission.tenant)
+        program = request.program
+        self._refuse_conflict(request)
+        self._in_flight.check(request.tenant)
+        self._in_flight.enter(request.tenant)
         record = Record(self, self._performer(program.name, program.version), key)
-        admitted = self._join_line(record, submission)
+        admitted = self._join_line(record, request)
         id = self.environment.new_id()
-        self.apply(record, self._start_fact(id, submission, admitted=admitted, owned=self._works))
+        self.apply(record, request.fact(id, self._now(), admitted=admitted, owned=self._works))
         self._records[id] = record
         self._in_order.append(record)
         if key is not None:
-            self._by_key[submission.tenant, key] = (id, submission.digest)
+            self._by_key[request.tenant, key] = (id, request.digest)
         return Submitted(id, created=True)
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
@@ -303,15 +303,15 @@ class MemoryRuntime(Worker):
 
     # -- One at a time per key -----------------------------------------------------------------------------------------
 
-    def _refuse_conflict(self, submission: Submission) -> None:
-        key, name = submission.concurrency_key, submission.program.name
-        if submission.on_conflict == "reject" and key is not None and (submission.tenant, name, key) in self._lines:
+    def _refuse_conflict(self, request: StartRequest) -> None:
+        key, name = request.concurrency_key, request.program.name
+        if request.on_conflict == "reject" and key is not None and (request.tenant, name, key) in self._lines:
             raise ConcurrencyConflict(f"Another execution of {plain_name(name)!r} holds the key {key!r}.")
 
-    def _join_line(self, record: Record, submission: Submission | None) -> bool:
-        """Whether it is its turn at once. `submission` is None for another run of what was started before."""
-        if submission is not None:
-            key, tenant, name = submission.concurrency_key, submission.tenant, submission.program.name
+    def _join_line(self, record: Record, request: StartRequest | None) -> bool:
+        """Whether it is its turn at once. `request` is None for another run of what was started before."""
+        if request is not None:
+            key, tenant, name = request.concurrency_key, request.tenant, request.program.name
         else:
             key, tenant, name = record.state.concurrency_key, record.state.tenant, record.performer.program.name
         if key is None:

@@ -12,8 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from msgspec import Raw, Struct
-
 from tenuto.authoring.program import Handler, Program
 from tenuto.kernel.address import Ref
 from tenuto.kernel.definition import Definition, plain_name
@@ -44,6 +42,8 @@ from tenuto.views import (
 from tenuto.views.projections import AuditRow
 from tenuto.views.reading import Reading
 
+from .start_request import StartRequest
+
 T = TypeVar("T")
 
 Until = Literal["settled", "terminal"]
@@ -63,28 +63,6 @@ class Observer(Protocol):
 
 
 # -- What goes in and comes out ----------------------------------------------------------------------------------------
-
-
-class Submission(Struct, frozen=True, kw_only=True):
-    """An execution to be. Everything is checked and encoded; a key that was seen gives the execution it made."""
-
-    program: Program
-    tenant: str
-    input: Raw
-    by_step: bool = False
-    each: dict[str, int] = {}
-    headers: dict[str, str] = {}
-    variables: dict[str, Raw] = {}
-    correlation_id: str = ""
-    target: tuple[str, str] | None = None
-    priority: Literal["high", "normal"] = "normal"
-    concurrency_key: str | None = None
-    on_conflict: Literal["queue", "reject"] = "queue"
-    idempotency_key: str | None = None
-    digest: str = ""
-    actor: str | None = None
-    connection: object = None
-    version: int | None = None  # the one that was asked for
 
 
 class Pruned(NamedTuple):
@@ -345,7 +323,7 @@ class Runtime(Protocol):
         `under_way`: so many others are on their way here, or here, and not answered.
         """
 
-    async def submit(self, submission: Submission) -> Submitted: ...
+    async def submit(self, request: StartRequest) -> Submitted: ...
 
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
         """Whether this consumer meets this id for the first time, as part of the caller's transaction."""

@@ -24,7 +24,7 @@ from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.runtime.clock import Environment
-from tenuto.runtime.port import LaneLoad, Observer, Submission, Until, Vitals
+from tenuto.runtime.port import LaneLoad, Observer, Until, Vitals
 from tenuto.runtime.shared.documents import Shown
 from tenuto.runtime.shared.publication import changed_plan
 from tenuto.runtime.shared.supervision import report
@@ -219,25 +219,6 @@ class Worker(Shown):
             which = f"{name!r} in version {version}" if version else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint=f"register it first; registered: {names}")
         return performer
-
-    def _start_fact(self, id: str, submission: Submission, *, admitted: bool, owned: bool = True) -> f.Start:
-        return f.Start(
-            at=self._now(),
-            actor=submission.actor,
-            execution=id,
-            tenant=submission.tenant,
-            input=submission.input,
-            by_step=submission.by_step,
-            each=submission.each,
-            headers=submission.headers,
-            variables=submission.variables,
-            correlation_id=submission.correlation_id,
-            target=submission.target,
-            priority=submission.priority,
-            concurrency_key=submission.concurrency_key,
-            admitted=admitted,
-            owned=owned,
-        )
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 

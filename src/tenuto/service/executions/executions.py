@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from tenuto.api.engine import StartOptions
 from tenuto.authoring.markers import ExpandEach, StepInputs
 from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.port import Until
+from tenuto.runtime.start_request import StartOptions
 from tenuto.service.http.answers import Cursor, Limit, answer, page
 from tenuto.service.http.bodies import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
 from tenuto.service.http.caller import Called, Caller, Face
