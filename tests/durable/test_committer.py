@@ -96,7 +96,7 @@ async def test_what_writes_no_event_is_sent_again(live: Store, fault: Fault) -> 
     )
     release = Told(execution="x1", standing=standing(release=True, wake_at=5), tell=fates.of("x1"))
     await _commit(live, fates, mail, release, faults=(fault,))
-    assert await live.verdict("m1") == b'"applied"'
+    assert await live.verdicts(["m1"]) == {"m1": b'"applied"'}
     assert len(fates.told) == 2
     row = await live.row("x1")
     assert row is not None
@@ -200,7 +200,7 @@ async def test_what_follows_an_entry_that_the_database_lost_is_not_written(
     told = {("x1", "stale"), ("x2", "committed"), ("x3", "stale"), ("x4", "stale")}
     assert set(fates.told) == told
     assert await live.bodies("x1", 2, 9) == []
-    assert await live.verdict("m3") is None
+    assert await live.verdicts(["m3"]) == {}
     assert {claim.id for claim in await live.owned("s1")} == {"x1", "x2", "x3", "x4"}
 
 
@@ -255,7 +255,7 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
     await to.stop()
     assert fates.told == [("x1", "parked"), ("next", "parked"), ("letter", "parked"), ("x2", "committed")]
     assert await live.bodies("x1", 3, 3) == []
-    assert await live.verdict("m1") is None
+    assert await live.verdicts(["m1"]) == {}
 
 
 async def test_what_is_not_known_when_the_engine_closes_is_said(live: Store) -> None:

@@ -96,10 +96,10 @@ async def test_hints_are_gathered_and_no_commit_carries_one(postgres_url: str, m
     listening = asyncio.Event()
     store.listen(lambda hints: listening.set())
     await listening.wait()
-    store.ring("first")
+    store.notify("first")
     assert await heard.get() == "first"  # after a silence, at once
     for number in range(1_000):
-        store.ring(f"hint-{number % 3}")
+        store.notify(f"hint-{number % 3}")
     await store.open_session("s1", "worker", "build", 60_000, ())
     await store.commit(started("x1"))
     await other.execute("SELECT pg_notify($1, 'last')", notify.CHANNEL)

@@ -113,7 +113,7 @@ async def test_b5_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) 
         store = _store(engine)
         _, _, late, _ = admission(failed.id, 1, "k", 0)
         await store.post("late", failed.id, late)
-        while await store.verdict("late") is None:
+        while not await store.verdicts(["late"]):
             await asyncio.to_thread(os.sched_yield)
         await until_blocked(failed, "concurrency_key")
         go_on.set()

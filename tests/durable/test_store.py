@@ -130,10 +130,10 @@ async def test_b4_one_execution_for_one_key(store: Store) -> None:
     await _session(store)
     await store.commit(started("x1", key="k"))
     committed = await store.commit(started("x2", key="k"))
-    found = await store.by_key("t", "k")
+    found = await store.row("x1")
     assert found is not None
     assert committed.refused == {"x2": "duplicate_key"}
-    assert found.id == "x1"
+    assert found.key == "k"
     asked = [("t", "k"), ("t", "other"), ("other", "k")]
     assert await store.by_keys(asked) == {("t", "k"): (found.id, found.request_hash)}
     assert not await store.bodies("x2", 1, 1)
@@ -259,7 +259,7 @@ async def test_nothing_is_written_for_an_execution_that_is_not_ours_any_more(sto
     late.snapshots = [SnapshotRow("x1", 2, b"[]")]
     assert (await store.commit(late)).refused == {"x1": "not_owner"}
     assert [mail.id for mail in await store.mail("s2")] == ["m1"]
-    (review,) = await store.review_book.page(ReviewsWanted(kinds=(_REVIEW.kind,)), None, 10)
+    (review,) = await store.reviews.page(ReviewsWanted(kinds=(_REVIEW.kind,)), None, 10)
     assert (review.id, review.resolution) == ("r1", None)
     assert [row.path for row in await _rows(url, TaskRecord)] == ["a"]
     assert await _rows(url, SnapshotRow) == []

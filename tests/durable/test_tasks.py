@@ -326,8 +326,6 @@ async def test_what_follows_an_entry(store: Store) -> None:
     await open_sessions(store, "s1")
     await grant(store, row(key()))
     await store.commit(Batch(session="s1", appends=[append(seq=2, body=b"[2]"), append(seq=3, body=b"[3]")]))
-    assert await store.tail("x1", 1) == [b"[2]", b"[3]"]
-    assert await store.tail("x1", 3) == []
     assert await store.tails({"x1": 1, "unknown": 0}) == {"x1": [b"[2]", b"[3]"]}
     assert await store.tails({"x1": 3}) == await store.tails({}) == {}
 

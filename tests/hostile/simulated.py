@@ -118,7 +118,7 @@ class SimulatedStore(HostileStore):
 
         world.listeners.append(lambda: void(loop.call_later(HEARD_SECONDS, heard)))
 
-    def ring(self, hint: str) -> None:
+    def notify(self, hint: str) -> None:
         for listener in self.world.listeners:
             listener()
 

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 # fmt: off
 WRITES = frozenset({
-    "commit", "open_session", "end_session", "reap", "claim", "claim_in_turn", "claim_one", "post", "save_definition",
-    "park", "begin_notice", "end_notice", "run", "run_all", "take", "begin", "answer", "give_back", "beat", "sweep",
-    "published", "put_off", "exchange", "set", "set_tenant", "keep_progress", "serve", "try_again",
+    "commit", "open_session", "end_session", "reap", "claim", "claim_in_turn", "claim_one", "post", "add", "replace",
+    "move", "park", "begin_notice", "end_notice", "run", "run_all", "take", "begin", "answer", "give_back", "beat",
+    "sweep", "published", "put_off", "exchange", "set", "set_tenant", "keep_progress", "serve", "try_again",
 })
 # fmt: on
-PARTS = frozenset({"tasks", "outbox", "limits", "catalog", "registry", "review_book", "pruning"})
+PARTS = frozenset({"tasks", "outbox", "limits", "catalog", "registry", "reviews", "pruning"})
 
 
 class Surroundings(Protocol):
@@ -61,8 +61,8 @@ class HostileStore:
                 return Part(found, self)
             return found if not iscoroutinefunction(found) else _hostile(self, name, found)
 
-    def seen_by(self, tenant: str | None) -> Store:
-        return hostile(self._store.seen_by(tenant), self._around)
+    def for_tenant(self, tenant: str | None) -> Store:
+        return hostile(self._store.for_tenant(tenant), self._around)
 
     async def open(self, *, migrate: bool) -> int:
         return await self._store.open(migrate=migrate)

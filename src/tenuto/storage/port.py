@@ -329,7 +329,7 @@ class Store(Protocol):
         """What relays ask for."""
 
     @property
-    def review_book(self) -> SqlReviews:
+    def reviews(self) -> SqlReviews:
         """What waits for a person, and what was decided."""
 
     @property
@@ -340,7 +340,7 @@ class Store(Protocol):
     def pruning(self) -> Pruning:
         """Removing what is over."""
 
-    def seen_by(self, tenant: str | None) -> Self:
+    def for_tenant(self, tenant: str | None) -> Self:
         """The same store for reading on behalf of a tenant: the database itself shows no other tenant's rows.
 
         What the dialect cannot keep apart is told apart by the caller alone. None: everybody's.
@@ -354,7 +354,7 @@ class Store(Protocol):
     def listen(self, hear: Callable[[Hints], None]) -> None:
         """Calls `hear` when another process may have left something. Only a hint: what is stored is the truth."""
 
-    def ring(self, hint: str) -> None:
+    def notify(self, hint: str) -> None:
         """Gives the other processes a hint, soon: hints are gathered, and never part of a commit."""
 
     async def commit(self, batch: Batch) -> Committed: ...
@@ -415,9 +415,6 @@ class Store(Protocol):
     async def holding(self, id: str, seqs: Sequence[int]) -> list[bytes]:
         """The rows that hold these entries."""
 
-    async def tail(self, id: str, after: int) -> list[bytes]:
-        """The rows that follow this entry."""
-
     async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
         """For each execution the rows that follow this entry, in order; those that have none are left out."""
 
@@ -431,25 +428,13 @@ class Store(Protocol):
     async def mail(self, session: str) -> list[Mail]:
         """Unread mail of the executions that this session owns, oldest first, `MAIL_AT_ONCE` at most."""
 
-    async def verdict(self, id: str) -> bytes | None: ...
-
     async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
         """What was said to those of these letters that have been read."""
-
-    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None: ...
 
     async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
         """Of these tenants and keys, those that are known: the execution, and the hash of what started it."""
 
     async def row(self, id: str) -> ExecutionRow | None: ...
-
-    async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
-        """Stores a definition unless its name and version are taken; gives what is stored under them."""
-
-    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
-        """One version, or the newest published one."""
-
-    async def definitions(self) -> list[DefinitionRow]: ...
 
     async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
         """Oldest first unless wanted otherwise; `after` is the last id of the page before."""

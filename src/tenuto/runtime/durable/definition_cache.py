@@ -20,13 +20,14 @@ from tenuto.runtime.port import DefinitionStatus, Published
 from tenuto.runtime.shared.publication import changed_plan, check_startable, definition_row
 from tenuto.storage.caller_connections import Caller
 from tenuto.storage.caller_transactions import save_definition
-from tenuto.storage.catalog import Catalog, DefinitionsWanted
+from tenuto.storage.catalog import Catalog, DefinitionRow, DefinitionsWanted
 from tenuto.views.projections import AuditRow
 
 from .rows import published
 from .task_worker import GuestWorker
 
 ENOUGH = 100
+ALL = 2**31 - 1
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 
 
@@ -66,14 +67,21 @@ class Librarian(GuestWorker):
             self._stored[at] = row.hash
             return True
         is_noted = False
-        stored = await self._store.save_definition(row)
+        stored = await self._add(row)
         if stored.status == "draft":  # what a process provides is published: drafts give way to it
             await self.catalog.replace(row)
             is_noted = await self.catalog.move(*at, "draft", "published", row.created_at, note) and note is not None
-            stored = await self._store.save_definition(row)
+            stored = await self._add(row)
         self._check_stored(program, stored.hash, stored.document)
         self._stored[at] = stored.hash
         return is_noted
+
+    async def _add(self, row: DefinitionRow) -> DefinitionRow:
+        """Stores a definition, unless its name and version are taken. Returns the stored one."""
+        await self.catalog.add(row)
+        stored = await self.catalog.find(row.name, row.version)
+        assert stored is not None
+        return stored
 
     async def _ensure_stored_within(self, caller: Caller, program: Program) -> None:
         """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
@@ -99,7 +107,7 @@ class Librarian(GuestWorker):
         newest = self._newest.get(name)
         if newest is not None and self._in_catalog.get((name, newest.program.version), "published") == "published":
             return newest.program.version
-        row = await self._store.definition(name, None)
+        row = await self.catalog.find(name, None)
         if row is not None:
             return row.version
         deprecated = await self.catalog.page(DefinitionsWanted(names=(name,), status="deprecated"), None, ENOUGH)
@@ -117,7 +125,7 @@ class Librarian(GuestWorker):
 
     async def definitions(self) -> list[Published]:
         await self.keep_definitions()
-        rows = await self._store.definitions()
+        rows = await self.catalog.page(DefinitionsWanted(), None, ALL)
         return [published(row) for row in rows]
 
     async def _read_catalog(self) -> None:
@@ -141,7 +149,7 @@ class Librarian(GuestWorker):
         """What is stored, though this process has no code for it: enough to start, read and decide."""
         if version is not None and (known := self._performers.get((name, version))) is not None:
             return known
-        row = await self._store.definition(name, version)
+        row = await self.catalog.find(name, version)
         if row is not None and row.status == "draft":
             row = None
         if row is None:

@@ -126,7 +126,7 @@ class HandedOver(Released, gc=False):
 
     def settle(self, fate: Fate) -> None:
         super().settle(fate)
-        self.runtime._store.ring(WORK)
+        self.runtime._store.notify(WORK)
 
 
 class Parking(NamedTuple):
@@ -269,7 +269,7 @@ class Keeper(Librarian):
         if kept.then is not None:
             kept.then(kept.answer)
         if record.state.finished is not None or record.state.reviews:
-            self._store.ring(NEWS)
+            self._store.notify(NEWS)
             if record.state.finished is not None:
                 self._crowds.ended(record.state.tenant)
                 if record.state.concurrency_key is not None:
@@ -529,7 +529,7 @@ class Keeper(Librarian):
     def _hint_at_work(self) -> None:
         """Something is due that nobody owns: here or elsewhere somebody may be free for it."""
         self._nudge(WORK)
-        self._store.ring(WORK)
+        self._store.notify(WORK)
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
         fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)

@@ -77,7 +77,7 @@ class Postman(Reader):
             raise NotFound(f"There is no execution {execution_id!r}.")
         _, owner = posted
         if owner is not None and owner != self._session.id:
-            self._store.ring(mail_for(owner))
+            self._store.notify(mail_for(owner))
         else:
             await self._take(execution_id)
             await self._read_mail()
@@ -92,7 +92,7 @@ class Postman(Reader):
                 row = await self._store.row(
                     execution_id
                 )  # first: it may be set aside for what follows from the verdict
-                if (verdict := await self._store.verdict(mail_id)) is not None:
+                if (verdict := (await self._store.verdicts([mail_id])).get(mail_id)) is not None:
                     return decode_answer(verdict)
                 if row is not None and row.parked and not self._is_due(row.wake_at):
                     raise not_kept(execution_id, "parked")

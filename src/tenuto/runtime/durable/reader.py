@@ -53,7 +53,7 @@ class Reader(Claimer):
         self._workers = Workers(self._store.tasks.serving)
 
     async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
-        row = await self._store.seen_by(tenant).row(execution_id)
+        row = await self._store.for_tenant(tenant).row(execution_id)
         if row is None or (tenant is not None and row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
         return row
@@ -77,7 +77,7 @@ class Reader(Claimer):
         for id in here:
             with suppress(NotFound):
                 readings.append(await self._read_as_decided(tenant, id))
-        for loaded in await self._store.seen_by(tenant).load([id for id in ids if id not in here]):
+        for loaded in await self._store.for_tenant(tenant).load([id for id in ids if id not in here]):
             if loaded.bodies and tenant in (None, loaded.row.tenant):
                 readings.append(await self._reading(loaded))
         for reading in readings:
@@ -111,7 +111,7 @@ class Reader(Claimer):
         asked = self._asked_by.get((tenant, short))
         if asked is None:
             self._asked_by = {key: asked for key, asked in self._asked_by.items() if not asked.is_idle}
-            load = partial(_load, self._store.seen_by(tenant), short)
+            load = partial(_load, self._store.for_tenant(tenant), short)
             asked = self._asked_by[tenant, short] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
         return await asked.find(execution_id)
 
@@ -181,9 +181,12 @@ class Reader(Claimer):
         return (await self.read(None, execution_id)).state
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
-        seen = self._store.seen_by(tenant)
+        seen = self._store.for_tenant(tenant)
         # What was decided together is one row, and somebody who comes back may have stopped in the middle of one.
-        bodies = await (seen.tail(execution_id, after) if again else seen.bodies(execution_id, after + 1, LAST_SEQ))
+        if again:
+            bodies = (await seen.tails({execution_id: after})).get(execution_id, [])
+        else:
+            bodies = await seen.bodies(execution_id, after + 1, LAST_SEQ)
         return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
@@ -216,18 +219,18 @@ class Reader(Claimer):
     # -- Lists ---------------------------------------------------------------------------------------------------------
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
-        rows = await self._store.seen_by(wanted.tenant).executions(stored_filter(wanted), id_at(cursor), limit + 1)
+        rows = await self._store.for_tenant(wanted.tenant).executions(stored_filter(wanted), id_at(cursor), limit + 1)
         more = rows[limit - 1].id if len(rows) > limit else None
         return Page([summary(row) for row in rows[:limit]], more)
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
-        return await self._store.seen_by(wanted.tenant).count(stored_filter(wanted), by)
+        return await self._store.for_tenant(wanted.tenant).count(stored_filter(wanted), by)
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        return await self._store.seen_by(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
+        return await self._store.for_tenant(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
 
     async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
-        return await self._store.seen_by(wanted.tenant).review_book.page(wanted, id_at(cursor), limit)
+        return await self._store.for_tenant(wanted.tenant).reviews.page(wanted, id_at(cursor), limit)
 
     async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
-        return await self._store.seen_by(tenant).review_book.find(id)
+        return await self._store.for_tenant(tenant).reviews.find(id)

@@ -109,7 +109,7 @@ class DurableRuntime(Postman):
         return self._store.registry
 
     def _registry_of(self, tenant: str) -> Registry:
-        return self._store.seen_by(tenant).registry
+        return self._store.for_tenant(tenant).registry
 
     @property
     def outbox(self) -> OutboxStore:
@@ -206,7 +206,7 @@ class DurableRuntime(Postman):
                 await self._session.close()
                 await self._store.tasks.sweep(self._lease_ms)
                 await self._sealing.close()
-        self._store.ring(WORK)
+        self._store.notify(WORK)
         await self._store.close()
 
     async def _close_reading(self) -> None:
@@ -324,7 +324,7 @@ class DurableRuntime(Postman):
             self._reap_at = now + spread(REAP_SECONDS, 0, 2)
             reaped = await self._store.reap(self._session.id)
             if reaped:
-                self._store.ring(WORK)
+                self._store.notify(WORK)
             await self._sweep(at_once=reaped > 0)
 
     async def _look(self, hints: Hints) -> None:

@@ -180,9 +180,8 @@ class Starter(Straggling):
     async def _not_started(self, request: StartRequest, fate: Fate) -> Submitted:
         if fate == "duplicate_key":
             assert request.idempotency_key is not None
-            row = await self._store.by_key(request.tenant, request.idempotency_key)
-            assert row is not None
-            return replayed(request, row.id, row.request_hash)
+            at = (request.tenant, request.idempotency_key)
+            return replayed(request, *(await self._store.by_keys([at]))[at])
         if fate in ("parked", "unknown"):
             raise not_kept("", fate)
         if fate == "tenant_limit" and self._crowds.refused(request.tenant):

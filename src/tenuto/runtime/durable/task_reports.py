@@ -158,7 +158,7 @@ class Answerer(Worker):
         """There is mail. What nobody owns is for whoever claims it first."""
         for owner in owners:
             hint = WORK if owner is None else mail_for(owner)
-            self._store.ring(hint)
+            self._store.notify(hint)
             if owner in (None, self._session.id):
                 self._nudge(hint)
 

@@ -179,7 +179,7 @@ class GuestWorker(Answerer):
         """Its task was written with the grant: somebody will take it, perhaps this process."""
         assert role.node.queue is not None
         hint = tasks_in(role.node.queue)
-        self._store.ring(hint)
+        self._store.notify(hint)
         self._hear_of_tasks(frozenset({hint}))
         return False
 

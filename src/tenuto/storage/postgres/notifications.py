@@ -30,7 +30,7 @@ class Notifier:
         self._rung = asyncio.Event()
         self._tasks = [asyncio.create_task(self._keep_listening()), asyncio.create_task(self._keep_sending())]
 
-    def ring(self, hint: str) -> None:
+    def notify(self, hint: str) -> None:
         if hint not in self._hints:
             self._hints[hint] = None
             self._rung.set()

@@ -27,7 +27,6 @@ from tenuto.storage.port import (
     Batch,
     Claim,
     Committed,
-    DefinitionRow,
     ExecutionRow,
     Hints,
     Loaded,
@@ -40,7 +39,6 @@ from tenuto.storage.port import (
     renewal_s,
 )
 from tenuto.storage.registry import Statement
-from tenuto.storage.shared import queries
 from tenuto.storage.shared.reads import SqlReading, loaded
 from tenuto.storage.shared.rows import basis_values, execution_values, move_values, rest_of, values_of
 from tenuto.storage.tasks import queues_text
@@ -308,7 +306,7 @@ class PostgresStore(SqlReading):
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=True)
 
-    def seen_by(self, tenant: str | None) -> "PostgresStore":
+    def for_tenant(self, tenant: str | None) -> "PostgresStore":
         if tenant is None or not self._has_wall:
             return self
         other = copy.copy(self)
@@ -421,9 +419,9 @@ class PostgresStore(SqlReading):
     def listen(self, hear: Callable[[Hints], None]) -> None:
         self._notifier = Notifier(self._connect, hear)
 
-    def ring(self, hint: str) -> None:
+    def notify(self, hint: str) -> None:
         if self._notifier is not None:
-            self._notifier.ring(hint)
+            self._notifier.notify(hint)
 
     # Writing --------------------------------------------------------------------------------------------------------
 
@@ -712,16 +710,6 @@ class PostgresStore(SqlReading):
         return row["now"], row["owner"]
 
     # Definitions and lists ------------------------------------------------------------------------------------------
-
-    async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
-        marks = ", ".join(f"${n + 1}" for n in range(len(row.__struct_fields__)))
-        query = f"INSERT INTO definitions ({queries.DEFINITION_COLUMNS}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        async with translated():
-            await self._pool.execute(query, *values_of(row))
-            stored = await self.definition(row.name, row.version)
-            assert stored is not None
-            return stored
-        raise AssertionError("translated() does not swallow")
 
     def _listed(self, values: Sequence[str]) -> object:
         return list(values)

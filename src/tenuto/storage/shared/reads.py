@@ -11,7 +11,6 @@ from tenuto.storage.port import (
     MAIL_AT_ONCE,
     BacklogRow,
     Claim,
-    DefinitionRow,
     ExecutionRow,
     Loaded,
     Mail,
@@ -80,7 +79,7 @@ class SqlReading(ABC):
         return Pruning(self)
 
     @property
-    def review_book(self) -> SqlReviews:
+    def reviews(self) -> SqlReviews:
         return SqlReviews(self)
 
     @property
@@ -90,13 +89,7 @@ class SqlReading(ABC):
     # Executions -----------------------------------------------------------------------------------------------------
 
     async def row(self, id: str) -> ExecutionRow | None:
-        return await self._row("id = $1", id)
-
-    async def by_key(self, tenant: str, key: str) -> ExecutionRow | None:
-        return await self._row("tenant = $1 AND key = $2", tenant, key)
-
-    async def _row(self, where: str, *values: str) -> ExecutionRow | None:
-        rows = await self.fetch(f"SELECT {queries.EXECUTION_COLUMNS} FROM executions WHERE {where}", values)
+        rows = await self.fetch(f"SELECT {queries.EXECUTION_COLUMNS} FROM executions WHERE id = $1", (id,))
         return row_of(ExecutionRow, rows[0]) if rows else None
 
     async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
@@ -117,10 +110,6 @@ class SqlReading(ABC):
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
         query = "SELECT body FROM events WHERE execution = $1 AND seq + count > $2 AND seq <= $3 ORDER BY seq"
         return [body for (body,) in await self.fetch(query, (id, first, last))]
-
-    async def tail(self, id: str, after: int) -> list[bytes]:
-        query = "SELECT body FROM events WHERE execution = $1 AND seq > $2 ORDER BY seq"
-        return [body for (body,) in await self.fetch(query, (id, after))]
 
     async def progress(self, executions: Sequence[str]) -> list[ProgressRow]:
         query = f"SELECT execution, path, body FROM progress WHERE execution {self._AMONG}"
@@ -148,23 +137,7 @@ class SqlReading(ABC):
         query = f"SELECT id, verdict FROM mailbox WHERE id {self._AMONG} AND verdict IS NOT NULL"
         return {row[0]: row[1] for row in await self.fetch(query, (self._listed(ids),))}
 
-    async def verdict(self, id: str) -> bytes | None:
-        rows = await self.fetch("SELECT verdict FROM mailbox WHERE id = $1", (id,))
-        return rows[0][0] if rows else None
-
-    # Definitions and workers ----------------------------------------------------------------------------------------
-
-    async def definition(self, name: str, version: int | None) -> DefinitionRow | None:
-        query = f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = $1 AND "
-        if version is None:
-            rows = await self.fetch(f"{query} status = 'published' ORDER BY version DESC LIMIT 1", (name,))
-        else:
-            rows = await self.fetch(f"{query} version = $2", (name, version))
-        return row_of(DefinitionRow, rows[0]) if rows else None
-
-    async def definitions(self) -> list[DefinitionRow]:
-        rows = await self.fetch(f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions ORDER BY name, version", ())
-        return [row_of(DefinitionRow, row) for row in rows]
+    # Workers --------------------------------------------------------------------------------------------------------
 
     async def sessions(self) -> list[SessionRow]:
         return [row_of(SessionRow, row) for row in await self.fetch(queries.SESSIONS, ())]

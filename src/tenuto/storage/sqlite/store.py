@@ -25,7 +25,6 @@ from tenuto.storage.port import (
     Batch,
     Claim,
     Committed,
-    DefinitionRow,
     ExecutionRow,
     Hints,
     Loaded,
@@ -125,7 +124,7 @@ class SqliteStore(SqlReading):
     def outbox(self) -> OutboxStore:
         return SqlOutbox(self, skip_locked=False)
 
-    def seen_by(self, tenant: str | None) -> Self:
+    def for_tenant(self, tenant: str | None) -> Self:
         return self
 
     # Connections ----------------------------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ class SqliteStore(SqlReading):
     def listen(self, hear: Callable[[Hints], None]) -> None:
         self._watch = Watch(self.path, self._data_version, hear)
 
-    def ring(self, hint: str) -> None:
+    def notify(self, hint: str) -> None:
         """Nothing to do: that something was written is seen by those who watch the file."""
 
     async def _data_version(self) -> int:
@@ -489,17 +488,6 @@ class SqliteStore(SqlReading):
         return await self._in_writer(work)
 
     # Definitions and lists ------------------------------------------------------------------------------------------
-
-    async def save_definition(self, row: DefinitionRow) -> DefinitionRow:
-        def work() -> DefinitionRow:
-            with translated(), self._transaction():
-                marks = ", ".join("?" * len(row.__struct_fields__))
-                query = f"INSERT OR IGNORE INTO definitions ({queries.DEFINITION_COLUMNS}) VALUES ({marks})"
-                self._write.execute(query, values_of(row))
-                query = f"SELECT {queries.DEFINITION_COLUMNS} FROM definitions WHERE name = ? AND version = ?"
-                return row_of(DefinitionRow, next(iter(self._write.execute(query, (row.name, row.version)))))
-
-        return await self._in_writer(work)
 
     def _listed(self, values: Sequence[str]) -> object:
         return json.dumps(list(values))
