@@ -6,7 +6,7 @@ from typing import Any
 from typer.main import get_command
 
 from tenuto.cli.app import ORDER, app
-from tenuto.cli.exits import MEANINGS
+from tenuto.cli.exit_codes import MEANINGS
 
 from .source import NOTE
 

@@ -14,7 +14,7 @@ Definitions that belong to one tenant are counted together, as saga `{catalogue.
 
 PARTS = {
     "What a process has recorded": (
-        "Counted once, by the process that recorded it: add them up over all processes.",
+        "RequestMetrics once, by the process that recorded it: add them up over all processes.",
         catalogue.RECORDED,
     ),
     "How a process stands": (

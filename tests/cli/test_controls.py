@@ -10,8 +10,8 @@ import pytest
 
 import tenuto
 from tenuto import Engine, SagaBuilder
-from tenuto.cli.place import Place
-from tenuto.cli.screen import Screen, tell_error
+from tenuto.cli.connection import Connection
+from tenuto.cli.printer import Printer, print_error
 from tenuto.errors import NonRetryableError, TenutoError
 from tenuto.values.terminal import escape_controls, escape_lines
 
@@ -96,7 +96,7 @@ def test_an_export_that_no_terminal_shows_is_as_it_is_stored(url: str, id: str) 
 
 
 def test_an_error_is_escaped_and_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_error(TenutoError("one \x1b[2J\ntwo \x9b", code="c", hint="do \x07"), Place())
+    print_error(TenutoError("one \x1b[2J\ntwo \x9b", code="c", hint="do \x07"), Connection())
     assert capsys.readouterr().err == "tenuto: one \\u001b[2J [c]\ntwo \\u009b\nWhat to do: do \\u0007\n"
 
 
@@ -113,7 +113,7 @@ def test_what_nobody_expected_is_told_escaped(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError(HOSTILE)
 
-    monkeypatch.setattr(Screen, "listing", fail)
+    monkeypatch.setattr(Printer, "listing", fail)
     done = tenuto("keys", "create", "--tenant", "default", "--role", "viewer")
     assert done.code == 0
     done = tenuto("keys", "ls")
@@ -136,7 +136,7 @@ def test_commands_print_through_the_screen_alone() -> None:
     found = [
         f"{path.name}:{node.lineno}"
         for path in folder.glob("*.py")
-        if path.name not in ("output.py", "screen.py")
+        if path.name not in ("output.py", "printer.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("print", "echo", "print_exc")
     ]

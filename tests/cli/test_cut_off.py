@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tenuto import Engine
-from tenuto.cli.exits import Exit
+from tenuto.cli.exit_codes import Exit
 
 from .conftest import Work
 from .processes import TENUTO

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, Outcome, SagaBuilder, Unknown
-from tenuto.cli.words import clock
+from tenuto.cli.formats import clock
 from tenuto.errors import IndeterminateError, NonRetryableError
 from tests.service.conftest import until
 from tests.service.documents import flow

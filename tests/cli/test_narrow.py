@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.cli.screen import in_lines
+from tenuto.cli.printer import in_lines
 from tenuto.errors import NonRetryableError
 
 from .conftest import Work

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine
-from tenuto.cli.place import Place
+from tenuto.cli.connection import Connection
 
 from . import shop
 from .conftest import Done, Run, service_on
@@ -82,9 +82,14 @@ def test_what_to_do_about_an_error_has_them_too(elsewhere: str, tenuto: Run, jso
 
 
 def test_a_worker_is_started_on_a_database_and_for_all_tenants() -> None:
-    assert Place(url="sqlite:///a.db", tenant="acme").line("worker") == "tenuto --url sqlite:///a.db worker"
-    assert Place(server="http://here:1").line("worker") == "tenuto --url URL worker"
-    assert Place(server="http://here:1").told("that `tenuto serve` runs there") == "that `tenuto serve` runs there"
+    assert (
+        Connection(url="sqlite:///a.db", tenant="acme").command_line("worker") == "tenuto --url sqlite:///a.db worker"
+    )
+    assert Connection(server="http://here:1").command_line("worker") == "tenuto --url URL worker"
+    assert (
+        Connection(server="http://here:1").with_options("that `tenuto serve` runs there")
+        == "that `tenuto serve` runs there"
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,4 +102,4 @@ def test_a_worker_is_started_on_a_database_and_for_all_tenants() -> None:
     ],
 )
 def test_a_password_is_to_be_filled_in(url: str, told: str) -> None:
-    assert Place(url=url).line("show 1") == f"tenuto --url {told} show 1"
+    assert Connection(url=url).command_line("show 1") == f"tenuto --url {told} show 1"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenuto import Engine
-from tenuto.cli.exits import Exit
+from tenuto.cli.exit_codes import Exit
 from tenuto.errors import NotSupported
 
 from . import shop

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.cli.place import opened
+from tenuto.cli.connection import open_engine
 from tenuto.errors import StorageError
 from tenuto.storage import make_store
 
@@ -68,9 +68,9 @@ async def test_on_a_server_that_refuses_writes_only_an_engine_that_reads_opens(p
     name = await connection.fetchval("SELECT current_database()")
     await connection.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
     await connection.close()
-    async with opened(postgres_url, reads=True) as engine:
+    async with open_engine(postgres_url, reads=True) as engine:
         assert (await engine.get(id).status())["status"] == "succeeded"
     with pytest.raises(StorageError) as caught:
-        async with opened(postgres_url, reads=False):
+        async with open_engine(postgres_url, reads=False):
             raise AssertionError("it opened")
     assert caught.value.code == "read_only"

@@ -77,7 +77,7 @@ def url(tmp_path: Any) -> str:
 async def pair(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Pair:
     site = await make_site(SAGA, settings=SETTINGS)
     with monkeypatch.context() as without:
-        without.setattr(executions, "shorts", list)
+        without.setattr(executions, "fast_routes", list)
         plain = Site(site.engine, create_app(site.engine, SETTINGS), site.stack)
     return Pair(site, await site.bare(), await plain.bare(), await tokens(site.engine))
 
@@ -96,7 +96,7 @@ async def tokens(engine: Engine) -> dict[str, str | None]:
 
 
 def test_the_two_hot_operations_have_one() -> None:
-    assert {(short.method, short.template) for short in executions.shorts()} == {
+    assert {(short.method, short.template) for short in executions.fast_routes()} == {
         ("POST", "/v1/executions"),
         ("GET", "/v1/executions/{id}"),
     }

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.errors import RateExceeded
-from tenuto.service.http.rate import Buckets
+from tenuto.service.http.rate_limits import TokenBuckets
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite, Site
 
@@ -185,7 +185,7 @@ async def test_too_many_requests_are_refused_with_the_time_to_wait(make_site: Ma
 
 def test_buckets_fill_again() -> None:
     now = 0.0
-    buckets = Buckets(2, 2, lambda: now)
+    buckets = TokenBuckets(2, 2, lambda: now)
     for _ in range(2):
         buckets.spend("a")
     with pytest.raises(RateExceeded) as caught:

@@ -13,8 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import RateExceeded
-from tenuto.service.http.gate import Gate, Room, Turnstile
 from tenuto.service.http.refused_starts import RefusedStarts
+from tenuto.service.http.request_limits import Gate, Room, Turnstile
 from tenuto.service.http.shares import Shares
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite

@@ -12,12 +12,12 @@ from starlette.types import Receive, Scope, Send
 
 from tenuto import SagaBuilder
 from tenuto.errors import TenutoError
-from tenuto.service.http.caught import Caught
-from tenuto.service.http.headers import Headers
+from tenuto.service.http.headers import ResponseHeaders
+from tenuto.service.http.request_log import RequestLog
 from tenuto.settings import Settings
 from tenuto.telemetry import logs
 from tests.service.conftest import MakeSite, Site
-from tests.service.test_admission import no_keys_to_be_had
+from tests.service.test_authentication import no_keys_to_be_had
 
 NAME = "x-request-id"
 
@@ -113,7 +113,7 @@ async def test_an_answer_that_breaks_off_is_logged(log: io.StringIO) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         raise RuntimeError("half")
 
-    transport = httpx2.ASGITransport(app=Headers(Caught(half)))
+    transport = httpx2.ASGITransport(app=ResponseHeaders(RequestLog(half)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://tenuto") as client:
         with pytest.raises(RuntimeError, match="half"):
             await client.get("/v1/executions")

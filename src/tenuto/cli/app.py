@@ -15,24 +15,24 @@ from tenuto.values.names import DEFAULT_TENANT
 
 from . import (
     audit,
-    checking,
     control,
     database,
     definitions,
     dlq,
     executions,
+    integrity,
     keys,
     limits,
     operations,
     processes,
     reviews,
 )
-from .command import place
-from .exits import Exit, exit_code
-from .output import NAME, complain, discard_unwritten, named_output
-from .place import Place
-from .screen import Screen, tell_error
-from .usage import tell_usage
+from .command import connection
+from .connection import Connection
+from .exit_codes import Exit, exit_code
+from .output import NAME, discard_unwritten, named_output, print_to_stderr
+from .printer import Printer, print_error
+from .usage import print_usage_error
 
 ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]
 
@@ -80,7 +80,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        Screen().line(f"tenuto {tenuto.__version__}")
+        Printer().line(f"tenuto {tenuto.__version__}")
         raise typer.Exit
 
 
@@ -99,7 +99,7 @@ def options(
     if server and not server.startswith(("http://", "https://")):
         told = "the address of a service begins with https:// or http://"
         raise typer.BadParameter(told, param_hint="--server")
-    given = place(context)
+    given = connection(context)
     given.url, given.server, given.tenant = url, server, tenant
 
 
@@ -111,7 +111,7 @@ for module in (
     dlq,
     definitions,
     database,
-    checking,
+    integrity,
     keys,
     limits,
     operations,
@@ -122,7 +122,7 @@ for module in (
 
 def run(arguments: list[str]) -> int:
     """Runs one command, and tells what went wrong with it."""
-    given, as_json = Place(), "--json" in arguments
+    given, as_json = Connection(), "--json" in arguments
     with named_output():
         try:
             code = _run(arguments, given, as_json=as_json)
@@ -131,18 +131,18 @@ def run(arguments: list[str]) -> int:
             if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):
                 code = Exit.CUT_OFF  # `tenuto ls | head` has read enough; typer ends with a code of its own
             elif isinstance(error, OSError) and error.filename is not None:
-                tell_error(_unusable(error), given, as_json=as_json)
+                print_error(_unusable(error), given, as_json=as_json)
                 code = Exit.FAILED
             elif isinstance(error, SystemExit):
                 raise
             else:
-                complain(traceback.format_exc())
+                print_to_stderr(traceback.format_exc())
                 code = Exit.FAILED
             discard_unwritten()
     return code
 
 
-def _run(arguments: list[str], given: Place, *, as_json: bool) -> int:
+def _run(arguments: list[str], given: Connection, *, as_json: bool) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a sign gets another, not a traceback
@@ -150,10 +150,10 @@ def _run(arguments: list[str], given: Place, *, as_json: bool) -> int:
         code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False, obj=given)
         return int(code) if isinstance(code, int) else Exit.OK
     except typer.TyperException as error:
-        tell_usage(error, as_json=as_json)
+        print_usage_error(error, as_json=as_json)
         return error.exit_code
     except TenutoError as error:
-        tell_error(error, given, as_json=as_json)
+        print_error(error, given, as_json=as_json)
         return exit_code(error)
     except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import loop
-from .command import AsJson, command, place
-from .exits import Exit
-from .screen import Screen
-from .words import ago, many
+from .command import AsJson, command, connection
+from .exit_codes import Exit
+from .formats import ago, plural
+from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.storage.audit import Kept
@@ -28,15 +28,15 @@ async def ls(
     *,
     as_json: bool,
 ) -> None:
-    screen = Screen()
+    printer = Printer()
     found = []
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         async for row in engine.audit.rows(action=action, actor=actor, object_id=of):
             found.append(row)
             if len(found) == limit:
                 break
-    when = ago if screen.is_terminal else str
-    screen.listing(
+    when = ago if printer.is_terminal else str
+    printer.listing(
         found,
         ["AT", "ACTOR", "ACTION", "OF", "REASON"],
         lambda row: [when(row["at"]), row["actor"], row["action"], row["object_id"], row["reason"]],
@@ -53,18 +53,18 @@ async def verify(
     as_json: AsJson = False,
 ) -> Exit:
     """See whether the chain of hashes holds, and tell its head."""
-    screen = Screen()
+    printer = Printer()
     head = _kept(kept)
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         chain = await engine.audit.verify(head)
     if as_json:
-        screen.json(chain._asdict())
+        printer.json(chain._asdict())
     elif chain.broken_at is None:
-        screen.say(f"the chain of {many(chain.rows, 'row')} holds; its head is {chain.rows}:{chain.head}")
+        printer.text(f"the chain of {plural(chain.rows, 'row')} holds; its head is {chain.rows}:{chain.head}")
     elif chain.cut:
-        screen.say(f"the chain ends with row {chain.rows}, and once had more: rows are gone", "bold red")
+        printer.text(f"the chain ends with row {chain.rows}, and once had more: rows are gone", "bold red")
     else:
-        screen.say(f"row {chain.broken_at} does not fit the one before it: something was changed", "bold red")
+        printer.text(f"row {chain.broken_at} does not fit the one before it: something was changed", "bold red")
     return Exit.OK if chain.broken_at is None else Exit.FAILED
 
 
@@ -81,10 +81,10 @@ def _kept(text: str | None) -> "Kept | None":
 
 async def export(context: typer.Context) -> None:
     """Write the whole chain as lines of JSON, the oldest first: to be kept, and checked, elsewhere."""
-    screen = Screen()
-    async with place(context).engine(reads=True) as engine:
+    printer = Printer()
+    async with connection(context).engine(reads=True) as engine:
         async for row in engine.audit.export():
-            screen.json_line(row)
+            printer.json_line(row)
 
 
 def add_to(app: typer.Typer) -> None:

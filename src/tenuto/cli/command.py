@@ -10,7 +10,7 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from . import loop
-from .place import Place
+from .connection import Connection
 
 P = ParamSpec("P")
 
@@ -55,9 +55,9 @@ def group(
     return made
 
 
-def place(context: typer.Context) -> Place:
+def connection(context: typer.Context) -> Connection:
     found = context.obj
-    assert isinstance(found, Place)
+    assert isinstance(found, Connection)
     return found
 
 

@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .command import AsJson, Id, Reason, command, place, read_json
-from .exits import Exit
-from .many import (
+from .bulk_commands import (
     CANCEL,
     RETRY,
     About,
@@ -24,7 +22,9 @@ from .many import (
     check_reason,
     wanted,
 )
-from .screen import Screen
+from .command import AsJson, Id, Reason, command, connection, read_json
+from .exit_codes import Exit
+from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.api.handle import Handle
@@ -39,7 +39,7 @@ Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in
 
 async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: AsJson = False) -> None:
     """Start nothing more of it; what runs may finish."""
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.pause(reason=reason)
         await _tell(handle, "paused", as_json)
@@ -47,7 +47,7 @@ async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: As
 
 async def resume(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """Go on with what was paused."""
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.resume()
         await _tell(handle, "resumed", as_json)
@@ -84,7 +84,7 @@ async def cancel(
         target_id=target_id,
     )
     check(id, chosen, {"--dry-run": dry_run, "--limit": limit, "--yes": yes}, more=("--status",))
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         if id is None:
             how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
             why = reason or check_reason(dry_run=dry_run)
@@ -127,7 +127,7 @@ async def retry(
     check(id, chosen, {"--dry-run": dry_run, "--limit": limit, "--yes": yes})
     if id is None and (from_step or again):
         raise typer.BadParameter("where to begin is said of one execution", param_hint="--from")
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         if id is None:
             how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
             return await act(engine.retry_many, RETRY, **how, **chosen, reason=reason)
@@ -147,7 +147,7 @@ async def approve(
 ) -> None:
     """Say yes where a step waits for a person."""
     given = read_json(data, "--data")
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.approve(step or await _waiting_step(handle), comment=comment, data=given)
         await _tell(handle, "approved", as_json)
@@ -163,7 +163,7 @@ async def reject(
 ) -> None:
     """Say no where a step waits for a person: the step fails."""
     given = read_json(data, "--data")
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.reject(step or await _waiting_step(handle), comment=comment, data=given)
         await _tell(handle, "rejected", as_json)
@@ -181,7 +181,7 @@ async def signal(
 ) -> None:
     """Send it a message that a step waits for, now or later."""
     given = read_json(payload, "--payload")
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.signal(name, given, id=key)
         await _tell(handle, "sent", as_json)
@@ -206,13 +206,13 @@ async def _waiting_step(handle: "Handle[Any]") -> str:
 async def _tell(handle: "Handle[Any]", word: str, as_json: bool) -> None:
     """What was done. How it stands a moment later is for `show`; only a cancel may take its time."""
     document = await handle.status()
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json(document)
+        printer.json(document)
         return
     if word == "canceled" and document["status"] not in ("succeeded", "failed", "canceled"):
         word = "cancel requested"
-    screen.cells(f"{word}: ", (document["definition_id"], "bold"), f" {document['execution_id']}")
+    printer.cells(f"{word}: ", (document["definition_id"], "bold"), f" {document['execution_id']}")
 
 
 def add_to(app: typer.Typer) -> None:

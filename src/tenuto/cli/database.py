@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .command import AsJson, command, place
-from .exits import Exit
-from .screen import Cell, Screen
+from .command import AsJson, command, connection
+from .exit_codes import Exit
+from .printer import Cell, Printer
 
 if TYPE_CHECKING:
     from .doctor import Check
@@ -28,14 +28,14 @@ async def migrate(
 
     if prunes and role is None:
         raise typer.BadParameter("say which role: --role NAME", param_hint="--prunes")
-    found = place(context).database(url, creates=True)
+    found = connection(context).database(url, creates=True)
     store = make_store(found)
     await store.open(migrate=True)
     await store.close()
     if role is not None:
         await grant(found, role, prunes=prunes)
     text = "the schema is up to date" + (f", and {role} may run services on it" if role else "")
-    Screen().tell(text, {"up_to_date": True, "role": role}, as_json=as_json)
+    Printer().tell(text, {"up_to_date": True, "role": role}, as_json=as_json)
 
 
 async def restored(
@@ -50,7 +50,7 @@ async def restored(
     """
     from tenuto.storage import make_store
 
-    store = make_store(place(context).database(url))
+    store = make_store(connection(context).database(url))
     await store.open(migrate=False)
     try:
         number = await store.mark_restored()
@@ -58,31 +58,31 @@ async def restored(
     finally:
         await store.close()
     text = f"the incarnation is {number}; {ended} session{'' if ended == 1 else 's'} ended"
-    Screen().tell(text, {"incarnation": number, "sessions_ended": ended}, as_json=as_json)
+    Printer().tell(text, {"incarnation": number, "sessions_ended": ended}, as_json=as_json)
 
 
 async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
     """Say what is in force, where it came from, and if it works."""
     from .doctor import checks as look
 
-    where = place(context)
+    where = connection(context)
     settings = where.settings()
-    checks = [check._replace(found=where.told(check.found)) async for check in look(settings)]
-    screen = Screen()
+    checks = [check._replace(found=where.with_options(check.found)) async for check in look(settings)]
+    printer = Printer()
     if as_json:
         told = [{"name": s.name, "variable": s.variable, "value": s.value, "source": s.source} for s in settings.told()]
-        screen.json({"settings": told, "checks": [check._asdict() for check in checks]})
+        printer.json({"settings": told, "checks": [check._asdict() for check in checks]})
     else:
         rows: list[list[Cell]] = [
             [s.variable, (s.source, "dim" if s.source == "default" else ""), s.value] for s in settings.told()
         ]
-        screen.table(["SETTING", "FROM", "VALUE"], rows)
-        screen.say()
+        printer.table(["SETTING", "FROM", "VALUE"], rows)
+        printer.text()
         for check in checks:
             first, *rest = check.found.split("\n")
-            screen.cells(_sign_of(check), f"{check.name}: {first}")
+            printer.cells(_sign_of(check), f"{check.name}: {first}")
             for line in rest:
-                screen.say(line)
+                printer.text(line)
     return Exit.OK if all(check.ok for check in checks) else Exit.FAILED
 
 

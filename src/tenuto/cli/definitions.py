@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .command import AsJson, command, place
-from .exits import Exit
-from .screen import Screen
-from .words import many, status_cell
+from .command import AsJson, command, connection
+from .exit_codes import Exit
+from .formats import plural, status_cell
+from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.api.definitions import Validation
     from tenuto.api.engine import Engine
 
-    from .place import Place
+    from .connection import Connection
 
 SECTION = "Definitions"
 NONE = "There are none. `tenuto apply FILE.json` stores one, `tenuto worker --app MODULE` brings some."
@@ -31,16 +31,16 @@ async def apply(
 ) -> None:
     """Check JSON definitions, store them and publish them."""
     documents = [_read(file) for file in files]
-    async with place(context).engine(creates=True) as engine:
+    async with connection(context).engine(creates=True) as engine:
         for document in documents:
             await engine.apply(document)
-    screen = Screen()
+    printer = Printer()
     published = [{"name": each["name"], "version": each.get("version", 1), "status": "published"} for each in documents]
     if as_json:
-        screen.json(published)
+        printer.json(published)
     else:
         for each in published:
-            screen.say(f"published: {each['name']} version {each['version']}")
+            printer.text(f"published: {each['name']} version {each['version']}")
 
 
 async def validate(
@@ -50,27 +50,27 @@ async def validate(
 ) -> Exit:
     """Check JSON definitions, and store nothing. Without a server no database is needed, and none is asked."""
     documents = [_read(file) for file in files]
-    async with _judge(place(context)) as engine:
+    async with _judge(connection(context)) as engine:
         told = [await engine.catalog.check(document) for document in documents]
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json([{"file": file, **one} for file, one in zip(files, told, strict=True)])
+        printer.json([{"file": file, **one} for file, one in zip(files, told, strict=True)])
     else:
         for file, one in zip(files, told, strict=True):
-            _tell(screen, file, one)
+            _tell(printer, file, one)
     return Exit.OK if all(one["valid"] for one in told) else Exit.FAILED
 
 
-def _tell(screen: Screen, file: str, found: "Validation") -> None:
+def _tell(printer: Printer, file: str, found: "Validation") -> None:
     if found["valid"]:
         needs = f"; needs handlers: {', '.join(found['missing_handlers'])}" if found["missing_handlers"] else ""
-        screen.say(f"{file}: valid{needs}")
+        printer.text(f"{file}: valid{needs}")
     for error in found["errors"]:
-        screen.say(f"{file}{error['pointer'] and '#'}{error['pointer']}: {error['message']} [{error['code']}]")
+        printer.text(f"{file}{error['pointer'] and '#'}{error['pointer']}: {error['message']} [{error['code']}]")
 
 
 @asynccontextmanager
-async def _judge(where: "Place") -> "AsyncIterator[Engine]":
+async def _judge(where: "Connection") -> "AsyncIterator[Engine]":
     """A server knows which names are taken; what is wrong with a document is known without one."""
     from tenuto.api.engine import Engine
 
@@ -104,11 +104,11 @@ async def definitions(
     """List what can be run. --json has the documents too."""
     from tenuto.errors import NotFound
 
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         found = [each async for each in engine.definitions(name=name)]
     if name is not None and not found:
         raise NotFound(f"There is no definition {name!r}.", hint="`tenuto definitions` lists those that there are")
-    Screen().listing(
+    Printer().listing(
         found,
         ["NAME", "VERSION", "STATUS", "STEPS", "HASH"],
         lambda each: [
@@ -118,14 +118,14 @@ async def definitions(
             _steps(each["definition"]),
             each["hash"][:12],
         ],
-        place(context).told(NONE),
+        connection(context).with_options(NONE),
         as_json=as_json,
     )
 
 
 def _steps(document: dict[str, Any]) -> str:
     steps = document.get("steps") or []
-    return many(len(steps), "step")
+    return plural(len(steps), "step")
 
 
 def add_to(app: typer.Typer) -> None:

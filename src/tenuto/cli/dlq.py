@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .command import AsJson, command, group, place
-from .exits import Exit
-from .screen import Screen
-from .words import ago, many, requested
+from .command import AsJson, command, connection, group
+from .exit_codes import Exit
+from .formats import ago, pending_requests, plural
+from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
@@ -38,18 +38,18 @@ async def ls(
     context: typer.Context, definition: OfDefinition = None, error_class: OfClass = None, as_json: AsJson = False
 ) -> None:
     """List dead letters, the oldest first: one for each execution that failed and has not been looked at."""
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         found = [row async for row in engine.dlq(definition=definition, error_class=error_class)]
-    screen = Screen()
-    when = ago if screen.is_terminal else str
-    screen.listing(
+    printer = Printer()
+    when = ago if printer.is_terminal else str
+    printer.listing(
         found,
         ["LETTER", "STEP", "CREATED", "ERROR"],
         lambda row: [
             row["id"],
             row["step_id"],
             when(row["created_at"]),
-            "; ".join([f"{row['error_class']}: {row['error_summary']}", *requested(row)]),
+            "; ".join([f"{row['error_class']}: {row['error_summary']}", *pending_requests(row)]),
         ],
         "There are no dead letters.",
         as_json=as_json,
@@ -58,25 +58,27 @@ async def ls(
 
 async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) -> None:
     """Show one, with the execution that failed."""
-    from .execution import read, show_document
+    from .execution_view import read, show_document
 
-    where = place(context)
+    where = connection(context)
     async with where.engine(reads=True) as engine:
         with _hinted():
             row = await engine.listing.dead_letter(letter)
         document, history, events = await read(engine, row["execution_id"])
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json({**row, "execution": document})
+        printer.json({**row, "execution": document})
         return
-    screen.cells(("dead letter ", "bold"), row["id"], f", {ago(row['created_at'])}, {many(row['attempts'], 'attempt')}")
-    for line in requested(row):
-        screen.paragraph(f"{line} (a second person has to ask for the same)")
+    printer.cells(
+        ("dead letter ", "bold"), row["id"], f", {ago(row['created_at'])}, {plural(row['attempts'], 'attempt')}"
+    )
+    for line in pending_requests(row):
+        printer.paragraph(f"{line} (a second person has to ask for the same)")
     for word in ("reprocess", "discard"):
-        command_line = where.line(f"dlq {word} {row['id']} --reason TEXT")
-        screen.say(f"    {command_line}")
-    screen.say()
-    show_document(screen, where, document, history, events)
+        command_line = where.command_line(f"dlq {word} {row['id']} --reason TEXT")
+        printer.text(f"    {command_line}")
+    printer.text()
+    show_document(printer, where, document, history, events)
 
 
 async def reprocess(
@@ -99,7 +101,7 @@ async def reprocess(
     from tenuto.runtime.port import Acted
 
     acted = Acted()
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         if letter is not None:
             with _hinted():
                 row = await engine.letters.reprocess(letter, reason=reason)
@@ -134,32 +136,32 @@ async def _try_again(
 
 
 def _tell(acted: "Acted", *, as_json: bool) -> None:
-    screen = Screen()
+    printer = Printer()
     if as_json:
         refused = [each._asdict() for each in acted.refused]
-        screen.json({"reprocessed": acted.done, "pending": acted.pending, "refused": refused})
+        printer.json({"reprocessed": acted.done, "pending": acted.pending, "refused": refused})
         return
-    screen.say(f"{many(len(acted.done), 'execution')} will be tried again")
+    printer.text(f"{plural(len(acted.done), 'execution')} will be tried again")
     for id in acted.done:
-        screen.say(f"  {id.rpartition('.')[0]}")
+        printer.text(f"  {id.rpartition('.')[0]}")
     if acted.pending:
-        screen.say(f"{many(len(acted.pending), 'dead letter')} told, and not heard of yet")
+        printer.text(f"{plural(len(acted.pending), 'dead letter')} told, and not heard of yet")
     if acted.refused:
-        screen.say(f"{many(len(acted.refused), 'dead letter')} could not be, and stay as they are")
+        printer.text(f"{plural(len(acted.refused), 'dead letter')} could not be, and stay as they are")
     for each in acted.refused:
-        screen.say(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
+        printer.text(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
 
 
 async def discard(context: typer.Context, letter: Letter, reason: Why, as_json: AsJson = False) -> None:
     """Leave it as it is: it failed, and somebody has seen it."""
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         with _hinted():
             row = await engine.letters.discard(letter, reason=reason)
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json(row)
+        printer.json(row)
     else:
-        screen.say(f"discarded: {row['id']}")
+        printer.text(f"discarded: {row['id']}")
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from tenuto.errors import TenutoError
 from tenuto.settings import Issuer, Settings
 
-from .place import check_there
-from .words import many
+from .connection import check_database_exists
+from .formats import plural
 
 
 class Check(NamedTuple):
@@ -59,7 +59,7 @@ def _keys_of(issuer: Issuer) -> Check:
 def _app(app: str) -> Check:
     from tenuto.api.engine import Engine
 
-    from .loading import load_app
+    from .app_loader import load_app
 
     try:
         engine = Engine("memory://")
@@ -77,7 +77,7 @@ async def _server(settings: Settings) -> Check:
             counts = await engine.count()
     except TenutoError as error:
         return Check("server", False, _told(error))
-    return Check("server", True, f"{settings.server} answers, and has {many(sum(counts.values()), 'execution')}")
+    return Check("server", True, f"{settings.server} answers, and has {plural(sum(counts.values()), 'execution')}")
 
 
 async def _schema(url: str) -> Check:
@@ -85,7 +85,7 @@ async def _schema(url: str) -> Check:
     from tenuto.storage import make_reader, make_store
 
     try:
-        check_there(url, creates=False)
+        check_database_exists(url, creates=False)
         reader = make_reader(url)
         await reader.open()
         await reader.close()
@@ -138,7 +138,7 @@ async def _workers(url: str) -> Check:
         return Check("workers", False, _told(error))
     if not sessions:
         return Check("workers", False, "none is running, so nothing is run. What to do: `tenuto worker --app MODULE`")
-    return Check("workers", True, f"{many(len(sessions), 'worker')} running")
+    return Check("workers", True, f"{plural(len(sessions), 'worker')} running")
 
 
 def _told(error: TenutoError) -> str:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from .command import AsJson, Id, command, place, read_json
-from .screen import Cell, Screen
-from .words import STYLES, ago, between, failure, full_time, many, status_cell
+from .command import AsJson, Id, command, connection, read_json
+from .formats import STYLES, ago, between, failure, full_time, plural, status_cell
+from .printer import Cell, Printer
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
@@ -49,7 +49,7 @@ async def run(
     """Start an execution."""
     from tenuto.errors import NotFound
 
-    from .following import follow, milliseconds_of
+    from .watcher import follow, milliseconds_of
 
     given = read_json(input, "--input")
     patience = milliseconds_of(within, "--timeout")
@@ -62,18 +62,18 @@ async def run(
         "headers": dict(_pair(text, "--header") for text in header or ()),
         "variables": {k: read_json(v, "--variable") for k, v in (_pair(text, "--variable") for text in variable or ())},
     }
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         try:
             handle = await engine.start(name, given, idempotency_key=key, **options)
         except NotFound as error:
             hints = filter(None, (error.hint, "`tenuto definitions` lists what can be run"))
             raise NotFound(error.message, hint="; ".join(hints)) from None
         if wait:
-            return await follow(place(context), handle, until="settled", patience_ms=patience, as_json=as_json)
+            return await follow(connection(context), handle, until="settled", patience_ms=patience, as_json=as_json)
         if as_json:
-            Screen().json(await handle.status())
+            Printer().json(await handle.status())
         else:
-            Screen().line(handle.id)
+            Printer().line(handle.id)
     return None
 
 
@@ -122,46 +122,46 @@ async def ls(
         "correlation_id": correlation_id,
         "target_id": target_id,
     }
-    screen = Screen()
-    async with place(context).engine(reads=True) as engine:
+    printer = Printer()
+    async with connection(context).engine(reads=True) as engine:
         if count:
             number = await _count(engine, wanted)
             if as_json:
-                screen.json({"count": number})
+                printer.json({"count": number})
             else:
-                screen.line(str(number))
+                printer.line(str(number))
             return
         found, more = await _first(engine, wanted, None if all else limit)
     if as_json:
-        screen.json(found)
+        printer.json(found)
         return
     if found:
-        _print_list(screen, found, blocked=blocked)
-    if screen.is_terminal and not found:
-        screen.say("There are none.", "dim")
-    elif screen.is_terminal and more:
-        screen.say(f"… the newest {len(found)}; --all or --limit shows more", "dim")
+        _print_list(printer, found, blocked=blocked)
+    if printer.is_terminal and not found:
+        printer.text("There are none.", "dim")
+    elif printer.is_terminal and more:
+        printer.text(f"… the newest {len(found)}; --all or --limit shows more", "dim")
 
 
-def _print_list(screen: Screen, found: "list[ExecutionSummary]", *, blocked: bool) -> None:
+def _print_list(printer: Printer, found: "list[ExecutionSummary]", *, blocked: bool) -> None:
     if blocked:
-        screen.table(["ID", "DEFINITION", "SINCE", "BLOCKED BY"], [_blocked_row(line, screen) for line in found])
+        printer.table(["ID", "DEFINITION", "SINCE", "BLOCKED BY"], [_blocked_row(line, printer) for line in found])
     else:
-        screen.table(["ID", "DEFINITION", "STARTED", "TOOK", "STATUS"], [_row(line, screen) for line in found])
+        printer.table(["ID", "DEFINITION", "STARTED", "TOOK", "STATUS"], [_row(line, printer) for line in found])
 
 
-def _row(line: "ExecutionSummary", screen: Screen) -> list[Cell]:
+def _row(line: "ExecutionSummary", printer: Printer) -> list[Cell]:
     took = between(line["started_at"], line["completed_at"])
-    started = ago(line["started_at"]) if screen.is_terminal else line["started_at"]
+    started = ago(line["started_at"]) if printer.is_terminal else line["started_at"]
     status = line["status"]
     shown = f"{status}: {line['error_class']}" if status == "failed" and line["error_class"] else status
     return [line["execution_id"], line["definition_id"], started, took, (shown, STYLES.get(status, ""))]
 
 
-def _blocked_row(line: "ExecutionSummary", screen: Screen) -> list[Cell]:
+def _blocked_row(line: "ExecutionSummary", printer: Printer) -> list[Cell]:
     why = line.get("blocked")
     assert why is not None
-    since = ago(why["since"]) if screen.is_terminal else why["since"] or ""
+    since = ago(why["since"]) if printer.is_terminal else why["since"] or ""
     what = f"{why['reason']}: {why['waiting_for']}" if why["waiting_for"] else why["reason"]
     return [line["execution_id"], line["definition_id"], since, (what, "bold yellow")]
 
@@ -181,7 +181,7 @@ async def _first(engine: "Engine", wanted: dict[str, Any], limit: int | None) ->
 
 def moment_before(text: str | None, option: str) -> datetime | None:
     """So long ago, as an option says it."""
-    from .following import milliseconds_of
+    from .watcher import milliseconds_of
 
     ms = milliseconds_of(text, option)
     try:
@@ -192,28 +192,28 @@ def moment_before(text: str | None, option: str) -> datetime | None:
 
 async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """Show one: why it is blocked, what helps, what happened."""
-    from .execution import read, show_document
+    from .execution_view import read, show_document
 
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         if as_json:
-            Screen().json(await engine.get(id).status())
+            Printer().json(await engine.get(id).status())
         else:
-            show_document(Screen(), place(context), *await read(engine, id))
+            show_document(Printer(), connection(context), *await read(engine, id))
 
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
     """List every attempt, with its worker and its idempotency key."""
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         rows = await engine.get(id).history()
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json(rows)
+        printer.json(rows)
         return
     for row in rows:
         number = f" {row['attempt_number']}" if row["attempt_number"] > 1 else ""
         kind = "" if row["kind"] == "forward" else f" ({row['kind']})"
         took = between(row["started_at"], row["finished_at"])
-        screen.cells((f"{row['step_id']}{number}", "bold"), kind, " ", status_cell(row["status"]))
+        printer.cells((f"{row['step_id']}{number}", "bold"), kind, " ", status_cell(row["status"]))
         error = failure(row["error_class"], row["error_code"], row["error_summary"]) if row["error_class"] else ""
         parts = {
             "began": full_time(row["started_at"]) + (f", took {took}" if took else ""),
@@ -223,9 +223,9 @@ async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> No
         }
         for name, value in parts.items():
             if value:
-                screen.cells((f"  {name:<7}", "dim"), value)
-    if screen.is_terminal:
-        screen.say(many(len(rows), "attempt"), "dim")
+                printer.cells((f"  {name:<7}", "dim"), value)
+    if printer.is_terminal:
+        printer.text(plural(len(rows), "attempt"), "dim")
 
 
 async def watch(
@@ -240,9 +240,9 @@ async def watch(
     as_json: Annotated[bool, typer.Option("--json", help="For programs: a line of JSON for each change.")] = False,
 ) -> int:
     """Follow one live until it is over."""
-    from .following import follow, milliseconds_of
+    from .watcher import follow, milliseconds_of
 
-    where, patience = place(context), milliseconds_of(within, "--timeout")
+    where, patience = connection(context), milliseconds_of(within, "--timeout")
     async with where.engine(reads=True) as engine:
         return await follow(where, engine.get(id), until=until, patience_ms=patience, as_json=as_json, each_change=True)
 

@@ -8,10 +8,10 @@ import typer
 
 from tenuto.values.names import DEFAULT_TENANT
 
-from .command import AsJson, command, group, place
-from .place import Place, actor, check_schema, opened
-from .screen import Cell, Screen
-from .words import ago
+from .command import AsJson, command, connection, group
+from .connection import Connection, actor, check_schema, open_engine
+from .formats import ago
+from .printer import Cell, Printer
 
 if TYPE_CHECKING:
     from tenuto.access.keys import Keyring
@@ -49,17 +49,17 @@ async def create(
     except InvalidInput as error:
         (problem,) = error.problems
         raise typer.BadParameter(problem.message, param_hint=f"--{problem.path[1:].rstrip('s')}") from None
-    life = place(context).settings().key_days if days is None else days
-    async with _keys(place(context), creates=True) as keys:
+    life = connection(context).settings().key_days if days is None else days
+    async with _keys(connection(context), creates=True) as keys:
         made = await keys.create(tenant=tenant, roles=role, name=name, days=life, actor=actor())
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json({"key": made.token, **_document(made.row)})
+        printer.json({"key": made.token, **_document(made.row)})
         return
-    screen.line(made.token)
-    if screen.is_terminal:
+    printer.line(made.token)
+    if printer.is_terminal:
         expires = ago(_document(made.row)["expires_at"]) or "never"
-        screen.say(
+        printer.text(
             f"for tenant {tenant} as {', '.join(made.row.roles)}; expires {expires}. Keep it: it is not shown again.",
             "dim",
         )
@@ -71,16 +71,18 @@ async def ls(
     as_json: AsJson = False,
 ) -> None:
     """List API keys; their secrets are not kept."""
-    own = place(context).tenant
-    async with _keys(place(context), reads=True) as keys:
+    own = connection(context).tenant
+    async with _keys(connection(context), reads=True) as keys:
         found = [_document(row) for row in await keys.list(tenant or (None if own == DEFAULT_TENANT else own))]
-    screen = Screen()
-    when = ago if screen.is_terminal else _as_it_is
-    screen.listing(
+    printer = Printer()
+    when = ago if printer.is_terminal else _as_it_is
+    printer.listing(
         found,
         ["KEY", "TENANT", "ROLES", "LAST USED", "EXPIRES", "NAME"],
         lambda key: _row(key, when),
-        place(context).told("There are none. `tenuto keys create --tenant default --role admin` makes one."),
+        connection(context).with_options(
+            "There are none. `tenuto keys create --tenant default --role admin` makes one."
+        ),
         as_json=as_json,
     )
 
@@ -94,21 +96,21 @@ async def revoke(
     from tenuto.errors import NotFound
 
     id = key.split("_")[1] if key.startswith("tnt_") and key.count("_") >= 2 else key
-    async with _keys(place(context)) as keys:
+    async with _keys(connection(context)) as keys:
         try:
             await keys.revoke(id, actor=actor())
         except NotFound as error:
             raise NotFound(error.message, hint="`tenuto keys ls` lists them") from None
-    Screen().tell(f"revoked: {id}", {"id": id, "revoked": True}, as_json=as_json)
+    Printer().tell(f"revoked: {id}", {"id": id, "revoked": True}, as_json=as_json)
 
 
 @asynccontextmanager
-async def _keys(where: Place, *, creates: bool = False, reads: bool = False) -> "AsyncIterator[Keyring]":
+async def _keys(where: Connection, *, creates: bool = False, reads: bool = False) -> "AsyncIterator[Keyring]":
     creates = creates and not where.settings().server  # that service has a database already
     database = where.database(creates=creates)
     if not creates:
         await check_schema(database)
-    async with opened(database, reads=reads) as engine:
+    async with open_engine(database, reads=reads) as engine:
         yield engine.keys
 
 

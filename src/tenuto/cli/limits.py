@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from .command import AsJson, command, group, place
-from .screen import Cell, Screen
+from .command import AsJson, command, connection, group
+from .printer import Cell, Printer
 
 SECTION = "Operations"
 
@@ -14,11 +14,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the limit, as step
 
 async def ls(context: typer.Context, as_json: AsJson = False) -> None:
     """List limits: those that steps name, and those of tenants."""
-    async with place(context).engine(all_tenants=True, reads=True) as engine:
+    async with connection(context).engine(all_tenants=True, reads=True) as engine:
         limits, tenants = await engine.limits(), await engine.tenant_limits()
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json({"limits": limits, "tenants": tenants})
+        printer.json({"limits": limits, "tenants": tenants})
         return
     rows: list[list[Cell]] = [
         ["steps", row["name"], _bound(row["rate"], row["concurrency"]), str(row["running"]), str(row["waiting"])]
@@ -28,10 +28,10 @@ async def ls(context: typer.Context, as_json: AsJson = False) -> None:
         ["tenant", row["tenant"], f"{row['max_in_flight']} executions", str(row["in_flight"]), ""] for row in tenants
     ]
     if rows:
-        screen.table(["OF", "NAME", "AT MOST", "UNDER WAY", "WAITING"], rows)
-    elif screen.is_terminal:
+        printer.table(["OF", "NAME", "AT MOST", "UNDER WAY", "WAITING"], rows)
+    elif printer.is_terminal:
         told = "There are none. `tenuto limits set NAME --rate 14/s` sets one for steps that name it."
-        screen.say(place(context).told(told), "dim")
+        printer.text(connection(context).with_options(told), "dim")
 
 
 def _bound(rate: str | None, concurrency: int | None) -> str:
@@ -52,10 +52,10 @@ async def set_limit(
     if rate is None and concurrency is None:
         raise typer.BadParameter("say what it is: --rate, --concurrency, or both", param_hint="--rate")
     _check_rate(rate)
-    async with place(context).engine(all_tenants=True, creates=True) as engine:
+    async with connection(context).engine(all_tenants=True, creates=True) as engine:
         await engine.limit(name, rate=rate, concurrency=concurrency)
     told = {"name": name, "rate": rate, "concurrency": concurrency}
-    Screen().tell(f"set: {name}, {_bound(rate, concurrency)}", told, as_json=as_json)
+    Printer().tell(f"set: {name}, {_bound(rate, concurrency)}", told, as_json=as_json)
 
 
 def _check_rate(rate: str | None) -> None:
@@ -70,9 +70,9 @@ def _check_rate(rate: str | None) -> None:
 
 async def lift(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
     """Lift a limit: what waits for it goes on."""
-    async with place(context).engine(all_tenants=True) as engine:
+    async with connection(context).engine(all_tenants=True) as engine:
         await engine.limit(name)
-    Screen().tell(f"lifted: {name}", {"name": name, "rate": None, "concurrency": None}, as_json=as_json)
+    Printer().tell(f"lifted: {name}", {"name": name, "rate": None, "concurrency": None}, as_json=as_json)
 
 
 async def tenant(
@@ -87,10 +87,10 @@ async def tenant(
     """Bound how many executions of a tenant may be under way; a start beyond that is refused."""
     if (at_most is None) == (not no_limit):
         raise typer.BadParameter("say one of --in-flight and --lift", param_hint="--in-flight")
-    async with place(context).engine(all_tenants=True, creates=True) as engine:
+    async with connection(context).engine(all_tenants=True, creates=True) as engine:
         await engine.tenant_limit(name, max_in_flight=at_most)
     text = f"lifted: tenant {name}" if at_most is None else f"set: tenant {name}, {at_most} executions"
-    Screen().tell(text, {"tenant": name, "max_in_flight": at_most}, as_json=as_json)
+    Printer().tell(text, {"tenant": name, "max_in_flight": at_most}, as_json=as_json)
 
 
 def add_to(app: typer.Typer) -> None:

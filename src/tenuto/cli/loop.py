@@ -7,6 +7,6 @@ T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    from .ending import run  # help is shown without an event loop
+    from .event_loop import run  # help is shown without an event loop
 
     return run(main)

@@ -4,24 +4,24 @@ from typing import Annotated
 
 import typer
 
-from .command import AsJson, command, place
-from .screen import Cell, Screen
-from .words import ago
+from .command import AsJson, command, connection
+from .formats import ago
+from .printer import Cell, Printer
 
 SECTION = "Operations"
 
 
 async def workers(context: typer.Context, as_json: AsJson = False) -> None:
     """List the processes that run steps."""
-    async with place(context).engine(all_tenants=True, reads=True) as engine:
+    async with connection(context).engine(all_tenants=True, reads=True) as engine:
         found = await engine.workers()
     # A service tells the deployment's own tenant alone, and does not say whose key it was given.
     whose = ", or your key is not one of the tenant 'default', which alone is told" * bool(
-        place(context).settings().server
+        connection(context).settings().server
     )
-    screen = Screen()
-    when = ago if screen.is_terminal else str
-    screen.listing(
+    printer = Printer()
+    when = ago if printer.is_terminal else str
+    printer.listing(
         found,
         ["WORKER", "STARTED", "EXECUTIONS", "BUILD", "QUEUES"],
         lambda row: [
@@ -31,7 +31,7 @@ async def workers(context: typer.Context, as_json: AsJson = False) -> None:
             row["build"],
             ", ".join(row["queues"]),
         ],
-        place(context).told(f"None is running{whose}. `tenuto worker --app MODULE` starts one."),
+        connection(context).with_options(f"None is running{whose}. `tenuto worker --app MODULE` starts one."),
         as_json=as_json,
     )
 
@@ -44,17 +44,17 @@ async def bench(
     as_json: AsJson = False,
 ) -> None:
     """Measure throughput and latency on this machine."""
-    from .bench import measure
+    from .benchmark import measure
 
-    screen = Screen()
+    printer = Printer()
     rows = await measure(url, executions)
     if as_json:
-        screen.json(rows)
+        printer.json(rows)
     else:
         cells: list[list[Cell]] = [
             [row["workload"], row["metric"], f"{row['value']:,.1f} {row['unit']}"] for row in rows
         ]
-        screen.table(["WORKLOAD", "METRIC", "VALUE"], cells)
+        printer.table(["WORKLOAD", "METRIC", "VALUE"], cells)
 
 
 def add_to(app: typer.Typer) -> None:

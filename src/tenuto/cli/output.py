@@ -58,7 +58,7 @@ def discard_unwritten() -> None:
             os.close(nowhere)
 
 
-def complain(text: str) -> None:
+def print_to_stderr(text: str) -> None:
     """Prints lines to standard error. If nothing can be written there, the exit code still tells."""
     try:
         print(escape_lines(text), file=sys.stderr)

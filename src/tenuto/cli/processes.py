@@ -7,9 +7,9 @@ import typer
 
 from tenuto.values.redaction import redact_url
 
-from .command import command, place
-from .place import check_database
-from .screen import Screen
+from .command import command, connection
+from .connection import check_database
+from .printer import Printer
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,24 +44,24 @@ async def dev(
     from tenuto.handlers.settings import LOOPBACK
 
     given: dict[str, object] = {"app": app, "host": host or "127.0.0.1", "port": port}
-    settings = place(context).settings(**given)
+    settings = connection(context).settings(**given)
     own: dict[str, object] = {} if "log_level" in settings.sources else {"log_level": "WARNING"}
     if not settings.egress_allow:
         own["egress_allow"] = LOOPBACK
-    settings = place(context).settings(**given, **own)
+    settings = connection(context).settings(**given, **own)
     check_database(settings.url)
     made_engine = make_engine(settings)  # before anything is listened on: what is wrong with it is told first
     listener = _listener(settings, any_port="port" not in settings.sources)
     async with made_engine as engine:
         names = await store_definitions(engine)
-        made = await engine.keys.create(tenant=place(context).tenant, roles=["admin"], name="tenuto dev", days=1)
+        made = await engine.keys.create(tenant=connection(context).tenant, roles=["admin"], name="tenuto dev", days=1)
         with stopping() as stop:
             address = _announce_dev(settings, names, listener, made.token)
             try:
                 await _serve(engine, settings, listener, stop)
             finally:
                 await engine.keys.revoke(made.row.id, actor="tenuto dev")
-    Screen().say(f"stopped: {address}")
+    Printer().text(f"stopped: {address}")
 
 
 async def serve(context: typer.Context, app: App = None, host: Host = None, port: Port = None) -> None:
@@ -69,14 +69,14 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
     from tenuto.api.stop_signals import stopping
     from tenuto.service.server import address_of
 
-    settings = place(context).settings(app=app, host=host, port=port)
+    settings = connection(context).settings(app=app, host=host, port=port)
     check_shared(settings.url)
     made = make_engine(settings, worker=False)
     listener = _listener(settings)
     async with made as engine:
         await store_definitions(engine)
         with stopping() as stop:
-            Screen().say(f"serving on {address_of(listener)}, {redact_url(settings.url)}")
+            Printer().text(f"serving on {address_of(listener)}, {redact_url(settings.url)}")
             await _serve(engine, settings, listener, stop)
 
 
@@ -84,15 +84,15 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
     """Run steps: a worker, without the API. SIGTERM ends it when what runs is done, or after 30 s."""
     from tenuto.api.stop_signals import stopping
 
-    settings = place(context).settings(app=app, queues=tuple(queue) if queue else None)
+    settings = connection(context).settings(app=app, queues=tuple(queue) if queue else None)
     check_shared(settings.url)
     async with make_engine(settings) as engine:
         names = await store_definitions(engine)
         queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
         with stopping() as stop:
-            Screen().say(f"worker on {redact_url(settings.url)}, {queues}: {_told(names)}")
+            Printer().text(f"worker on {redact_url(settings.url)}, {queues}: {_told(names)}")
             await _answer_probes(engine, settings, stop)
-            Screen().say("stopping: waits for what runs")
+            Printer().text("stopping: waits for what runs")
 
 
 def check_shared(url: str) -> None:
@@ -130,7 +130,7 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
         telemetry=Telemetry.from_settings(settings),
     )
     if settings.app:
-        from .loading import load_app
+        from .app_loader import load_app
 
         engine.register(*load_app(settings.app))
     return engine
@@ -177,7 +177,7 @@ async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.
         await stop.wait()
         return
     listener = bind(settings.host, settings.metrics_port, "TENUTO_HOST and TENUTO_METRICS_PORT")
-    Screen().say(f"metrics on {address_of(listener)}/metrics")
+    Printer().text(f"metrics on {address_of(listener)}/metrics")
     await serve(create_app(engine, settings), listener, stop, grace_seconds=1, settings=settings)
 
 
@@ -193,19 +193,19 @@ def _announce_dev(settings: "Settings", names: list[str], listener: "socket.sock
     from tenuto.service.server import address_of
 
     address = address_of(listener)
-    screen = Screen()
-    screen.cells(("Tenuto is running. ", "bold"), "Ctrl-C stops it.")
+    printer = Printer()
+    printer.cells(("Tenuto is running. ", "bold"), "Ctrl-C stops it.")
     # A page that needs a key cannot be opened by a link: browsers send none for it.
     link = sign_in_link(address, token) if settings.open_routes else f"{address} (TENUTO_OPEN_ROUTES closes /docs)"
-    screen.grid(
+    printer.grid(
         [
             [("open", "dim"), (link, "cyan")],
             [("data", "dim"), redact_url(settings.url)],
             [("sagas", "dim"), _told(names)],
         ]
     )
-    screen.say("In another terminal:")
-    screen.say(f"  export TENUTO_SERVER={address} TENUTO_API_KEY={token}", "")
+    printer.text("In another terminal:")
+    printer.text(f"  export TENUTO_SERVER={address} TENUTO_API_KEY={token}", "")
     return address
 
 

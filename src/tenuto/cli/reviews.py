@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .command import AsJson, command, group, place, read_json
-from .screen import Screen
-from .words import ago, requested
+from .command import AsJson, command, connection, group, read_json
+from .formats import ago, pending_requests
+from .printer import Printer
 
 if TYPE_CHECKING:
     pass
@@ -26,11 +26,11 @@ async def ls(
     as_json: AsJson = False,
 ) -> None:
     """List all that waits for a person, the oldest first; dead letters too, which `tenuto dlq` tells more of."""
-    async with place(context).engine(reads=True) as engine:
+    async with connection(context).engine(reads=True) as engine:
         found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
-    screen = Screen()
-    when = ago if screen.is_terminal else str
-    screen.listing(
+    printer = Printer()
+    when = ago if printer.is_terminal else str
+    printer.listing(
         found,
         ["REVIEW", "KIND", "STEP", "OPENED", "REASON"],
         lambda row: [
@@ -38,7 +38,7 @@ async def ls(
             (row["kind"], "yellow"),
             row["step_id"],
             when(row["opened_at"]),
-            "; ".join(filter(None, [row["reason"], *requested(row)])),
+            "; ".join(filter(None, [row["reason"], *pending_requests(row)])),
         ],
         "Nothing waits for a person.",
         as_json=as_json,
@@ -60,17 +60,17 @@ async def resolve(
     from tenuto.errors import NotFound
 
     given = read_json(result, "--result")
-    async with place(context).engine() as engine:
+    async with connection(context).engine() as engine:
         try:
             await engine.resolve(review, resolution, reason=reason, result=given, again=again)
         except NotFound as error:
             raise NotFound(error.message, hint="`tenuto reviews ls` lists those that are open") from None
         document = await engine.get(review.rpartition(".")[0]).status()
-    screen = Screen()
+    printer = Printer()
     if as_json:
-        screen.json(document)
+        printer.json(document)
     else:
-        screen.say(f"resolved; {document['definition_id']} {document['execution_id']}: {document['status']}")
+        printer.text(f"resolved; {document['definition_id']} {document['execution_id']}: {document['status']}")
 
 
 def add_to(app: typer.Typer) -> None:

@@ -16,21 +16,21 @@ from tenuto.api.engine import Engine
 from tenuto.settings import Settings, load
 
 from . import executions, probes
-from .http.admission import Admission
-from .http.answers import answer
-from .http.bounded import Bounded
+from .http.authentication import Admission
 from .http.caller import MAX_STREAMS, Service, unless_closed
-from .http.caught import Caught
-from .http.counted import Counted
-from .http.gate import Gate, Room, Turnstile
-from .http.guard import Guard
-from .http.headers import Headers
-from .http.lean import ShortWays
+from .http.docs_page import docs_page, policy
+from .http.error_responses import add_error_handlers
+from .http.fast_path import FastPath
+from .http.headers import ResponseHeaders
 from .http.openapi import add_openapi
-from .http.pages import docs_page, policy
 from .http.paths import Exact
-from .http.problems import add_problems
 from .http.refused_starts import RefusedStarts
+from .http.request_body import BodyReader
+from .http.request_deadline import RequestDeadline
+from .http.request_limits import Gate, Room, Turnstile
+from .http.request_log import RequestLog
+from .http.request_metrics import RequestMetrics
+from .http.responses import json_response
 from .http.shares import Shares
 
 
@@ -82,22 +82,22 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         refused_starts=refused_starts,
     )
     app.router.route_class = Exact
-    add_problems(app)
+    add_error_handlers(app)
     app.router.routes.extend(executions.routes())
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
     add_openapi(app)
     layers: list[Callable[[ASGIApp], ASGIApp]] = [
-        partial(ShortWays, shorts=executions.shorts()),
+        partial(FastPath, fast_routes=executions.fast_routes()),
         partial(Turnstile, room=room, refused_starts=refused_starts),
-        partial(Guard, settings=settings, admission=admission),
-        partial(Bounded, seconds=settings.answer_seconds, body_seconds=settings.body_seconds),
+        partial(BodyReader, settings=settings, admission=admission),
+        partial(RequestDeadline, seconds=settings.answer_seconds, body_seconds=settings.body_seconds),
         partial(Gate, room=room, refused_starts=refused_starts),
-        Caught,
-        Headers,
+        RequestLog,
+        ResponseHeaders,
     ]
     if engine.telemetry is not None:
-        layers.append(partial(Counted, served=engine.telemetry.served))
+        layers.append(partial(RequestMetrics, served=engine.telemetry.served))
     app.layers = layers
     return app
 
@@ -113,7 +113,7 @@ def _add_own_routes(app: FastAPI) -> None:
 
     @app.get("/openapi.json", operation_id="openapi", include_in_schema=False, **options)
     async def openapi() -> Response:
-        return answer(app.openapi())
+        return json_response(app.openapi())
 
     @app.get("/docs", operation_id="docs", include_in_schema=False, **options)
     async def docs() -> Response:

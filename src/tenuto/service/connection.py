@@ -1,6 +1,6 @@
 """Connections: limits on what a peer can occupy before its request is known to be worth anything.
 
-Everything that depends on the head of a request is bounded further in (`http/guard`). Bounded here:
+Everything that depends on the head of a request is bounded further in (`http/guard`). RequestDeadline here:
 
 - Time: a connection that does not send the head of a request is closed. A connection that does not read its answers is
   aborted, and no further request of it starts until it has read them: no request holds a slot for a slow reader.
@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from .http.client_address import UNKNOWN, TrustedProxies, counted_as
+from .http.error_responses import RequestRejected, rejection_response
 from .http.headers import service_headers
-from .http.problems import Refusal, refused
 
 HEAD_SECONDS = 10.0
 DRAIN_SECONDS = 5.0  # a peer that reads nothing for so long is gone
@@ -156,7 +156,7 @@ class Connection(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._is_over = False  # the request that was answered before all of it was here
         self._is_unread = False  # an answer is complete, and its bytes are still here
-        self._refusal: Refusal | None = None
+        self._refusal: RequestRejected | None = None
         self._head_bytes = 0  # of the request that is being parsed, its trailers included
         self._unreported_bytes = 0  # fed to the parser since it last reported anything: it buffers them
 
@@ -193,7 +193,7 @@ class Connection(HttpToolsProtocol):
         self._unreported_bytes += len(data)
         super().data_received(data)
         if self._unreported_bytes > MAX_HEAD_BYTES:
-            self._refuse(Refusal(431))
+            self._refuse(RequestRejected(431))
         if not self._is_idle:
             self._forget()
         elif self._is_over:
@@ -210,19 +210,19 @@ class Connection(HttpToolsProtocol):
         self._unreported_bytes = 0
         self._head_bytes += len(url)
         if self._head_bytes > MAX_HEAD_BYTES:
-            self._stop(Refusal(431))
+            self._stop(RequestRejected(431))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._unreported_bytes = 0
         self._head_bytes += len(name) + len(value) + _AROUND_HEADER
         if self._head_bytes > MAX_HEAD_BYTES or len(self.headers) >= MAX_HEADERS:
-            self._stop(Refusal(431))
+            self._stop(RequestRejected(431))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
-            self._stop(Refusal(400))
+            self._stop(RequestRejected(400))
         super().on_headers_complete()
         # What comes after this are trailers. They are counted, and nobody sees them: the application has its headers.
         self.headers = list(self.headers)
@@ -236,15 +236,15 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._is_over = self._is_idle
 
-    def _stop(self, refusal: Refusal) -> None:
+    def _stop(self, refusal: RequestRejected) -> None:
         """Stops the parser in its tracks: the server then calls `send_400_response`."""
         self._refusal = refusal
         raise _Refused
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(self._refusal or Refusal(400))
+        self._refuse(self._refusal or RequestRejected(400))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: RequestRejected) -> None:
         """Reads nothing more. Requests that came before are answered; without any, this is the answer."""
         self._refusal = refusal
         self._forget()
@@ -259,7 +259,7 @@ class Connection(HttpToolsProtocol):
             self._disconnect()
         if self.transport.is_closing():
             return
-        response = refused(refusal)
+        response = rejection_response(refusal)
         headers = [*response.raw_headers, *service_headers(), (b"connection", b"close")]
         lines = b"".join(b"%b: %b\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[refusal.status] + lines + b"\r\n" + bytes(response.body))

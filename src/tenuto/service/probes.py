@@ -19,9 +19,9 @@ from tenuto.errors import NotFound
 from tenuto.settings import Settings
 from tenuto.telemetry import CONTENT_TYPE_LATEST
 
-from .http.answers import answer
+from .http.error_responses import add_error_handlers
 from .http.paths import Exact
-from .http.problems import add_problems
+from .http.responses import json_response
 
 logger = logging.getLogger("tenuto.service")
 
@@ -61,13 +61,13 @@ def create_app(engine: Engine, settings: Settings) -> FastAPI:
             await authenticator.principal(request.headers.get("authorization"))
 
     app.router.routes.extend(router(engine, dependencies=[Depends(unless_closed)]).routes)
-    add_problems(app)
+    add_error_handlers(app)
     return app
 
 
 def _told(word: str, health: Health) -> Response:
     if health.ok:
-        return answer({"status": word})
+        return json_response({"status": word})
     wrong = {check.name: check.detail for check in health.checks if not check.ok}
     logger.warning("A probe was answered with no.", extra={"action": f"not_{word}", "checks": wrong})
-    return answer({"status": f"not {word}", "checks": sorted(wrong)}, 503)
+    return json_response({"status": f"not {word}", "checks": sorted(wrong)}, 503)

@@ -14,7 +14,7 @@ from tenuto.settings import Settings
 
 from .connection import Connection, Peers
 from .http.client_address import TrustedProxies
-from .http.ending import telling
+from .http.shutdown import with_shutdown_event
 
 BACKLOG = 2_048
 # Longer than clients and proxies keep a connection that nobody uses, so that they close it: a request that is sent as
@@ -59,10 +59,10 @@ async def serve(
 ) -> None:
     """Answers requests until `stop` is set. Then those under way may finish for `grace_seconds`, and streams end."""
     settings = settings or Settings()
-    ending = asyncio.Event()
+    shutdown = asyncio.Event()
     peers = Peers(settings.max_connections_per_address, TrustedProxies(settings.trusted_proxies))
     config = uvicorn.Config(
-        telling(app, ending),
+        with_shutdown_event(app, shutdown),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -72,7 +72,7 @@ async def serve(
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
     )
-    server = _Server(config, ending)
+    server = _Server(config, shutdown)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="tenuto-serve")
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -84,13 +84,13 @@ async def serve(
 class _Server(uvicorn.Server):
     """Leaves signals to whoever runs it: a worker beside it has to hear of them too."""
 
-    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, shutdown: asyncio.Event) -> None:
         super().__init__(config)
-        self._ending = ending
+        self._shutdown = shutdown
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         # Heard only once nothing is accepted any more: whoever is let go and comes back finds another server, or none.
-        self._ending.set()
+        self._shutdown.set()
         await super().shutdown(sockets)
 
     @contextmanager

@@ -4,16 +4,16 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
-from tenuto.service.http.lean import Short
+from tenuto.service.http.fast_path import FastRoute
 
-from .audit import face as audit
-from .definitions import face as definitions
-from .dlq import face as dlq
-from .executions import face as executions
-from .history import face as history
-from .many import face as many
-from .operations import face as operations
-from .people import face as people
+from .audit import router as audit
+from .bulk_commands import router as many
+from .dead_letters import router as dlq
+from .definitions import router as definitions
+from .executions import router as executions
+from .history import router as history
+from .operations import router as operations
+from .reviews import router as people
 
 FACES = (executions, definitions, history, people, many, dlq, operations, audit)
 
@@ -23,6 +23,6 @@ def routes() -> list[BaseRoute]:
     return [route for face in FACES for route in face.routes]
 
 
-def shorts() -> list[Short[Any]]:
+def fast_routes() -> list[FastRoute[Any]]:
     """The short ways of those that have one."""
-    return [short for face in FACES for short in face.shorts]
+    return [short for face in FACES for short in face.fast_routes]

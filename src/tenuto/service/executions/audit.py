@@ -7,17 +7,17 @@ from starlette.responses import Response
 
 from tenuto.errors import InvalidInput
 from tenuto.runtime.shared.pages import Paging
-from tenuto.service.http.answers import Cursor, Limit, answer, page
-from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.caller import Called, EndpointRouter
 from tenuto.service.http.openapi import documented
+from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 from tenuto.storage.audit import Kept
 
-face = Face(tags=["audit"])
+router = EndpointRouter(tags=["audit"])
 
 Word = Annotated[str | None, Query(max_length=256)]
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/audit",
     "audit:read",
@@ -33,10 +33,10 @@ async def list_audit(
     limit: Limit = 50,
 ) -> Response:
     found = await caller.engine.audit.page(action=action, actor=actor, object_id=object_id, cursor=cursor, limit=limit)
-    return page(found)
+    return page_response(found)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/audit:verify",
     "audit:read",
@@ -50,7 +50,7 @@ async def verify_audit(
 ) -> Response:
     """`broken_at` is the first row that does not fit, null if all do. Keep `rows` and `head` elsewhere, and give them
     here as `n` and `hash` later: a chain that was cut short or written anew holds too."""
-    return answer((await caller.engine.audit.verify(_kept(n, hash)))._asdict())
+    return json_response((await caller.engine.audit.verify(_kept(n, hash)))._asdict())
 
 
 def _kept(n: int | None, hash: str | None) -> Kept | None:
@@ -60,7 +60,7 @@ def _kept(n: int | None, hash: str | None) -> Kept | None:
     return None if n is None or hash is None else Kept(n, hash)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/audit:export",
     "audit:read",
@@ -76,4 +76,4 @@ async def export_audit(
     """Page by page with `next_cursor`; or with `after`, to fetch what came since the last row that was kept."""
     paging = Paging("audit:export", {"tenant": caller.principal.tenant, "after": after}, cursor)
     rows = await caller.engine.audit.chain(max(after, paging.first), limit)
-    return page(paging.page(rows, rows[-1]["n"] if len(rows) == limit else None))
+    return page_response(paging.page(rows, rows[-1]["n"] if len(rows) == limit else None))

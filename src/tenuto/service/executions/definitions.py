@@ -7,20 +7,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.authoring.schema import definition_schema
-from tenuto.service.http.answers import Cursor, Limit, answer, page
-from tenuto.service.http.bodies import NoFields
-from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.replay import IdempotencyKey, once
+from tenuto.service.http.request_models import NoFields
+from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 
-face = Face(tags=["definitions"])
+router = EndpointRouter(tags=["definitions"])
 
 Name = Annotated[str, Path(max_length=128)]
 Version = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Document = Annotated[dict[str, Any], Body()]
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/definitions",
     "definitions:write",
@@ -35,14 +35,14 @@ async def draft_definition(
 
     async def work() -> Response:
         made, new = await caller.engine.catalog.draft(document)
-        return answer(made, 201 if new else 200)
+        return json_response(made, 201 if new else 200)
 
-    done = await once(caller, "POST /v1/definitions", key, await request.body(), work)
+    done = await run_once(caller, "POST /v1/definitions", key, await request.body(), work)
     done.headers["Location"] = f"/v1/definitions/{document['name']}/{document['version']}"
     return done
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/definitions",
     "definitions:read",
@@ -57,10 +57,10 @@ async def list_definitions(
     limit: Limit = 50,
 ) -> Response:
     found = await caller.engine.catalog.list(name=name, status=status, cursor=cursor, limit=limit)
-    return page(found)
+    return page_response(found)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:read",
@@ -68,10 +68,10 @@ async def list_definitions(
     responses=documented({200: "Definition"}, 404),
 )
 async def get_definition(name: Name, version: Version, caller: Called) -> Response:
-    return answer(await caller.engine.catalog.get(name, version))
+    return json_response(await caller.engine.catalog.get(name, version))
 
 
-@face.operation(
+@router.operation(
     "PUT",
     "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:write",
@@ -79,10 +79,10 @@ async def get_definition(name: Name, version: Version, caller: Called) -> Respon
     responses=documented({200: "Definition"}, 404, 409, 422),
 )
 async def replace_definition(name: Name, version: Version, document: Document, caller: Called) -> Response:
-    return answer(await caller.engine.catalog.replace(name, version, document))
+    return json_response(await caller.engine.catalog.replace(name, version, document))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/definitions/{name:plain}/{version:plain}:publish",
     "definitions:write",
@@ -90,10 +90,10 @@ async def replace_definition(name: Name, version: Version, document: Document, c
     responses=documented({200: "Definition"}, 404, 409, 422),
 )
 async def publish_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
-    return answer(await caller.engine.catalog.publish(name, version))
+    return json_response(await caller.engine.catalog.publish(name, version))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/definitions/{name:plain}/{version:plain}:deprecate",
     "definitions:write",
@@ -101,10 +101,10 @@ async def publish_definition(name: Name, version: Version, caller: Called, body:
     responses=documented({200: "Definition"}, 404, 409),
 )
 async def deprecate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
-    return answer(await caller.engine.catalog.deprecate(name, version))
+    return json_response(await caller.engine.catalog.deprecate(name, version))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/definitions/{name:plain}/{version:plain}:validate",
     "definitions:read",
@@ -112,10 +112,10 @@ async def deprecate_definition(name: Name, version: Version, caller: Called, bod
     responses=documented({200: "Validation"}, 404),
 )
 async def validate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
-    return answer(await caller.engine.catalog.validate(name, version))
+    return json_response(await caller.engine.catalog.validate(name, version))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/definitions:validate",
     "definitions:read",
@@ -124,10 +124,10 @@ async def validate_definition(name: Name, version: Version, caller: Called, body
 )
 async def validate_document(document: Document, caller: Called) -> Response:
     """All that is wrong with it, each with a pointer into the document; also that its name and version are taken."""
-    return answer(await caller.engine.catalog.check(document))
+    return json_response(await caller.engine.catalog.check(document))
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/schemas/definition.json",
     "definitions:read",
@@ -135,4 +135,4 @@ async def validate_document(document: Document, caller: Called) -> Response:
     responses=documented({200: "Schema"}),
 )
 async def get_definition_schema(caller: Called) -> Response:
-    return answer(definition_schema())
+    return json_response(definition_schema())

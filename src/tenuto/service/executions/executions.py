@@ -14,21 +14,21 @@ from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.port import Until
 from tenuto.runtime.start_request import StartOptions
-from tenuto.service.http.answers import Cursor, Limit, answer, page
-from tenuto.service.http.bodies import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
-from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.caller import Called, Caller, EndpointRouter
+from tenuto.service.http.fast_path import body_of, is_valid_header
 from tenuto.service.http.headers import header, trace_of
-from tenuto.service.http.lean import body_of, is_short
-from tenuto.service.http.moment import Moment
+from tenuto.service.http.idempotency import REPLAYED, IdempotencyKey, exclusive_start, unquoted_key
+from tenuto.service.http.moment import Timestamp
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.replay import REPLAYED, IdempotencyKey, alone, unquoted
+from tenuto.service.http.request_models import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
+from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 
-face = Face(tags=["executions"])
+router = EndpointRouter(tags=["executions"])
 
 Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=1, max_length=255)]
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions",
     "executions:start",
@@ -54,7 +54,7 @@ class _Start(NamedTuple):
 def _read_start(scope: Scope) -> _Start | None:
     body = body_of(scope, StartBody)
     key, correlation = header(scope, b"idempotency-key"), header(scope, b"x-correlation-id")
-    if body is None or not is_short(key) or not is_short(correlation):
+    if body is None or not is_valid_header(key) or not is_valid_header(correlation):
         return None
     return _Start(body, trace_of(scope), key, correlation)
 
@@ -71,8 +71,8 @@ async def _start(caller: Caller, given: _Start) -> Response:
         "target": None if body.target is None else (body.target.type, body.target.id),
     }
     input = body.input if body.inputs is None else by_step(body.inputs)
-    key = unquoted(given.key)
-    with alone(caller, key):
+    key = unquoted_key(given.key)
+    with exclusive_start(caller, key):
         try:
             handle = await caller.engine.start(body.definition, input, idempotency_key=key, **options)
         except TenantLimit:
@@ -83,11 +83,11 @@ async def _start(caller: Caller, given: _Start) -> Response:
     if document["correlation_id"].isascii() and document["correlation_id"].isprintable():  # one from Python may be any
         headers["X-Correlation-ID"] = document["correlation_id"]
     if handle.created:
-        return answer(document, 201, headers)
-    return answer(document, 200, {**headers, **REPLAYED})
+        return json_response(document, 201, headers)
+    return json_response(document, 200, {**headers, **REPLAYED})
 
 
-face.shorten(start_execution, _read_start, _start)
+router.add_fast_path(start_execution, _read_start, _start)
 
 
 def by_step(inputs: Mapping[str, StepInput]) -> StepInputs:
@@ -104,7 +104,7 @@ def _each(items: list[Any], labels: list[str] | None) -> ExpandEach[Any]:
     return ExpandEach(items, suffix=lambda _: next(left))  # asked for once for each item, in their order
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions",
     "executions:read",
@@ -117,9 +117,9 @@ async def list_executions(
     definition: Annotated[str | None, Query(max_length=256)] = None,
     target_id: Annotated[str | None, Query(max_length=256)] = None,
     correlation_id: Annotated[str | None, Query(max_length=256)] = None,
-    since: Annotated[Moment | None, Query(description="started at this moment or later (RFC 3339)")] = None,
+    since: Annotated[Timestamp | None, Query(description="started at this moment or later (RFC 3339)")] = None,
     before: Annotated[
-        Moment | None, Query(description="started before it; of blocked ones: blocked since then")
+        Timestamp | None, Query(description="started before it; of blocked ones: blocked since then")
     ] = None,
     blocked: Annotated[bool, Query(description="only those that cannot go on, and why")] = False,
     order: Literal["newest", "oldest"] = "newest",
@@ -139,10 +139,10 @@ async def list_executions(
         cursor=cursor,
         limit=limit,
     )
-    return page(found)
+    return page_response(found)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions:count",
     "executions:read",
@@ -156,10 +156,10 @@ async def count_executions(
     correlation_id: Annotated[str | None, Query(max_length=256)] = None,
 ) -> Response:
     counts = await caller.engine.count(group_by=group_by, definition=definition, correlation_id=correlation_id)
-    return answer({"counts": counts})
+    return json_response({"counts": counts})
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions:statuses",
     "executions:read",
@@ -170,10 +170,10 @@ async def list_statuses(
     caller: Called, id: Annotated[list[str], Query(min_length=1, max_length=100, description="as often as needed")]
 ) -> Response:
     """What is not there, or another tenant's, is left out."""
-    return answer({"statuses": await caller.engine.listing.statuses(id)})
+    return json_response({"statuses": await caller.engine.listing.statuses(id)})
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions/{id:plain}",
     "executions:read",
@@ -190,15 +190,15 @@ async def get_execution(
 ) -> Response:
     handle = caller.engine.get(id)
     if wait is not None:
-        with caller.attended(), suppress(ResultTimeout):
+        with caller.stream_slot(), suppress(ResultTimeout):
             await caller.wait_for(handle.result(timeout=seconds, return_when=wait))
     document = await handle.status()
     if wait is not None:
         await caller.confirm()
-    return answer(document)
+    return json_response(document)
 
 
-face.shorten(
+router.add_fast_path(
     get_execution,
     lambda scope: str(scope["path_params"]["id"]),
     lambda caller, id: get_execution(id, caller),
@@ -213,10 +213,10 @@ _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 40
 async def commanded(caller: Caller, id: str, command: Coroutine[Any, Any, object]) -> Response:
     """200 with the execution as it stands after the verdict; 202 if that is not known yet."""
     heard = await caller.heard(command)
-    return answer(await caller.engine.get(id).status(), 200 if heard else 202)
+    return json_response(await caller.engine.get(id).status(), 200 if heard else 202)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}:pause",
     "executions:write",
@@ -228,7 +228,7 @@ async def pause_execution(id: str, caller: Called, body: PauseBody | None = None
     return await commanded(caller, id, caller.engine.get(id).pause(reason=reason))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}:resume",
     "executions:write",
@@ -239,7 +239,7 @@ async def resume_execution(id: str, caller: Called, body: NoFields | None = None
     return await commanded(caller, id, caller.engine.get(id).resume())
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}:cancel",
     "executions:write",
@@ -251,7 +251,7 @@ async def cancel_execution(id: str, caller: Called, body: CancelBody | None = No
     return await commanded(caller, id, caller.engine.get(id).cancel(given.mode, reason=given.reason))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}:retry",
     "executions:write",

@@ -10,19 +10,19 @@ from starlette.responses import Response, StreamingResponse
 
 from tenuto.errors import EngineClosed, NotAuthenticated, RateExceeded, StorageError
 from tenuto.runtime.shared.pages import Paging, part_of
-from tenuto.service.http.answers import Cursor, Limit, page
-from tenuto.service.http.caller import Called, Caller, Face
+from tenuto.service.http.caller import Called, Caller, EndpointRouter
 from tenuto.service.http.openapi import documented, streamed
+from tenuto.service.http.responses import Cursor, Limit, page_response
 from tenuto.views import EventDocument
 
-face = Face(tags=["executions"])
+router = EndpointRouter(tags=["executions"])
 
 KEEP_ALIVE_SECONDS = 15
 CHUNK_BYTES = 64 * 1024
 LAST = 2**53
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions/{id:plain}/history",
     "executions:read",
@@ -37,11 +37,11 @@ async def get_history(
     limit: Limit = 100,
 ) -> Response:
     if view == "events":
-        return page(await caller.engine.listing.events(id, cursor=cursor, limit=limit))
-    return page(await caller.engine.listing.attempts(id, cursor=cursor, limit=limit))
+        return page_response(await caller.engine.listing.events(id, cursor=cursor, limit=limit))
+    return page_response(await caller.engine.listing.attempts(id, cursor=cursor, limit=limit))
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions/{id:plain}/steps",
     "executions:read",
@@ -56,12 +56,12 @@ async def list_steps(
     limit: Limit = 100,
 ) -> Response:
     if of is not None:
-        return page(await caller.engine.listing.clones(id, of, cursor=cursor, limit=limit))
+        return page_response(await caller.engine.listing.clones(id, of, cursor=cursor, limit=limit))
     paging = Paging("steps", {"execution": id}, cursor)
-    return page(part_of(paging, (await caller.engine.get(id).status())["steps"], limit))
+    return page_response(part_of(paging, (await caller.engine.get(id).status())["steps"], limit))
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/executions/{id:plain}/events",
     "executions:read",
@@ -82,7 +82,7 @@ async def stream_events(
         recorded = b"".join(_written(event) for event in found.items) + await _end(caller, id)
         return Response(recorded, 200, headers, "text/event-stream")
     await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
-    with caller.attended():  # or it is refused now, with a status
+    with caller.stream_slot():  # or it is refused now, with a status
         pass
     return StreamingResponse(_stream(caller, id, after), 200, headers, "text/event-stream")
 
@@ -104,8 +104,8 @@ async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
     clock = asyncio.get_running_loop().time
     sent_at = clock()
     try:
-        with caller.attended():
-            while not caller.ending.is_set():
+        with caller.stream_slot():
+            while not caller.shutdown.is_set():
                 coming = coming or asyncio.ensure_future(anext(events, None))
                 await caller.wait(coming)
                 chunk = b""

@@ -5,19 +5,19 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from tenuto.service.http.answers import Cursor, Limit, part
-from tenuto.service.http.bodies import LimitBody, TenantLimitBody
-from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.caller import Called, EndpointRouter
 from tenuto.service.http.openapi import documented
+from tenuto.service.http.request_models import LimitBody, TenantLimitBody
+from tenuto.service.http.responses import Cursor, Limit, page_of_rows
 from tenuto.values.names import TENANT
 
-face = Face(tags=["operations"])
+router = EndpointRouter(tags=["operations"])
 
 Name = Annotated[str, Path(max_length=256)]
 Tenant = Annotated[str, Path(pattern=f"^{TENANT.pattern}$")]
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/workers",
     "executions:read",
@@ -25,10 +25,10 @@ Tenant = Annotated[str, Path(pattern=f"^{TENANT.pattern}$")]
     responses=documented({200: "[WorkerRow]"}, 422),
 )
 async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    return part("workers", await caller.engine.workers(), "id", cursor, limit)
+    return page_of_rows("workers", await caller.engine.workers(), "id", cursor, limit)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/limits",
     "limits:write",
@@ -36,10 +36,10 @@ async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50)
     responses=documented({200: "[LimitRow]"}, 422),
 )
 async def list_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    return part("limits", await caller.engine.limits(), "name", cursor, limit)
+    return page_of_rows("limits", await caller.engine.limits(), "name", cursor, limit)
 
 
-@face.operation(
+@router.operation(
     "PUT",
     "/v1/limits/{name:whole}",
     "limits:write",
@@ -53,7 +53,7 @@ async def set_limit(name: Name, body: LimitBody, caller: Called) -> Response:
     return Response(status_code=204)
 
 
-@face.operation(
+@router.operation(
     "DELETE",
     "/v1/limits/{name:whole}",
     "limits:write",
@@ -66,7 +66,7 @@ async def lift_limit(name: Name, caller: Called) -> Response:
     return Response(status_code=204)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/tenant-limits",
     "limits:write",
@@ -75,15 +75,15 @@ async def lift_limit(name: Name, caller: Called) -> Response:
 )
 async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
     """For an admin of the tenant `default` those of all tenants, for others their own."""
-    return part("tenant-limits", await caller.engine.tenant_limits(), "tenant", cursor, limit)
+    return page_of_rows("tenant-limits", await caller.engine.tenant_limits(), "tenant", cursor, limit)
 
 
-@face.operation(
+@router.operation(
     "PUT",
     "/v1/tenant-limits/{tenant:whole}",
     "limits:write",
     status_code=204,
-    summary="Bound how many executions of a tenant may be under way",
+    summary="Deadline how many executions of a tenant may be under way",
     responses=documented({}, 422),
 )
 async def set_tenant_limit(tenant: Tenant, body: TenantLimitBody, caller: Called) -> Response:
@@ -92,7 +92,7 @@ async def set_tenant_limit(tenant: Tenant, body: TenantLimitBody, caller: Called
     return Response(status_code=204)
 
 
-@face.operation(
+@router.operation(
     "DELETE",
     "/v1/tenant-limits/{tenant:whole}",
     "limits:write",

@@ -20,15 +20,15 @@ from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
-from .admission import PRINCIPAL, Admission, take
-from .ending import ending_of
-from .gate import TAKEN, Room
+from .authentication import PRINCIPAL, Admission, take
+from .fast_path import FastRoute
 from .headers import header
-from .lean import Short
 from .paths import Exact
 from .query import known_parameters
 from .refused_starts import RefusedStarts
+from .request_limits import TAKEN, Room
 from .shares import Shares
+from .shutdown import shutdown_event_of
 
 MAX_ENGINES = 1_000
 MAX_STREAMS = 1_000
@@ -77,9 +77,9 @@ class Caller(NamedTuple):
     engine: Engine
     service: Service
     authorization: str | None
-    ending: asyncio.Event  # of the server: nobody is kept on the line any longer
+    shutdown: asyncio.Event  # of the server: nobody is kept on the line any longer
 
-    def attended(self) -> AbstractContextManager[None]:
+    def stream_slot(self) -> AbstractContextManager[None]:
         """For as long as somebody stays on the line. There are so many at once, and no more."""
         return self.service.streams.held(self.principal.tenant)
 
@@ -93,7 +93,7 @@ class Caller(NamedTuple):
 
     async def wait(self, *awaited: asyncio.Future[Any]) -> None:
         """Waits for the first of them, or until the server ends. After `CONFIRM_SECONDS` without either, confirms."""
-        ended = asyncio.ensure_future(self.ending.wait())
+        ended = asyncio.ensure_future(self.shutdown.wait())
         try:
             futures = [*awaited, ended]
             done, _ = await asyncio.wait(futures, timeout=CONFIRM_SECONDS, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +106,7 @@ class Caller(NamedTuple):
         """Waits for the work, which is given up when the server ends or the credential is not valid any more."""
         working = asyncio.ensure_future(work)
         try:
-            while not (working.done() or self.ending.is_set()):
+            while not (working.done() or self.shutdown.is_set()):
                 await self.wait(working)
             if working.done():
                 await working
@@ -149,7 +149,7 @@ async def _caller(scope: Scope) -> Caller:
         take(scope, "share", service.room.shares.take, principal.tenant)
         taken.append(principal.tenant)
     authorization = header(scope, b"authorization")
-    return Caller(principal, service.engine_for(principal), service, authorization, ending_of(scope))
+    return Caller(principal, service.engine_for(principal), service, authorization, shutdown_event_of(scope))
 
 
 Called = Annotated[Caller, Depends(authenticated)]
@@ -186,12 +186,12 @@ register_url_convertor("plain", Plain())
 register_url_convertor("whole", Whole())
 
 
-class Face(APIRouter):
+class EndpointRouter(APIRouter):
     """Routes, each with its permission. `{id:plain}` in a path is what precedes a verb."""
 
     def __init__(self, tags: list[str]) -> None:
         super().__init__(tags=[*tags], route_class=Exact)
-        self.shorts: list[Short[Any]] = []
+        self.fast_routes: list[FastRoute[Any]] = []
         self._permissions: dict[Callable[..., Any], tuple[Permission, ...]] = {}
 
     def operation(self, method: str, path: str, *permissions: Permission, **options: Any) -> Callable[[F], F]:
@@ -214,7 +214,7 @@ class Face(APIRouter):
 
         return add
 
-    def shorten(
+    def add_fast_path(
         self,
         operation: Callable[..., Any],
         read: Callable[[Scope], T | None],
@@ -230,4 +230,4 @@ class Face(APIRouter):
             return await answer(caller, given)
 
         method = next(iter(route.methods or ()))
-        self.shorts.append(Short(method, route.path_regex, route.path_format, read, authorised))
+        self.fast_routes.append(FastRoute(method, route.path_regex, route.path_format, read, authorised))

@@ -1,4 +1,4 @@
-"""Headers that go in and come out again, and those that every answer has: one of them names the request."""
+"""ResponseHeaders that go in and come out again, and those that every answer has: one of them names the request."""
 
 import random
 import re
@@ -52,7 +52,7 @@ def service_headers(id: str | None = None) -> list[tuple[bytes, bytes]]:
     return [(b"x-request-id", (id or new_id()).encode()), *_ALWAYS]
 
 
-class Headers:
+class ResponseHeaders:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 

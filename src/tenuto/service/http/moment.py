@@ -14,4 +14,4 @@ def _as_written(value: object) -> object:
     return value
 
 
-Moment = Annotated[AwareDatetime, BeforeValidator(_as_written), Strict(False)]
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_as_written), Strict(False)]

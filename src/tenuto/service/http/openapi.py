@@ -24,8 +24,8 @@ from tenuto.views import (
     WorkerRow,
 )
 
+from .error_responses import TYPE
 from .examples import PROBLEMS, STREAM, example_of, example_of_body
-from .problems import TYPE
 
 _REF = "#/components/schemas/{name}"
 _SHAPES = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenuto.service.http.gate import is_attended
+from tenuto.service.http.request_limits import is_stream
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite
 
@@ -24,7 +24,7 @@ from tests.service.conftest import MakeSite
     ],
 )
 def test_only_those_stay_on_the_line_who_ask_for_it(path: str, query: str, attended: bool) -> None:
-    assert is_attended({"type": "http", "method": "GET", "path": path, "query_string": query.encode()}) is attended
+    assert is_stream({"type": "http", "method": "GET", "path": path, "query_string": query.encode()}) is attended
 
 
 async def test_a_stranger_has_no_more_tries_than_his_address(make_site: MakeSite) -> None:

@@ -7,17 +7,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.kernel.definition import ErrorClass
-from tenuto.service.http.answers import Cursor, Limit, answer, page
-from tenuto.service.http.bodies import DiscardBody, ReprocessBody, ReprocessManyBody
-from tenuto.service.http.caller import Called, Caller, Face
-from tenuto.service.http.moment import Moment
+from tenuto.service.http.caller import Called, Caller, EndpointRouter
+from tenuto.service.http.idempotency import IdempotencyKey, run_once
+from tenuto.service.http.moment import Timestamp
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.replay import IdempotencyKey, once
+from tenuto.service.http.request_models import DiscardBody, ReprocessBody, ReprocessManyBody
+from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 
-face = Face(tags=["dlq"])
+router = EndpointRouter(tags=["dlq"])
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/dlq",
     "dlq:read",
@@ -28,7 +28,7 @@ async def list_dead_letters(
     caller: Called,
     definition: Annotated[str | None, Query(max_length=256)] = None,
     error_class: ErrorClass | None = None,
-    before: Moment | None = None,
+    before: Timestamp | None = None,
     state: Literal["open", "resolved"] = "open",
     cursor: Cursor = None,
     limit: Limit = 50,
@@ -41,10 +41,10 @@ async def list_dead_letters(
         cursor=cursor,
         limit=limit,
     )
-    return page(found)
+    return page_response(found)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/dlq/{id:plain}",
     "dlq:read",
@@ -52,13 +52,13 @@ async def list_dead_letters(
     responses=documented({200: "DeadLetterRow"}, 404),
 )
 async def get_dead_letter(id: str, caller: Called) -> Response:
-    return answer(await caller.engine.listing.dead_letter(id))
+    return json_response(await caller.engine.listing.dead_letter(id))
 
 
 _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409, 422)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/dlq/{id:plain}:reprocess",
     "dlq:write",
@@ -69,7 +69,7 @@ async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody) ->
     return await _decided(caller, id, "retry", body.reason)
 
 
-@face.operation(
+@router.operation(
     "POST", "/v1/dlq/{id:plain}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
 )
 async def discard_dead_letter(id: str, caller: Called, body: DiscardBody) -> Response:
@@ -80,10 +80,10 @@ async def _decided(caller: Caller, id: str, resolution: Literal["retry", "dismis
     """By the letter's own id, also where its execution's was given: when it is decided, it is that one still."""
     letter = (await caller.engine.listing.dead_letter(id))["id"]
     heard = await caller.heard(caller.engine.resolve(letter, resolution, reason=reason))
-    return answer(await caller.engine.listing.dead_letter(letter), 200 if heard else 202)
+    return json_response(await caller.engine.listing.dead_letter(letter), 200 if heard else 202)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/dlq:reprocess",
     "dlq:write",
@@ -107,6 +107,6 @@ async def reprocess_dead_letters(
         )
         refused = [each._asdict() for each in acted.refused]
         told = {"reprocessed": acted.done, "pending": acted.pending, "refused": refused}
-        return answer({**told, "next_cursor": acted.next_cursor})
+        return json_response({**told, "next_cursor": acted.next_cursor})
 
-    return await once(caller, "POST /v1/dlq:reprocess", key, await request.body(), work)
+    return await run_once(caller, "POST /v1/dlq:reprocess", key, await request.body(), work)

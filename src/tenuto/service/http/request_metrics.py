@@ -6,12 +6,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.telemetry.served import Served
 
-from .gate import REFUSED, is_attended
+from .fast_path import route_of
 from .headers import STATUS
-from .lean import route_of
+from .request_limits import REFUSED, is_stream
 
 
-class Counted:
+class RequestMetrics:
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self._app = app
         self._served = served
@@ -33,7 +33,7 @@ class Counted:
             self._note(scope, time.perf_counter() - began)
 
     def _note(self, scope: Scope, seconds: float) -> None:
-        spent = None if is_attended(scope) else seconds
+        spent = None if is_stream(scope) else seconds
         self._served.answered(route_of(scope), scope["method"], scope.get(STATUS, 0), spent)
         if (reason := scope.get(REFUSED)) is not None:
             self._served.refused(reason)

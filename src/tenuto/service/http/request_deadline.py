@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenuto.errors import StorageError
 
-from .gate import is_attended
-from .problems import Refusal, refused, told
+from .error_responses import RequestRejected, error_response, rejection_response
+from .request_limits import is_stream
 
 LONGEST_WAIT_S = 60.0  # of somebody who waits for an execution, and says how long
 RETRY_AFTER_S = 5.0
@@ -19,7 +19,7 @@ RETRY_AFTER_S = 5.0
 _BOUND = "tenuto.bound"  # in a request's scope
 
 
-class Bounded:
+class RequestDeadline:
     """`body_seconds` are the sender's, for what he sends; `seconds` are those for the answer, from then on."""
 
     def __init__(self, app: ASGIApp, seconds: float, body_seconds: float) -> None:
@@ -32,8 +32,8 @@ class Bounded:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        queue = self._attended if is_attended(scope) else self._usual
-        bound = scope[_BOUND] = Bound(queue, self._sending, scope, receive, send)
+        queue = self._attended if is_stream(scope) else self._usual
+        bound = scope[_BOUND] = Deadline(queue, self._sending, scope, receive, send)
         queue.add(bound)
         try:
             await self._app(scope, receive, bound.send)
@@ -47,9 +47,9 @@ class Bounded:
             await bound.end()
 
 
-def sending(scope: Scope) -> "Bound":
+def sending(scope: Scope) -> "Deadline":
     """Within it, somebody sends. A request that is not here in time is answered with 408."""
-    bound: Bound = scope[_BOUND]
+    bound: Deadline = scope[_BOUND]
     return bound
 
 
@@ -61,17 +61,17 @@ class _Queue:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._due: dict[Bound, float] = {}
+        self._due: dict[Deadline, float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None  # of the timer, while there is one
 
-    def add(self, bound: "Bound") -> None:
+    def add(self, bound: "Deadline") -> None:
         loop = bound.loop
         self._due[bound] = due = loop.time() + self.seconds
         if self._loop is not loop:  # an application may be served again, by another
             self._loop = loop
             loop.call_at(due, self._look)
 
-    def remove(self, bound: "Bound") -> None:
+    def remove(self, bound: "Deadline") -> None:
         self._due.pop(bound, None)
 
     def _look(self) -> None:
@@ -86,7 +86,7 @@ class _Queue:
             bound.give_up()
 
 
-class Bound:
+class Deadline:
     """One request, which is answered once: by whoever does the work, or by this."""
 
     __slots__ = (
@@ -138,8 +138,8 @@ class Bound:
         """It is told by a task of its own: the one that does the work may not end as soon as it is told to."""
         assert self._task is not None
         if not self._is_answered:
-            late = told(_late(self._scope["method"], self._queue.seconds))
-            response = late if self._is_sent else refused(Refusal(408))
+            late = error_response(_late(self._scope["method"], self._queue.seconds))
+            response = late if self._is_sent else rejection_response(RequestRejected(408))
             self._telling = asyncio.ensure_future(response(self._scope, self._receive, self._send))
             self._task.cancel()
 

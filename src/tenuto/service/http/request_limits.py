@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tenuto.errors import RateExceeded
 from tenuto.runtime.port import Until
 
+from .error_responses import error_response
 from .paths import path_of
-from .problems import told
 from .refused_starts import RefusedStarts
 from .shares import Shares
 
@@ -55,7 +55,7 @@ class _Barrier:
         """What answers instead of the application. The tenant is that of a start, if some of its were refused."""
         if tenant is not None and (refusal := self._refused_starts.refusal(tenant)) is not None:
             scope[REFUSED] = "tenant"
-            return told(refusal)
+            return error_response(refusal)
         return _turned_away(scope) if self._room.is_full and not _is_free(scope) else None
 
 
@@ -95,10 +95,10 @@ class Turnstile(_Barrier):
 
 def _is_free(scope: Scope) -> bool:
     """Probes must be heard. Whoever listens to an execution, or waits for it, is counted as a stream."""
-    return scope["method"] == "GET" and (path_of(scope) in _PROBES or is_attended(scope))
+    return scope["method"] == "GET" and (path_of(scope) in _PROBES or is_stream(scope))
 
 
-def is_attended(scope: Scope) -> bool:
+def is_stream(scope: Scope) -> bool:
     """Whether somebody stays on the line until something happens."""
     if scope["method"] != "GET":
         return False
@@ -117,4 +117,4 @@ def _query(scope: Scope) -> dict[str, str]:
 def _turned_away(scope: Scope) -> ASGIApp:
     scope[REFUSED] = "room"
     wait = random.uniform(SHORTEST_WAIT_S, LONGEST_WAIT_S)  # noqa: S311  (nobody gains by guessing it)
-    return told(RateExceeded("This process has as many requests under way as it takes.", retry_after=wait))
+    return error_response(RateExceeded("This process has as many requests under way as it takes.", retry_after=wait))

@@ -4,14 +4,14 @@ import logging
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .error_responses import CODES, FAULT, problem_response
+from .fast_path import route_of
 from .headers import REQUEST_ID, STATUS
-from .lean import route_of
-from .problems import CODES, FAULT, problem
 
 logger = logging.getLogger("tenuto.service")
 
 
-class Caught:
+class RequestLog:
     """Stands around all that may fail. Problems that are not the caller's are logged, all other answers at DEBUG."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -27,7 +27,7 @@ class Caught:
             _log(logging.ERROR, "A request failed.", "request_failed", scope, error)
             if STATUS in scope:  # half of an answer is sent: all that can be done is to break it off
                 raise
-            await problem(500, *CODES[500])(scope, receive, send)
+            await problem_response(500, *CODES[500])(scope, receive, send)
         else:
             if FAULT in scope:
                 _log(logging.WARNING, "A request could not be answered.", "request_failed", scope)

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from .output import complain, discard_unwritten
+from .output import discard_unwritten, print_to_stderr
 
 T = TypeVar("T")
 
@@ -44,8 +44,8 @@ async def _end_the_rest(code: int) -> None:
     left = (await asyncio.wait(rest, timeout=END_SECONDS))[1] if rest else ()
     if left:
         if sys.exception() is not None:
-            complain(traceback.format_exc())
+            print_to_stderr(traceback.format_exc())
         names = ", ".join(sorted(task.get_name() for task in left))
-        complain(f"tenuto: did not end when it was told to, and is left behind: {names}")
+        print_to_stderr(f"tenuto: did not end when it was told to, and is left behind: {names}")
         discard_unwritten()
         os._exit(code)

@@ -70,7 +70,7 @@ CODES = {
 }
 
 
-class Refusal(Exception):
+class RequestRejected(Exception):
     """A problem that HTTP finds by itself, before any part of Tenuto is asked."""
 
     def __init__(self, status: int, detail: str = "", *, problems: tuple[Problem, ...] = ()) -> None:
@@ -94,7 +94,7 @@ class ProblemResponse(Response):
         await super().__call__(scope, receive, send)
 
 
-def problem(
+def problem_response(
     status: int,
     code: str,
     detail: str,
@@ -117,13 +117,13 @@ def problem(
     return ProblemResponse(msgspec.json.encode(document), status, headers)
 
 
-def refused(refusal: Refusal) -> Response:
+def rejection_response(refusal: RequestRejected) -> Response:
     code, default = CODES[refusal.status]
     headers = {"Connection": "close"} if refusal.status == 408 else {}  # what is still to come belongs to nothing
-    return problem(refusal.status, code, refusal.detail or default, problems=refusal.problems, headers=headers)
+    return problem_response(refusal.status, code, refusal.detail or default, problems=refusal.problems, headers=headers)
 
 
-def told(error: TenutoError, *, in_query: bool = False) -> Response:
+def error_response(error: TenutoError, *, in_query: bool = False) -> Response:
     """An error of ours. Its own words are meant for callers: payloads and secrets are never in them.
     `in_query`: what it points to was given there, and not in a body.
 
@@ -136,7 +136,9 @@ def told(error: TenutoError, *, in_query: bool = False) -> Response:
     if in_query:
         problems = tuple(p if p.path.startswith("/query/") else replace(p, path=f"/query{p.path}") for p in problems)
     detail = error.message.split("\n", 1)[0]
-    return problem(status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error))
+    return problem_response(
+        status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error)
+    )
 
 
 def status_of(error: type[TenutoError]) -> int:
@@ -151,18 +153,18 @@ def _headers(status: int, error: TenutoError) -> dict[str, str]:
     return {}
 
 
-def add_problems(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI) -> None:
     """Whatever a route raises leaves as a problem."""
 
     @app.exception_handler(TenutoError)
     async def _(request: Request, error: Exception) -> Response:
         assert isinstance(error, TenutoError)
-        return told(error, in_query=request.method == "GET")
+        return error_response(error, in_query=request.method == "GET")
 
-    @app.exception_handler(Refusal)
+    @app.exception_handler(RequestRejected)
     async def _(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return refused(error)
+        assert isinstance(error, RequestRejected)
+        return rejection_response(error)
 
     @app.exception_handler(RequestValidationError)
     async def _(request: Request, error: Exception) -> Response:
@@ -178,11 +180,11 @@ def add_problems(app: FastAPI) -> None:
             headers = {"Allow": ", ".join(sorted(_methods_at(app, path_of(request.scope))))}
         elif error.status_code == 404:
             hint = "/openapi.json lists the addresses; a client's TENUTO_SERVER has no path, unless a proxy adds one"
-        return problem(error.status_code, code, detail, headers=headers, hint=hint)
+        return problem_response(error.status_code, code, detail, headers=headers, hint=hint)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
-        return problem(500, *CODES[500])
+        return problem_response(500, *CODES[500])
 
 
 def _methods_at(app: FastAPI, path: str) -> set[str]:
@@ -199,5 +201,5 @@ def _invalid(error: RequestValidationError) -> Response:
         at = pointer(path[1:] if path[0] == "body" else path)
         found.append(Problem(at, each["type"], own_words(str(each["msg"]))))
     if any(each["type"] == "json_invalid" for each in error.errors()):
-        return problem(400, *CODES[400])
-    return problem(422, "request_invalid", "The request is not valid.", problems=tuple(found))
+        return problem_response(400, *CODES[400])
+    return problem_response(422, "request_invalid", "The request is not valid.", problems=tuple(found))

@@ -16,7 +16,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
 from tenuto.runtime.durable import DurableRuntime
 from tenuto.service.app import create_app
-from tenuto.service.http.bounded import Bounded
+from tenuto.service.http.request_deadline import RequestDeadline
 from tenuto.settings import Settings
 from tests.servers.http import serving
 from tests.service.conftest import MakeSite, until
@@ -28,7 +28,7 @@ LONG_S = 120.0
 @asynccontextmanager
 async def asking(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
     async with (
-        serving(Bounded(app, BOUND_S, LONG_S)) as address,
+        serving(RequestDeadline(app, BOUND_S, LONG_S)) as address,
         httpx2.AsyncClient(base_url=address, timeout=LONG_S) as client,
     ):
         yield client

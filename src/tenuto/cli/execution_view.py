@@ -4,11 +4,11 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .blocked import commands, note, sentence, why_over
+from .blocked_reasons import commands, note, sentence, why_over
+from .connection import Connection
 from .decisions import Decision, decisions
-from .place import Place
-from .screen import Cell, Screen
-from .words import SIGNS, STYLES, ago, between, clock, error_text, failure, full_time, many, status_cell
+from .formats import SIGNS, STYLES, ago, between, clock, error_text, failure, full_time, plural, status_cell
+from .printer import Cell, Printer
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
@@ -25,22 +25,22 @@ async def read(engine: "Engine", id: str) -> "tuple[ExecutionDocument, list[Atte
 
 
 def show_document(
-    screen: Screen,
-    place: Place,
+    printer: Printer,
+    connection: Connection,
     document: Mapping[str, Any],
     history: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
 ) -> None:
-    screen.cells(*heading(document))
-    show_why(screen, place, document)
-    screen.say()
-    screen.grid([[(name, "dim"), value] for name, value in facts(document)])
-    screen.say()
-    screen.grid(step_rows(document["steps"]))
+    printer.cells(*heading(document))
+    show_why(printer, connection, document)
+    printer.text()
+    printer.grid([[(name, "dim"), value] for name, value in facts(document)])
+    printer.text()
+    printer.grid(step_rows(document["steps"]))
     told = decisions(events, {row["path"]: row["step_id"] for row in history})
     if lines := list(timeline(history, told, waits_of(document))):
-        screen.say()
-        screen.grid(lines)
+        printer.text()
+        printer.grid(lines)
 
 
 def heading(document: Mapping[str, Any]) -> tuple[Cell, ...]:
@@ -57,19 +57,19 @@ def standing(document: Mapping[str, Any]) -> str:
     return f"{status}, {document['outcome']}" if document["outcome"] in ("partial", "skipped") else status
 
 
-def show_why(screen: Screen, place: Place, document: Mapping[str, Any]) -> None:
+def show_why(printer: Printer, connection: Connection, document: Mapping[str, Any]) -> None:
     """Why it does not go on, and what helps: before anything else."""
     blocked = document["blocked"]
     if blocked is not None:
-        text, lines = sentence(blocked), commands(place, document["execution_id"], blocked)
+        text, lines = sentence(blocked), commands(connection, document["execution_id"], blocked)
     else:
-        text, lines = why_over(place, document) or ("", [])
+        text, lines = why_over(connection, document) or ("", [])
     if text:
-        screen.paragraph(text, "bold yellow" if blocked else "bold red")
+        printer.paragraph(text, "bold yellow" if blocked else "bold red")
         for line in lines:
-            screen.say(f"    {line}")
+            printer.text(f"    {line}")
         if blocked is not None and (more := note(blocked)):
-            screen.paragraph(more)
+            printer.paragraph(more)
 
 
 def facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -95,7 +95,7 @@ def facts(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({many(len(text), 'character')})"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({plural(len(text), 'character')})"
 
 
 def step_rows(steps: Sequence[Mapping[str, Any]]) -> list[list[Cell]]:
@@ -124,11 +124,11 @@ def _indented(step: Mapping[str, Any]) -> str:
 def _standing(step: Mapping[str, Any]) -> str:
     parts = [_status(step).replace("_", " ")]
     if step["attempts"] > 1:
-        parts.append(many(step["attempts"], "attempt"))
+        parts.append(plural(step["attempts"], "attempt"))
     if step["clones"] is not None:
         clones = step["clones"]
         failed = f", {clones['failed']} failed" if clones["failed"] else ""
-        parts.append(f"{clones['succeeded']} of {many(clones['total'], 'clone')} done{failed}")
+        parts.append(f"{clones['succeeded']} of {plural(clones['total'], 'clone')} done{failed}")
     if step["progress"] is not None:
         parts.append(f"progress {json.dumps(step['progress'], ensure_ascii=False)}")
     if step["retry_at"]:

@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.errors import TenutoError
 
+from .error_responses import error_response
 from .paths import path_of
-from .problems import told
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
@@ -28,7 +28,7 @@ LONGEST_HEADER = 255
 
 
 @dataclass(frozen=True)
-class Short(Generic[T]):
+class FastRoute(Generic[T]):
     """`read` takes what an operation needs from a request without a query, or None: then the framework does."""
 
     method: str
@@ -38,12 +38,12 @@ class Short(Generic[T]):
     answer: Callable[[Scope, T], Awaitable[Response]]
 
 
-class ShortWays:
+class FastPath:
     """Stands before the framework's own layers and its routes."""
 
-    def __init__(self, app: ASGIApp, shorts: Sequence[Short[Any]]) -> None:
+    def __init__(self, app: ASGIApp, fast_routes: Sequence[FastRoute[Any]]) -> None:
         self._app = app
-        self._shorts = shorts
+        self._shorts = fast_routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -58,7 +58,7 @@ class ShortWays:
                     try:
                         response = await short.answer(scope, given)
                     except TenutoError as error:
-                        response = told(error)
+                        response = error_response(error)
                     await response(scope, receive, send)
                     return
         await self._app(scope, receive, send)
@@ -78,5 +78,5 @@ def body_of(scope: Scope, kind: type[B]) -> B | None:
         return None
 
 
-def is_short(header: str | None) -> bool:
+def is_valid_header(header: str | None) -> bool:
     return header is None or 1 <= len(header) <= LONGEST_HEADER

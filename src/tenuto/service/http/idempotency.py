@@ -21,7 +21,7 @@ REPLAYED = {"Idempotency-Replayed": "true"}
 _UNNAMED = nullcontext()  # of whoever gives no key
 
 
-def unquoted(key: str | None) -> str | None:
+def unquoted_key(key: str | None) -> str | None:
     """The header may be a structured field: a text in quotes."""
     if key is None or len(key) < 2 or not key[0] == key[-1] == '"':
         return key
@@ -30,16 +30,16 @@ def unquoted(key: str | None) -> str | None:
     return key[1:-1]
 
 
-def alone(caller: Caller, key: str | None) -> AbstractContextManager[None]:
+def exclusive_start(caller: Caller, key: str | None) -> AbstractContextManager[None]:
     """One start at a time with a key: whoever comes meanwhile gets 409, and the execution when he comes again.
 
     That holds for this process. One that comes through another waits in the database for the first, and replays it.
     """
-    return _UNNAMED if key is None else _alone(caller, key)
+    return _UNNAMED if key is None else _exclusive_start(caller, key)
 
 
 @contextmanager
-def _alone(caller: Caller, key: str) -> Iterator[None]:
+def _exclusive_start(caller: Caller, key: str) -> Iterator[None]:
     at, starting = (caller.principal.tenant, key), caller.service.starting
     if at in starting:
         raise RequestInFlight
@@ -50,11 +50,11 @@ def _alone(caller: Caller, key: str) -> Iterator[None]:
         starting.discard(at)
 
 
-async def once(
+async def run_once(
     caller: Caller, endpoint: str, key: str | None, request: bytes, work: Callable[[], Awaitable[Response]]
 ) -> Response:
     """Does it, and remembers the answer if it was a success. A refused or failed request uses nothing up."""
-    key = unquoted(key)
+    key = unquoted_key(key)
     if key is None:
         return await work()
     registry, tenant = caller.service.registry, caller.principal.tenant

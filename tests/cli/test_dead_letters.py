@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tenuto.cli.exits import Exit
+from tenuto.cli.exit_codes import Exit
 from tests.servers.databases import database
 
 from .conftest import Run, Work, service_on

@@ -8,16 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.runtime.port import Acted
-from tenuto.service.http.answers import answer
-from tenuto.service.http.bodies import CancelManyBody, ManyBody, RetryManyBody
-from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.replay import IdempotencyKey, once
+from tenuto.service.http.request_models import CancelManyBody, ManyBody, RetryManyBody
+from tenuto.service.http.responses import json_response
 
-face = Face(tags=["executions"])
+router = EndpointRouter(tags=["executions"])
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions:cancel",
     "executions:write",
@@ -30,10 +30,10 @@ async def cancel_executions(
     """At least one filter is needed. Says of each whether it was taken; `remaining` fit and were not told in this call:
     call again with `next_cursor` as `cursor`. `pending` were told, and their verdict is not known yet."""
     act = partial(caller.engine.cancel_many, status=body.status, mode=body.mode)
-    return await once(caller, "POST /v1/executions:cancel", key, await request.body(), _told(act, body, "canceled"))
+    return await run_once(caller, "POST /v1/executions:cancel", key, await request.body(), _told(act, body, "canceled"))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions:retry",
     "executions:write",
@@ -46,7 +46,7 @@ async def retry_executions(
     """At least one filter is needed. What may not be retried is refused with the reason, and the others go on. Whatever
     failed is tried again, also where its dead letter was let go: `/v1/dlq:reprocess` takes those that are open."""
     told = _told(caller.engine.retry_many, body, "retried")
-    return await once(caller, "POST /v1/executions:retry", key, await request.body(), told)
+    return await run_once(caller, "POST /v1/executions:retry", key, await request.body(), told)
 
 
 def _told(act: Callable[..., Awaitable[Acted]], body: ManyBody, word: str) -> Callable[[], Awaitable[Response]]:
@@ -58,7 +58,7 @@ def _told(act: Callable[..., Awaitable[Acted]], body: ManyBody, word: str) -> Ca
             cursor=body.cursor,
             dry_run=body.dry_run,
         )
-        return answer(_document(word, acted))
+        return json_response(_document(word, acted))
 
     return work
 

@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.errors import TenutoError
 from tenuto.settings import Settings
 
-from .admission import Admission
-from .bounded import sending
+from .authentication import Admission
+from .error_responses import RequestRejected, error_response, rejection_response
+from .fast_path import BODY
 from .headers import header
-from .lean import BODY
-from .problems import Refusal, refused, told
+from .request_deadline import sending
 
 MAX_KEY_LENGTH = 256
 MAX_TEXT_BYTES = 128 * 1024
@@ -25,7 +25,7 @@ MAX_INTEGER = 2**53  # beyond it, a reader that keeps numbers as floating point 
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
-class Guard:
+class BodyReader:
     """Reads the whole body of whoever is known, checks it, and hands it on as it was."""
 
     def __init__(self, app: ASGIApp, settings: Settings, admission: Admission) -> None:
@@ -38,7 +38,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            await refused(Refusal(400, "The address has characters that cannot be stored."))(scope, receive, send)
+            await rejection_response(RequestRejected(400, "The address has characters that cannot be stored."))(
+                scope, receive, send
+            )
             return
         if scope["method"] not in _WITH_BODY:
             await self._app(scope, receive, send)
@@ -52,11 +54,11 @@ class Guard:
             if body is None:
                 return
             scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
-        except Refusal as refusal:
-            await refused(refusal)(scope, receive, answer)
+        except RequestRejected as refusal:
+            await rejection_response(refusal)(scope, receive, answer)
             return
         except TenutoError as error:
-            await told(error)(scope, receive, answer)
+            await error_response(error)(scope, receive, answer)
             return
         await self._app(scope, _replay(body, receive), send)
 
@@ -65,7 +67,7 @@ class Guard:
         limit = self._settings.max_body_bytes
         declared = header(scope, b"content-length") or ""
         if declared.isdecimal() and int(declared) > limit:
-            raise Refusal(413, f"A body has at most {limit:,} bytes.")
+            raise RequestRejected(413, f"A body has at most {limit:,} bytes.")
         parts: list[bytes] = []
         size = 0
         while True:
@@ -75,7 +77,7 @@ class Guard:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit:
-                raise Refusal(413, f"A body has at most {limit:,} bytes.")
+                raise RequestRejected(413, f"A body has at most {limit:,} bytes.")
             if not message.get("more_body", False):
                 return b"".join(parts)
 
@@ -86,12 +88,12 @@ def check_body(body: bytes, content_type: str, settings: Settings) -> Any:
         return None
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
-        raise Refusal(415)
+        raise RequestRejected(415)
     try:
         value = _JSON.decode(body.decode())
     except (ValueError, RecursionError) as error:
         told = str(error) if isinstance(error, _Unfit) else "The body is not JSON."
-        raise Refusal(400, told) from None
+        raise RequestRejected(400, told) from None
     _measure(value, settings.max_json_depth, settings.max_json_nodes)
     return value
 
@@ -128,10 +130,10 @@ def _measure(value: Any, depth: int, nodes: int) -> None:
     level: list[Any] = [value]
     while level:
         if depth < 0:
-            raise Refusal(400, "The body is nested too deeply.")
+            raise RequestRejected(400, "The body is nested too deeply.")
         nodes -= len(level)
         if nodes < 0:
-            raise Refusal(400, "The body holds too many values.")
+            raise RequestRejected(400, "The body holds too many values.")
         below: list[Any] = []
         for each in level:
             if isinstance(each, str):
@@ -142,7 +144,7 @@ def _measure(value: Any, depth: int, nodes: int) -> None:
             elif isinstance(each, list):
                 below.extend(each)
             elif isinstance(each, float) and not math.isfinite(each):
-                raise Refusal(400, "A number in the body is too large.")
+                raise RequestRejected(400, "A number in the body is too large.")
         level = below
         depth -= 1
 
@@ -151,7 +153,7 @@ def _check_keys(keys: Iterable[str]) -> None:
     for key in keys:
         _check_text(key)
         if len(key) > MAX_KEY_LENGTH:
-            raise Refusal(400, f"A key has at most {MAX_KEY_LENGTH} characters.")
+            raise RequestRejected(400, f"A key has at most {MAX_KEY_LENGTH} characters.")
 
 
 def _check_text(text: str) -> None:
@@ -164,9 +166,9 @@ def _check_text(text: str) -> None:
     except UnicodeEncodeError:
         raw, storable = b"", False
     if len(raw) > MAX_TEXT_BYTES:
-        raise Refusal(400, f"A text in the body has at most {MAX_TEXT_BYTES:,} bytes.")
+        raise RequestRejected(400, f"A text in the body has at most {MAX_TEXT_BYTES:,} bytes.")
     if not storable:
-        raise Refusal(400, "A text in the body has characters that cannot be stored.")
+        raise RequestRejected(400, "A text in the body has characters that cannot be stored.")
 
 
 def _and_close(send: Send) -> Send:

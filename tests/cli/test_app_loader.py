@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tenuto.authoring.gather import saga_name
-from tenuto.cli.loading import load_app
+from tenuto.cli.app_loader import load_app
 from tenuto.errors import DefinitionError
 
 BEGIN = "from tenuto import Saga, SagaBuilder, saga, step\n"

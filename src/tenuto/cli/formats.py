@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from .screen import Cell
+from .printer import Cell
 
 SIGNS = {
     "pending": "·",
@@ -54,11 +54,11 @@ def ago(text: str | None) -> str:
         return ""
     apart = datetime.now(UTC) - at
     if apart < timedelta():
-        return f"in {length(-apart)}"
-    return "just now" if apart < timedelta(seconds=1) else f"{length(apart)} ago"
+        return f"in {duration(-apart)}"
+    return "just now" if apart < timedelta(seconds=1) else f"{duration(apart)} ago"
 
 
-def length(span: timedelta | float) -> str:
+def duration(span: timedelta | float) -> str:
     """A length of time, in one unit."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     if seconds < 1:
@@ -72,12 +72,12 @@ def length(span: timedelta | float) -> str:
 def since(text: str | None) -> str:
     """How long ago a moment was."""
     at = moment(text)
-    return "" if at is None else length(max(datetime.now(UTC) - at, timedelta()))
+    return "" if at is None else duration(max(datetime.now(UTC) - at, timedelta()))
 
 
 def between(started: str | None, ended: str | None) -> str:
     begin, end = moment(started), moment(ended)
-    return "" if begin is None or end is None else length(end - begin)
+    return "" if begin is None or end is None else duration(end - begin)
 
 
 def clock(text: str | None) -> str:
@@ -91,11 +91,11 @@ def full_time(text: str | None) -> str:
     return "" if at is None else at.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def many(number: int, noun: str) -> str:
+def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def requested(row: Mapping[str, Any]) -> list[str]:
+def pending_requests(row: Mapping[str, Any]) -> list[str]:
     """What somebody has asked for to be done about a review or a dead letter, and a second person has yet to."""
     return [f"requested by {each['actor']}, {ago(each['at'])}: {each['reason']}" for each in row["requests"]]
 

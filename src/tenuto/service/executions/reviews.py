@@ -9,22 +9,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.kernel.events import ReviewKind
-from tenuto.service.http.answers import Cursor, Limit, answer, page
-from tenuto.service.http.bodies import DecisionBody, ResolveBody, RetryStepBody, SignalBody
-from tenuto.service.http.caller import Called, Face
+from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.idempotency import IdempotencyKey, run_once, unquoted_key
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.replay import IdempotencyKey, once, unquoted
+from tenuto.service.http.request_models import DecisionBody, ResolveBody, RetryStepBody, SignalBody
+from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 from tenuto.values.names import MAX_NAME
 
 from .executions import commanded
 
-face = Face(tags=["people"])
+router = EndpointRouter(tags=["people"])
 
 StepId = Annotated[str, Path(max_length=1_024, description="the step's id; of a clone with its suffix, `notify#3`")]
 _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 404, 409, 422)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}/steps/{step_id:whole}:approve",
     "approvals:write",
@@ -38,7 +38,7 @@ async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionB
     return await commanded(caller, id, command)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}/steps/{step_id:whole}:reject",
     "approvals:write",
@@ -51,7 +51,7 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
     return await commanded(caller, id, command)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}/steps/{step_id:whole}:retry",
     "executions:write",
@@ -63,7 +63,7 @@ async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryStepBo
     return await commanded(caller, id, command)
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/executions/{id:plain}/signals/{name:whole}",
     "executions:write",
@@ -82,11 +82,11 @@ async def send_signal(
     given = body or SignalBody()
 
     async def work() -> Response:
-        signal = caller.engine.get(id).signal(name, given.payload, id=given.id or _id_of(name, unquoted(key)))
+        signal = caller.engine.get(id).signal(name, given.payload, id=given.id or _id_of(name, unquoted_key(key)))
         return await commanded(caller, id, signal)
 
     place = quote(request.scope["path"])  # names may hold anything, and `request.url` leaves some of that out
-    return await once(caller, f"POST {place}", key, await request.body(), work)
+    return await run_once(caller, f"POST {place}", key, await request.body(), work)
 
 
 def _id_of(name: str, key: str | None) -> str | None:
@@ -100,7 +100,7 @@ def _id_of(name: str, key: str | None) -> str | None:
 # -- Reviews -----------------------------------------------------------------------------------------------------------
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/reviews",
     "reviews:read",
@@ -124,10 +124,10 @@ async def list_reviews(
         cursor=cursor,
         limit=limit,
     )
-    return page(found)
+    return page_response(found)
 
 
-@face.operation(
+@router.operation(
     "GET",
     "/v1/reviews/{id:plain}",
     "reviews:read",
@@ -135,10 +135,10 @@ async def list_reviews(
     responses=documented({200: "ReviewRow"}, 404),
 )
 async def get_review(id: str, caller: Called) -> Response:
-    return answer(await caller.engine.listing.review(id))
+    return json_response(await caller.engine.listing.review(id))
 
 
-@face.operation(
+@router.operation(
     "POST",
     "/v1/reviews/{id:plain}:resolve",
     "approvals:write",
@@ -153,4 +153,4 @@ async def resolve_review(id: str, body: ResolveBody, caller: Called) -> Response
     heard = await caller.heard(
         caller.engine.resolve(id, body.resolution, reason=body.reason, result=body.result, again=body.again)
     )
-    return answer(await caller.engine.listing.review(id), 200 if heard else 202)
+    return json_response(await caller.engine.listing.review(id), 200 if heard else 202)

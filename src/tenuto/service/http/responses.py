@@ -29,16 +29,16 @@ class _Json(Response):
         self.raw_headers = own
 
 
-def answer(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(document: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return _Json(msgspec.json.encode(document), status, headers)
 
 
-def page(found: Page[Any]) -> Response:
-    return answer({"items": found.items, "next_cursor": found.next_cursor})
+def page_response(found: Page[Any]) -> Response:
+    return json_response({"items": found.items, "next_cursor": found.next_cursor})
 
 
-def part(of: str, rows: Iterable[Mapping[str, Any]], by: str, cursor: str | None, limit: int) -> Response:
+def page_of_rows(of: str, rows: Iterable[Mapping[str, Any]], by: str, cursor: str | None, limit: int) -> Response:
     """A page of what is read whole because there is little of it, in the order of a field that tells all apart."""
     paging = Paging(of, {}, cursor)
     left = sorted((row for row in rows if row[by] > (paging.after or "")), key=itemgetter(by))
-    return page(paging.page(left[:limit], left[limit - 1][by] if len(left) > limit else None))
+    return page_response(paging.page(left[:limit], left[limit - 1][by] if len(left) > limit else None))

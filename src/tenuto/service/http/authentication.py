@@ -10,9 +10,9 @@ from tenuto.errors import NotAuthenticated, RateExceeded
 from tenuto.settings import Settings
 
 from .client_address import TrustedProxies
-from .gate import REFUSED
 from .headers import header
-from .rate import Buckets
+from .rate_limits import TokenBuckets
+from .request_limits import REFUSED
 
 PRINCIPAL = "tenuto.principal"  # in a request's scope, once it is known who sent it
 
@@ -22,10 +22,10 @@ class Admission:
 
     def __init__(self, authenticator: Authenticator, settings: Settings) -> None:
         self.authenticator = authenticator
-        self._by_credential = Buckets(settings.rate_per_second, settings.rate_burst)
+        self._by_credential = TokenBuckets(settings.rate_per_second, settings.rate_burst)
         tenant_rate = settings.tenant_rate_per_second if settings.rate_per_second else 0
-        self._by_tenant = Buckets(tenant_rate, settings.tenant_rate_burst)
-        self._by_stranger = Buckets(settings.rate_per_second, settings.rate_burst)
+        self._by_tenant = TokenBuckets(tenant_rate, settings.tenant_rate_burst)
+        self._by_stranger = TokenBuckets(settings.rate_per_second, settings.rate_burst)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         # Of those who are not known yet, so many are looked for at once: a slow database has enough to do.
         self._looking = asyncio.Semaphore(max(1, settings.max_requests // 4))

@@ -23,8 +23,8 @@ class Measured(TypedDict):
 
 async def measure(url: str | None, executions: int) -> list[Measured]:
     with tempfile.TemporaryDirectory(prefix="tenuto-bench-") as folder:
-        place = url or f"sqlite:///{Path(folder) / 'bench.db'}"
-        async with Engine(place) as engine:
+        connection = url or f"sqlite:///{Path(folder) / 'bench.db'}"
+        async with Engine(connection) as engine:
             engine.register(_saga("bench-five-steps", STEPS), _saga("bench-one-step", 1))
             await engine.execute("bench-five-steps", 0)  # what is done once is not measured
             return [*await _throughput(engine, executions), *await _latency(engine)]

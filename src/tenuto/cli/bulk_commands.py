@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from .exits import Exit
-from .screen import Screen
-from .words import many
+from .exit_codes import Exit
+from .formats import plural
+from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.runtime.port import Acted
@@ -95,11 +95,11 @@ async def act(
 ) -> Exit:
     from tenuto.runtime.port import Acted
 
-    screen, limit = Screen(), limit or MOST
+    printer, limit = Printer(), limit or MOST
     if dry_run or not yes:
         first = await tell(**given, limit=min(limit, AT_ONCE), dry_run=True)
         if dry_run:
-            return _show(screen, first, as_json=as_json)
+            return _show(printer, first, as_json=as_json)
         limit = _confirmed(words.asked, first, limit)
     acted, cursor = Acted(), None
     while (left := limit - len(acted.done) - len(acted.pending) - len(acted.refused)) > 0:
@@ -110,7 +110,7 @@ async def act(
         acted.remaining, cursor = part.remaining, part.next_cursor
         if cursor is None:
             break
-    return _tell(screen, acted, words, as_json=as_json)
+    return _tell(printer, acted, words, as_json=as_json)
 
 
 def _confirmed(word: str, found: "Acted", limit: int) -> int:
@@ -119,35 +119,35 @@ def _confirmed(word: str, found: "Acted", limit: int) -> int:
     if not count:
         return 0
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{many(count, 'execution')} fit: say --yes, or look with --dry-run")
-    typer.confirm(f"{word} {many(count, 'execution')}?", abort=True, err=True)
+        raise typer.BadParameter(f"{plural(count, 'execution')} fit: say --yes, or look with --dry-run")
+    typer.confirm(f"{word} {plural(count, 'execution')}?", abort=True, err=True)
     return count
 
 
-def _show(screen: Screen, found: "Acted", *, as_json: bool) -> Exit:
+def _show(printer: Printer, found: "Acted", *, as_json: bool) -> Exit:
     if as_json:
-        screen.json({"chosen": found.chosen, "remaining": found.remaining})
+        printer.json({"chosen": found.chosen, "remaining": found.remaining})
         return Exit.OK
     for id in found.chosen:
-        screen.line(id)
-    if screen.is_terminal and found.remaining:
-        screen.say(f"… and {found.remaining} more", "dim")
+        printer.line(id)
+    if printer.is_terminal and found.remaining:
+        printer.text(f"… and {found.remaining} more", "dim")
     return Exit.OK
 
 
-def _tell(screen: Screen, acted: "Acted", words: Words, *, as_json: bool) -> Exit:
+def _tell(printer: Printer, acted: "Acted", words: Words, *, as_json: bool) -> Exit:
     if as_json:
         refused = [each._asdict() for each in acted.refused]
         told = {words.listed: acted.done, "pending": acted.pending, "refused": refused, "remaining": acted.remaining}
-        screen.json(told)
+        printer.json(told)
     else:
-        screen.say(f"{words.done}: {many(len(acted.done), 'execution')}")
+        printer.text(f"{words.done}: {plural(len(acted.done), 'execution')}")
         if acted.pending:
-            screen.say(f"{many(len(acted.pending), 'execution')} told, and not heard of yet")
+            printer.text(f"{plural(len(acted.pending), 'execution')} told, and not heard of yet")
         for each in acted.refused:
-            screen.say(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
+            printer.text(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
         if acted.remaining:
-            screen.say(f"{many(acted.remaining, 'execution')} left; --limit takes more")
+            printer.text(f"{plural(acted.remaining, 'execution')} left; --limit takes more")
     return Exit.FAILED if acted.refused else Exit.OK
 
 

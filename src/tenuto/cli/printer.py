@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tenuto.values.terminal import escape_controls, escape_lines
 
-from .output import complain
+from .output import print_to_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tenuto.errors import TenutoError
 
-    from .place import Place
+    from .connection import Connection
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ WHOLE = {"ID", "REVIEW", "LETTER", "KEY", "WORKER", "OF"}  # what commands take:
 Cell = str | tuple[str, str]  # a text, or a text and its style
 
 
-class Screen:
+class Printer:
     """Standard output. Colour, tables and progress are for a terminal; elsewhere there are plain lines."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Screen:
             self._console = Console(highlight=False, soft_wrap=False)
         return self._console
 
-    def say(self, text: str = "", style: str = "") -> None:
+    def text(self, text: str = "", style: str = "") -> None:
         if self.is_terminal:
             self.console.print(escape_controls(text), style=style or None, markup=False, soft_wrap=True)
         else:
@@ -87,7 +87,7 @@ class Screen:
         elif found:
             self.table(columns, map(row, found))
         elif self.is_terminal:
-            self.say(nothing, "dim")
+            self.text(nothing, "dim")
 
     def grid(self, rows: Sequence[Sequence[Cell]]) -> None:
         """Columns without a head, moved in a little."""
@@ -192,20 +192,20 @@ def in_lines(command: str, width: int) -> Iterator[str]:
     yield line
 
 
-def tell_error(error: "TenutoError", place: "Place", *, as_json: bool = False) -> None:
+def print_error(error: "TenutoError", connection: "Connection", *, as_json: bool = False) -> None:
     """On standard error: the code, what happened, what to do."""
     hint = error.hint or _WHAT_TO_DO.get(error.code)
-    what_to_do = hint and place.told(hint)
+    what_to_do = hint and connection.with_options(hint)
     if as_json:
         told: dict[str, Any] = {"code": error.code, "message": error.message, "what_to_do": what_to_do}
         if problems := getattr(error, "problems", ()):
             told["errors"] = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
-        complain(json.dumps(told, ensure_ascii=False))
+        print_to_stderr(json.dumps(told, ensure_ascii=False))
         return
     first, *rest = error.message.split("\n")
-    complain("\n".join([f"tenuto: {first} [{error.code}]", *rest]))
+    print_to_stderr("\n".join([f"tenuto: {first} [{error.code}]", *rest]))
     if what_to_do:
-        complain(f"What to do: {what_to_do}")
+        print_to_stderr(f"What to do: {what_to_do}")
 
 
 _WHAT_TO_DO = {

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from tenuto.api.bulk_commands import Chosen
 from tenuto.kernel.definition import ErrorClass
 
-from .moment import Moment
+from .moment import Timestamp
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(max_length=2_000)]
@@ -134,7 +134,7 @@ class DiscardBody(Body):
 class ReprocessManyBody(Body):
     definition: Name | None = Field(default=None, examples=["invoice-approval"])
     error_class: ErrorClass | None = Field(default=None, examples=["NON_RETRYABLE"])
-    before: Moment | None = Field(default=None, description="those older than this (RFC 3339)")
+    before: Timestamp | None = Field(default=None, description="those older than this (RFC 3339)")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
     cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
         default=None, description="`next_cursor` of the answer before"
@@ -148,8 +148,8 @@ class ManyBody(Body):
     definition: Name | None = Field(default=None, examples=["invoice-approval"])
     correlation_id: Name | None = None
     target_id: Name | None = None
-    since: Moment | None = Field(default=None, description="started at this moment or later (RFC 3339)")
-    before: Moment | None = Field(default=None, description="started before it")
+    since: Timestamp | None = Field(default=None, description="started at this moment or later (RFC 3339)")
+    before: Timestamp | None = Field(default=None, description="started before it")
     limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
     cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
         default=None, description="`next_cursor` of the answer before"

@@ -13,12 +13,12 @@ from tenuto.errors import ResultTimeout, TenutoError
 from tenuto.runtime.port import Until
 from tenuto.values.durations import milliseconds
 
-from .blocked import commands, sentence
-from .execution import attempt_end, attempt_name, heading, show_why, standing, step_rows, waits_of
-from .exits import Exit, exit_of_status
-from .place import Place
-from .screen import Screen, assemble, in_lines, make_grid, styled, tell_error
-from .words import clock, moment
+from .blocked_reasons import commands, sentence
+from .connection import Connection
+from .execution_view import attempt_end, attempt_name, heading, show_why, standing, step_rows, waits_of
+from .exit_codes import Exit, exit_of_status
+from .formats import clock, moment
+from .printer import Printer, assemble, in_lines, make_grid, print_error, styled
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,7 +43,7 @@ def milliseconds_of(text: str | None, option: str) -> int | None:
 
 
 async def follow(
-    place: Place,
+    connection: Connection,
     handle: "Handle[Any]",
     *,
     until: Until,
@@ -55,12 +55,12 @@ async def follow(
 
     `as_json` prints the last state, or with `each_change` a line for every one.
     """
-    screen = Screen()
+    printer = Printer()
     reporter: _JsonLines | _Drawn | _Lines
     if as_json:
-        reporter = _JsonLines(screen, each_change=each_change)
+        reporter = _JsonLines(printer, each_change=each_change)
     else:
-        reporter = _Drawn(screen, place) if screen.is_terminal else _Lines(screen, place)
+        reporter = _Drawn(printer, connection) if printer.is_terminal else _Lines(printer, connection)
     document: Mapping[str, Any] = {}
     try:
         with reporter:
@@ -69,13 +69,13 @@ async def follow(
                 reporter.tell(document, history)
     except asyncio.CancelledError:  # Ctrl-C
         if document.get("status") not in OVER:
-            tell_error(_interrupted(handle.id), place, as_json=as_json)
+            print_error(_interrupted(handle.id), connection, as_json=as_json)
         raise
     if as_json:
         if not each_change:
-            screen.json(document)
+            printer.json(document)
     else:
-        _conclude(screen, place, document)
+        _conclude(printer, connection, document)
     return exit_of_status(document["status"], waits=document["status"] not in OVER)
 
 
@@ -103,20 +103,20 @@ def _interrupted(id: str) -> TenutoError:
     return TenutoError(f"Execution {id} is no longer followed, and goes on.", code="interrupted", hint=hint)
 
 
-def _conclude(screen: Screen, place: Place, document: Mapping[str, Any]) -> None:
-    screen.cells(*heading(document))
-    show_why(screen, place, document)
+def _conclude(printer: Printer, connection: Connection, document: Mapping[str, Any]) -> None:
+    printer.cells(*heading(document))
+    show_why(printer, connection, document)
     if document["output"] is not None:
-        screen.say(f"  output {json.dumps(document['output'], ensure_ascii=False)}")
+        printer.text(f"  output {json.dumps(document['output'], ensure_ascii=False)}")
 
 
 class _Lines(nullcontext[None]):
     """A line for each attempt that begins or ends, and for each new reason to wait."""
 
-    def __init__(self, screen: Screen, place: Place) -> None:
+    def __init__(self, printer: Printer, connection: Connection) -> None:
         super().__init__()
-        self._screen = screen
-        self._place = place
+        self._printer = printer
+        self._connection = connection
         self._seen: dict[object, str] = {}
         self._reason: object = None
 
@@ -129,13 +129,13 @@ class _Lines(nullcontext[None]):
                 self._seen[attempt] = row["status"]
                 at = row["finished_at"] or (row["started_at"] if before is None else None)
                 told = f"{clock(at) or _now()}  {attempt_name(row)}: {attempt_end(row, waits)}"
-                self._screen.line(told, at_once=True)
+                self._printer.line(told, at_once=True)
         blocked = worth_telling(document)
         reason = None if blocked is None else (blocked["reason"], blocked["waiting_for"])
         if blocked is not None and reason != self._reason:
             most = 1 if blocked["reason"] in ENDED_BY_PEOPLE else 0
-            helps = commands(self._place, document["execution_id"], blocked)[:most]
-            self._screen.line(" ".join([f"{_now()}  {sentence(blocked)}", *helps]), at_once=True)
+            helps = commands(self._connection, document["execution_id"], blocked)[:most]
+            self._printer.line(" ".join([f"{_now()}  {sentence(blocked)}", *helps]), at_once=True)
         self._reason = reason
 
 
@@ -150,27 +150,27 @@ def worth_telling(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 class _JsonLines(nullcontext[None]):
-    def __init__(self, screen: Screen, *, each_change: bool) -> None:
+    def __init__(self, printer: Printer, *, each_change: bool) -> None:
         super().__init__()
-        self._screen = screen
+        self._printer = printer
         self._each = each_change
         self._last: Mapping[str, Any] = {}
 
     def tell(self, document: Mapping[str, Any], history: Sequence[Mapping[str, Any]]) -> None:
         if self._each and document != self._last:
-            self._screen.json_line(document, at_once=True)
+            self._printer.json_line(document, at_once=True)
         self._last = document
 
 
 class _Drawn:
     """Which it is and its steps, drawn anew in their place. What it waits for is below them while it waits."""
 
-    def __init__(self, screen: Screen, place: Place) -> None:
+    def __init__(self, printer: Printer, connection: Connection) -> None:
         from rich.live import Live
 
-        self._place = place
-        self._console = screen.console
-        self._live: Live = Live(console=screen.console, auto_refresh=False)
+        self._connection = connection
+        self._console = printer.console
+        self._live: Live = Live(console=printer.console, auto_refresh=False)
         self._last: Mapping[str, Any] | None = None
 
     def __enter__(self) -> None:
@@ -194,7 +194,7 @@ class _Drawn:
         if blocked is None:
             return Group(head, steps)
         parts: list[RenderableType] = [head, steps, Padding(styled((sentence(blocked), "yellow")), (0, 0, 0, 2))]
-        for command in commands(self._place, document["execution_id"], blocked)[:1]:
+        for command in commands(self._connection, document["execution_id"], blocked)[:1]:
             parts += [styled(f"  {line}") for line in in_lines(command, self._console.width - 2)]
         return Group(*parts)
 

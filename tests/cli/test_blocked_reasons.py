@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import pytest
 
 from tenuto import Engine, FromStep, SagaBuilder
-from tenuto.cli.blocked import commands, sentence
-from tenuto.cli.execution import show_document
-from tenuto.cli.place import Place
-from tenuto.cli.screen import Screen
+from tenuto.cli.blocked_reasons import commands, sentence
+from tenuto.cli.connection import Connection
+from tenuto.cli.execution_view import show_document
+from tenuto.cli.printer import Printer
 from tests.contract.doubles import until_blocked
 
 from .conftest import Run, Work, steady
@@ -22,7 +22,7 @@ from .test_processes import tenuto as process
 def told(reason: str, waiting_for: str | None) -> tuple[str, list[str]]:
     blocked = {"reason": reason, "waiting_for": waiting_for, "since": None, "next_check": None, "review_id": None}
     document = {**blocked, "commands": ["pause", "cancel"]}
-    return sentence(document), commands(Place(), "ID", document)
+    return sentence(document), commands(Connection(), "ID", document)
 
 
 def test_a_step_of_a_queue_that_nobody_serves_needs_a_worker_of_that_queue(url: str) -> None:
@@ -87,7 +87,7 @@ async def test_what_cannot_be_read_is_named_and_who_can_read_it(capsys: pytest.C
         engine.register(saga(number, reads_number))
         await handle.signal("go")
         await until_blocked(handle, "incompatible")
-        show_document(Screen(), Place(), await handle.status(), [], [])
+        show_document(Printer(), Connection(), await handle.status(), [], [])
     _, sentence, *lines, note = capsys.readouterr().out.partition("\n\n")[0].splitlines()
     assert steady(sentence) == (
         "  The code that is running cannot read what is stored: "

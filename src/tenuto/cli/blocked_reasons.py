@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import Any
 
-from .place import Place
-from .words import ago, error_text, since
+from .connection import Connection
+from .formats import ago, error_text, since
 
 _SENTENCES = {
     "approval": "It waits for a person to approve {it}.",
@@ -101,7 +101,7 @@ def _sentence_of(reason: str, commands: Sequence[str]) -> str:
     return _SENTENCES.get(reason, f"It waits ({reason}).")
 
 
-def commands(place: Place, execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
+def commands(connection: Connection, execution_id: str, blocked: Mapping[str, Any]) -> list[str]:
     """Lines to type, the most helpful first."""
     lines = _first(blocked["reason"], blocked["waiting_for"])
     for name in blocked["commands"]:
@@ -113,7 +113,7 @@ def commands(place: Place, execution_id: str, blocked: Mapping[str, Any]) -> lis
             step = "" if blocked["reason"] == "paused" else quote(blocked["waiting_for"] or "STEP")
             form = _SURE_END if name == "cancel" and blocked["reason"] in _NOTES else _HELP[name]
             lines.append(form.format(id=execution_id, step=step).rstrip())
-    return list(map(place.line, lines))
+    return list(map(connection.command_line, lines))
 
 
 def note(blocked: Mapping[str, Any]) -> str:
@@ -128,11 +128,11 @@ def _first(reason: str, what: str | None) -> list[str]:
     return [_FIRST[reason]] if reason in _FIRST else []
 
 
-def why_over(place: Place, document: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+def why_over(connection: Connection, document: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     """Of one that failed: why, and what can be done about it."""
     if document["status"] != "failed":
         return None
     error = document["error"]
     where = f" in {error['step_id']!r}" if error and error["step_id"] else ""
     what = f": {error_text(error)}" if error else "."
-    return f"It failed{where}{what}", [place.line(f"retry {document['execution_id']} --reason TEXT")]
+    return f"It failed{where}{what}", [connection.command_line(f"retry {document['execution_id']} --reason TEXT")]

@@ -9,7 +9,7 @@ from tenuto.errors import RateExceeded
 KEPT = 10_000  # buckets; the one that was not asked for the longest time goes first
 
 
-class Buckets:
+class TokenBuckets:
     def __init__(self, per_second: float, burst: int, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._rate = per_second
         self._burst = max(1, burst)

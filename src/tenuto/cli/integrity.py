@@ -10,10 +10,10 @@ import typer
 
 from tenuto.values.terminal import escape_lines
 
-from .command import AsJson, command, place
-from .exits import Exit
+from .command import AsJson, command, connection
+from .exit_codes import Exit
 from .output import NAME, named
-from .screen import Screen
+from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.checker import Finding
@@ -29,7 +29,7 @@ async def export(
     to: Annotated[Path | None, typer.Option(help="A file; standard output unless said.")] = None,
 ) -> None:
     """Write the record of all executions as lines of JSON. Payloads are in it."""
-    database = place(context).database(url)
+    database = connection(context).database(url)
     if to is None:
         await _write(database, sys.stdout.buffer, NAME)
     else:
@@ -62,41 +62,41 @@ async def check(
 
     if stuck and file:
         raise typer.BadParameter("what is stuck is asked of a database: leave out --file", param_hint="--stuck")
-    screen = Screen()
-    database = "" if file else place(context).database(url)
+    printer = Printer()
+    database = "" if file else connection(context).database(url)
     if stuck:
         async with aclosing(find_stuck_in(database, slack * 1_000)) as found:
-            count = await _tell(found, screen, as_json=as_json)
+            count = await _tell(found, printer, as_json=as_json)
         if not as_json:
-            screen.say(f"{count} stuck" if count else "nothing is stuck")
+            printer.text(f"{count} stuck" if count else "nothing is stuck")
         return Exit.FAILED if count else Exit.OK
     checker = Checker(slack_ms=slack * 1_000)
     if file is None:
         async with aclosing(records_of(database)) as records:
-            await _tell(checker.findings(records), screen, as_json=as_json)
+            await _tell(checker.findings(records), printer, as_json=as_json)
     else:
         with file.open("rb") as lines:
-            await _tell(checker.findings(records_of_lines(lines)), screen, as_json=as_json)
+            await _tell(checker.findings(records_of_lines(lines)), printer, as_json=as_json)
     counts = checker.counts
     for told in checker.told if not as_json else ():
-        screen.say(f"for information, {told.detail} ({told.invariant}: {told.sentence})")
+        printer.text(f"for information, {told.detail} ({told.invariant}: {told.sentence})")
     if not as_json:
         verdict = f"{counts.findings} violations" if counts.findings else "sound"
-        screen.say(f"{counts.executions} executions, {counts.records} records: {verdict}")
+        printer.text(f"{counts.executions} executions, {counts.records} records: {verdict}")
     return Exit.FAILED if counts.findings else Exit.OK
 
 
-async def _tell(findings: AsyncIterator["Finding"], screen: Screen, *, as_json: bool) -> int:
+async def _tell(findings: AsyncIterator["Finding"], printer: Printer, *, as_json: bool) -> int:
     from msgspec.json import encode
 
     count = 0
     async for finding in findings:
         count += 1
         if as_json:
-            screen.line(encode(finding).decode())
+            printer.line(encode(finding).decode())
         else:
             for line in finding.lines():
-                screen.say(line)
+                printer.text(line)
     return count
 
 

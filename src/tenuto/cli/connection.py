@@ -14,7 +14,7 @@ import typer
 
 from tenuto.values.names import DEFAULT_TENANT
 
-from .output import complain
+from .output import print_to_stderr
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 
 # Of these a server is not asked, and none of them is about one tenant.
-ON_A_DATABASE = ("dev", "serve", "worker", "keys", "migrate", "restored", "export", "check")
+DATABASE_COMMANDS = ("dev", "serve", "worker", "keys", "migrate", "restored", "export", "check")
 
 
 @dataclass(slots=True)
-class Place:
+class Connection:
     """What the options before the command say; for the rest, the settings are asked when they are needed."""
 
     url: str | None = None
     server: str | None = None
     tenant: str = DEFAULT_TENANT
 
-    def line(self, command: str) -> str:
+    def command_line(self, command: str) -> str:
         """A command to be copied: it works where this one did, because the options of this one are repeated."""
         return " ".join(["tenuto", *self._options(command.partition(" ")[0]), command])
 
-    def told(self, text: str) -> str:
+    def with_options(self, text: str) -> str:
         """A text with commands to be copied, each between backticks."""
-        return re.sub("`tenuto ([a-z][^`]*)`", lambda found: f"`{self.line(found[1])}`", text)
+        return re.sub("`tenuto ([a-z][^`]*)`", lambda found: f"`{self.command_line(found[1])}`", text)
 
     def _options(self, name: str) -> Iterator[str]:
         from tenuto.values.redaction import without_password
 
         given = {"--url": self.url}
-        if name not in ON_A_DATABASE:
+        if name not in DATABASE_COMMANDS:
             given |= {"--server": self.server, "--tenant": None if self.tenant == DEFAULT_TENANT else self.tenant}
         elif name == "worker" and self.server and not self.url:
             given = {"--url": "URL"}  # which database a server has, only who runs it can tell
@@ -86,10 +86,10 @@ class Place:
             async with Engine(settings.server, api_key=settings.api_key or None) as remote:
                 yield remote
             return
-        check_there(settings.url, creates=creates)
+        check_database_exists(settings.url, creates=creates)
         if not creates:
             await check_schema(settings.url)
-        async with opened(settings.url, reads=reads) as engine:
+        async with open_engine(settings.url, reads=reads) as engine:
             eyes = settings.four_eyes
             scoped = engine.scoped(tenant=self.tenant, actor=actor(), roles=["admin"], four_eyes=eyes)
             yield engine if all_tenants else scoped
@@ -101,8 +101,10 @@ class Place:
         settings = self.settings()
         found = url or settings.url
         if settings.server and not url:
-            complain(f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER")
-        check_there(found, creates=creates)
+            print_to_stderr(
+                f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER"
+            )
+        check_database_exists(found, creates=creates)
         return found
 
     def _check_tenant(self) -> None:
@@ -112,7 +114,7 @@ class Place:
 
 
 @asynccontextmanager
-async def opened(url: str, *, reads: bool) -> AsyncIterator["Engine"]:
+async def open_engine(url: str, *, reads: bool) -> AsyncIterator["Engine"]:
     """An engine without a worker. On a database that refuses writes, one that only reads still opens."""
     from tenuto.api.engine import Engine
     from tenuto.errors import StorageError
@@ -139,7 +141,7 @@ def actor() -> str:
         return f"cli:{os.getuid()}"
 
 
-def check_there(url: str, *, creates: bool) -> None:
+def check_database_exists(url: str, *, creates: bool) -> None:
     from tenuto.errors import NotSupported, StorageError
 
     if url.startswith("memory:"):
