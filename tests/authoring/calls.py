@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from tenuto.authoring.context import Beat, SagaContext
+from tenuto.authoring.context import HeartbeatReply, SagaContext
 from tenuto.authoring.program import Handler, Program
 from tenuto.kernel.events import Failure
 
@@ -24,8 +24,8 @@ class Services:
     def is_cancelled(self) -> bool:
         return False
 
-    def beat(self, progress: object) -> Beat:
-        return Beat(paused=False, cancelled=False)
+    def heartbeat(self, progress: object) -> HeartbeatReply:
+        return HeartbeatReply(paused=False, cancelled=False)
 
     def result_of(self, step: str) -> object:
         return None

@@ -8,13 +8,13 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import BadCursor, NonRetryableError
-from tenuto.runtime.port import Acted, Page
+from tenuto.runtime.port import BulkResult, Page
 from tenuto.runtime.shared.pages import Paging
 from tenuto.views.projections import AuditRow
 
 from .conftest import MakeEngine
 
-Listed = Page[Any] | Acted
+Listed = Page[Any] | BulkResult
 Ask = Callable[[str | None], Awaitable[Listed]]
 
 
@@ -81,7 +81,7 @@ def _noted(object_id: str) -> AuditRow:
 
 
 def rows(found: Listed) -> list[Any]:
-    return found.chosen if isinstance(found, Acted) else found.items
+    return found.chosen if isinstance(found, BulkResult) else found.items
 
 
 async def cursor_of(ask: Ask) -> str:

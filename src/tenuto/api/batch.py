@@ -13,7 +13,8 @@ from tenuto.runtime.port import Filter, Submitted
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.views.results import Progress, SagaResult
 
-from .handle import Handle, Link
+from .context import EngineContext
+from .handle import Handle
 
 T = TypeVar("T")
 O_co = TypeVar("O_co", covariant=True)
@@ -24,7 +25,7 @@ AHEAD: Final = 16  # results that are fetched before they are asked for
 PAGE: Final = 1_000
 
 
-class Starting(Generic[T]):
+class BatchStarter(Generic[T]):
     """Starts one execution for each item, so many at a time, in the order of the items."""
 
     def __init__(
@@ -101,8 +102,8 @@ async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
 class Batch(Generic[O_co]):
     """Executions that were started together, or again: by their keys it is the same batch."""
 
-    def __init__(self, link: Link, id: str, execution_ids: Sequence[str], *, by_id: bool = False) -> None:
-        self._link = link
+    def __init__(self, context: EngineContext, id: str, execution_ids: Sequence[str], *, by_id: bool = False) -> None:
+        self._context = context
         self._by_id = by_id  # others may have the correlation id as well, or some of these may not have it
         self.id = id
         self.execution_ids = execution_ids
@@ -119,23 +120,23 @@ class Batch(Generic[O_co]):
 
     async def _wait(self, waiting: list[str], interval_ms: int) -> None:
         """Until the time is over, or all have settled. Those that have leave the list."""
-        link = self._link
-        until = link.now + interval_ms
-        while waiting and (left := until - link.now) > 0:
+        context = self._context
+        until = context.now + interval_ms
+        while waiting and (left := until - context.now) > 0:
             last = waiting[-PAGE:]
-            statuses = await link.runtime.statuses(link.scope.tenant, last)
+            statuses = await context.runtime.statuses(context.scope.tenant, last)
             active = [id for id in last if statuses.get(id) not in TERMINAL]
             waiting[-PAGE:] = active
             if len(active) < len(last):
                 continue  # there may be more that need no waiting
             try:
-                await link.runtime.wait(link.scope.tenant, waiting[-1], "settled", left)
+                await context.runtime.wait(context.scope.tenant, waiting[-1], "settled", left)
             except ResultTimeout:
                 return
             waiting.pop()
 
     async def _count(self) -> Progress:
-        self._link.scope.require("executions:read")
+        self._context.scope.require("executions:read")
         total = len(set(self.execution_ids))  # items with the same key are one execution
         counts = await (self._count_by_id() if self._by_id else self._count_by_correlation())
         return Progress(
@@ -149,8 +150,8 @@ class Batch(Generic[O_co]):
         )
 
     async def _count_by_correlation(self) -> dict[str, int]:
-        link = self._link
-        return await link.runtime.count(Filter(tenant=link.scope.tenant, correlation_id=self.id), "status")
+        context = self._context
+        return await context.runtime.count(Filter(tenant=context.scope.tenant, correlation_id=self.id), "status")
 
     async def _count_by_id(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -160,9 +161,9 @@ class Batch(Generic[O_co]):
 
     async def _statuses(self) -> AsyncIterator[tuple[str, str]]:
         ids = list(dict.fromkeys(self.execution_ids))
-        link = self._link
+        context = self._context
         for first in range(0, len(ids), PAGE):
-            for pair in (await link.runtime.statuses(link.scope.tenant, ids[first : first + PAGE])).items():
+            for pair in (await context.runtime.statuses(context.scope.tenant, ids[first : first + PAGE])).items():
                 yield pair
 
     async def results(self) -> AsyncIterator[SagaResult[O_co]]:
@@ -170,7 +171,7 @@ class Batch(Generic[O_co]):
         ahead: deque[asyncio.Task[SagaResult[O_co]]] = deque()
         try:
             for id in self.execution_ids:
-                ahead.append(asyncio.create_task(Handle[O_co](self._link, id).result()))
+                ahead.append(asyncio.create_task(Handle[O_co](self._context, id).result()))
                 if len(ahead) == AHEAD:
                     yield await ahead.popleft()
             while ahead:
@@ -187,6 +188,6 @@ class Batch(Generic[O_co]):
         async def work() -> None:
             for id in source:
                 with suppress(InvalidTransition):  # it came to its end meanwhile
-                    await Handle[O_co](self._link, id).cancel(mode, reason=reason)
+                    await Handle[O_co](self._context, id).cancel(mode, reason=reason)
 
         await asyncio.gather(*(work() for _ in range(AHEAD)))

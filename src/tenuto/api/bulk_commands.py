@@ -9,12 +9,13 @@ from typing import Any, Literal, TypedDict
 
 from tenuto.errors import EngineClosed, InvalidInput, NotAuthenticated, ServiceError, StorageError, TenutoError
 from tenuto.kernel.definition import CancelMode
-from tenuto.runtime.port import Acted, Filter, NotActed
+from tenuto.runtime.port import BulkResult, Filter, RefusedItem
 from tenuto.runtime.shared.filters import check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging
 from tenuto.values.names import check_one_of
 
-from .handle import Handle, Link, check_reason
+from .context import EngineContext, check_reason
+from .handle import Handle
 
 MOST = 1_000  # in one call
 AT_ONCE = 20  # commands under way: those that go to other processes wait for them together
@@ -30,7 +31,7 @@ ActiveStatus = Literal["running", "waiting_approval", "paused"]
 Tell = Callable[[Handle[Any]], Awaitable[None]]
 
 
-class Chosen(TypedDict, total=False):
+class ExecutionFilter(TypedDict, total=False):
     """By what executions are chosen. They were started at `since` or later, and before `before`."""
 
     definition: str | None
@@ -40,19 +41,21 @@ class Chosen(TypedDict, total=False):
     before: datetime | None
 
 
-class Many:
+class BulkCommand:
     """The executions of a tenant that fit a filter, oldest first, and what they are told."""
 
-    def __init__(self, link: Link, wanted: Filter, *, limit: int, cursor: str | None, dry_run: bool) -> None:
+    def __init__(
+        self, context: EngineContext, wanted: Filter, *, limit: int, cursor: str | None, dry_run: bool
+    ) -> None:
         if not 1 <= limit <= MOST:
             raise InvalidInput.at("/limit", "out_of_range", f"from 1 to {MOST}")
-        self._link = link
+        self._context = context
         self._wanted = wanted
         self._limit = limit
         self._cursor = cursor
         self._dry_run = dry_run
 
-    async def cancel(self, mode: CancelMode | None, reason: str) -> Acted:
+    async def cancel(self, mode: CancelMode | None, reason: str) -> BulkResult:
         """Those that are not over. One that was told before is told nothing new."""
         if mode is not None:
             check_one_of(mode, CancelMode, "/mode")
@@ -63,40 +66,40 @@ class Many:
         body = {"mode": mode, "reason": reason}
         return await self._act("cancel", body, lambda one: one.cancel(mode, reason=reason))
 
-    async def retry(self, reason: str) -> Acted:
+    async def retry(self, reason: str) -> BulkResult:
         """Those that failed."""
         self._check(reason)
         self._wanted = replace(self._wanted, status="failed")
         return await self._act("retry", {"reason": reason}, lambda one: one.retry(reason=reason))
 
     def _check(self, reason: str) -> None:
-        self._link.scope.require("executions:write")
+        self._context.scope.require("executions:write")
         check_reason(reason)
         asked = replace(self._wanted, tenant=None)
         if asked == Filter():
             text = "say which: by status, definition, correlation_id, target_id, since or before"
             raise InvalidInput.at("", "no_filter", text)
 
-    async def _act(self, verb: Literal["cancel", "retry"], body: dict[str, Any], tell: Tell) -> Acted:
+    async def _act(self, verb: Literal["cancel", "retry"], body: dict[str, Any], tell: Tell) -> BulkResult:
         """Elsewhere, if there is somebody who can."""
         paging = Paging(verb, self._wanted, self._cursor)
         given = {**body, "limit": self._limit, "cursor": paging.after, "dry_run": self._dry_run}
-        elsewhere = await self._link.runtime.act(verb, self._wanted, given)
+        elsewhere = await self._context.runtime.act(verb, self._wanted, given)
         acted = await self._each(tell, paging.after) if elsewhere is None else elsewhere
         acted.next_cursor = paging.sealed(acted.next_cursor)
         return acted
 
-    async def _each(self, tell: Tell, cursor: str | None) -> Acted:
+    async def _each(self, tell: Tell, cursor: str | None) -> BulkResult:
         """A few at a time. Where that takes long, or verdicts are long in coming, the rest is for another call."""
-        acted, left = Acted(), self._limit
+        acted, left = BulkResult(), self._limit
         until = monotonic() + CALL_SECONDS
         while left > 0:
-            page = await self._link.runtime.executions(self._wanted, cursor, min(AT_ONCE, left))
+            page = await self._context.runtime.executions(self._wanted, cursor, min(AT_ONCE, left))
             ids = [row.execution_id for row in page.items]
             if self._dry_run:
                 acted.chosen += ids
             else:
-                await tell_all({id: tell(Handle(self._link, id)) for id in ids}, acted)
+                await run_commands({id: tell(Handle(self._context, id)) for id in ids}, acted)
             left -= len(ids)
             cursor = page.next_cursor
             if cursor is None or acted.pending or monotonic() >= until:
@@ -109,7 +112,7 @@ class Many:
         """At least a page of them."""
         count = 0
         while count < COUNTED:
-            page = await self._link.runtime.executions(self._wanted, cursor, min(PAGE, COUNTED - count))
+            page = await self._context.runtime.executions(self._wanted, cursor, min(PAGE, COUNTED - count))
             count += len(page.items)
             cursor = page.next_cursor
             if cursor is None or monotonic() >= until:
@@ -117,7 +120,7 @@ class Many:
         return count
 
 
-async def tell_all(commands: Mapping[str, Awaitable[None]], acted: Acted) -> None:
+async def run_commands(commands: Mapping[str, Awaitable[None]], acted: BulkResult) -> None:
     """What is not answered in time is carried out all the same, when somebody takes the execution up."""
     tasks = {id: asyncio.ensure_future(command) for id, command in commands.items()}
     for task in tasks.values():
@@ -135,7 +138,7 @@ async def tell_all(commands: Mapping[str, Awaitable[None]], acted: Acted) -> Non
         except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # then the others are not done either
             raise
         except TenutoError as error:
-            acted.refused.append(NotActed(id, error.code, error.message))
+            acted.refused.append(RefusedItem(id, error.code, error.message))
 
 
 _under_way: set["asyncio.Future[None]"] = set()  # so that nobody forgets them while they wait for a verdict
@@ -148,7 +151,7 @@ def _end(task: "asyncio.Future[None]") -> None:
         task.exception()
 
 
-def filter_of(tenant: str | None, status: ActiveStatus | None, chosen: Chosen) -> Filter:
+def build_filter(tenant: str | None, status: ActiveStatus | None, chosen: ExecutionFilter) -> Filter:
     definition, correlation_id = chosen.get("definition"), chosen.get("correlation_id")
     target_id = chosen.get("target_id")
     check_filter(definition=definition, correlation_id=correlation_id, target_id=target_id)

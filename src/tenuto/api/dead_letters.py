@@ -7,25 +7,25 @@ from typing import Any, Literal
 
 from tenuto.errors import InvalidInput
 from tenuto.kernel.definition import ErrorClass
-from tenuto.runtime.port import Acted
+from tenuto.runtime.port import BulkResult
 from tenuto.runtime.shared.filters import check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.reviews import ReviewsWanted
 from tenuto.views import DeadLetterRow
 
-from .bulk_commands import AT_ONCE, CALL_SECONDS, MOST, tell_all
-from .handle import Link, check_reason
-from .lists import Listing
+from .bulk_commands import AT_ONCE, CALL_SECONDS, MOST, run_commands
+from .context import EngineContext, check_reason
+from .lists import Lists
 
 Verb = Literal["reprocess", "discard"]
 
 
-class Letters:
+class DeadLetters:
     """Where executions are told elsewhere, whoever is there does it, under the rules that hold there."""
 
-    def __init__(self, link: Link, resolve: Callable[..., Coroutine[Any, Any, None]]) -> None:
-        self._link = link
-        self._listing = Listing(link)
+    def __init__(self, context: EngineContext, resolve: Callable[..., Coroutine[Any, Any, None]]) -> None:
+        self._context = context
+        self._listing = Lists(context)
         self._resolve = resolve
 
     async def reprocess(self, id: str, *, reason: str) -> DeadLetterRow:
@@ -37,9 +37,9 @@ class Letters:
         return await self._answer("discard", id, reason)
 
     async def _answer(self, verb: Verb, id: str, reason: str) -> DeadLetterRow:
-        self._link.scope.require("dlq:write")
+        self._context.scope.require("dlq:write")
         check_reason(reason)
-        elsewhere = await self._link.runtime.answer_letter(verb, id, reason)
+        elsewhere = await self._context.runtime.answer_letter(verb, id, reason)
         if elsewhere is not None:
             return elsewhere
         letter = (await self._listing.dead_letter(id))["id"]
@@ -55,16 +55,16 @@ class Letters:
         before: datetime | None = None,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> Acted:
+    ) -> BulkResult:
         """All that fit, oldest first, `limit` (1,000 at most). What is refused stays where it is, with the reason."""
-        link = self._link
-        link.scope.require("dlq:write")
+        context = self._context
+        context.scope.require("dlq:write")
         check_reason(reason)
         check_filter(error_class=error_class, definition=definition)
         if not 1 <= limit <= MOST:
             raise InvalidInput.at("/limit", "out_of_range", f"from 1 to {MOST}")
         wanted = ReviewsWanted(
-            tenant=link.scope.tenant,
+            tenant=context.scope.tenant,
             kinds=("dead_letter",),
             definition=definition,
             error_class=error_class,
@@ -72,18 +72,18 @@ class Letters:
         )
         paging = Paging("reprocess", wanted, cursor)
         given: dict[str, Any] = {"reason": reason, "limit": limit, "cursor": paging.after}
-        acted = await link.runtime.reprocess(wanted, given)
+        acted = await context.runtime.reprocess(wanted, given)
         if acted is None:
             acted = await self._each(wanted, paging.after, limit, reason)
         acted.next_cursor = paging.sealed(acted.next_cursor)
         return acted
 
-    async def _each(self, wanted: ReviewsWanted, cursor: str | None, limit: int, reason: str) -> Acted:
+    async def _each(self, wanted: ReviewsWanted, cursor: str | None, limit: int, reason: str) -> BulkResult:
         """A few at a time. Where that takes long, or verdicts are long in coming, the rest is for another call."""
-        acted, until = Acted(), monotonic() + CALL_SECONDS
+        acted, until = BulkResult(), monotonic() + CALL_SECONDS
         while limit > 0:
-            page = await self._link.runtime.review_page(wanted, cursor, min(limit, AT_ONCE))
-            await tell_all({row.id: self._resolve(row.id, "retry", reason=reason) for row in page.items}, acted)
+            page = await self._context.runtime.review_page(wanted, cursor, min(limit, AT_ONCE))
+            await run_commands({row.id: self._resolve(row.id, "retry", reason=reason) for row in page.items}, acted)
             limit -= len(page.items)
             acted.next_cursor = cursor = page.next_cursor
             if cursor is None or acted.pending or monotonic() >= until:

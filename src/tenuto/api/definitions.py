@@ -27,7 +27,7 @@ from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views import rfc3339, time_text
 from tenuto.views.projections import AuditRow
 
-from .handle import Link
+from .context import EngineContext
 
 LARGEST_VERSION = 2**31 - 1  # what the column holds
 
@@ -57,16 +57,16 @@ class Definitions:
 
     def __init__(
         self,
-        link: Link,
+        context: EngineContext,
         handlers: Mapping[str, Handler],
         built_in: Collection[str] = (),
         open_limits: Collection[str] = (),
     ) -> None:
-        self._link = link
+        self._context = context
         self._handlers = handlers
         self._built_in = built_in  # names that every process has
         self._opened = _Opened(handlers, frozenset(open_limits))
-        self._catalog = link.runtime.catalog
+        self._catalog = context.runtime.catalog
 
     # Looking
 
@@ -78,11 +78,11 @@ class Definitions:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[DefinitionSummary]:
-        self._link.scope.require("definitions:read")
+        self._context.scope.require("definitions:read")
         check_filter(state=status, limit=limit, name=name)
-        await self._link.runtime.keep_definitions()
+        await self._context.runtime.keep_definitions()
         wanted = DefinitionsWanted(
-            owner=self._link.scope.tenant, names=() if name is None else self._names(name), status=status
+            owner=self._context.scope.tenant, names=() if name is None else self._names(name), status=status
         )
         paging = Paging("definitions", wanted, cursor)
         after = None if paging.after is None else _after(paging.after)
@@ -92,27 +92,27 @@ class Definitions:
 
     async def get(self, name: str, version: int) -> dict[str, Any]:
         """The document, with its status and when it came to be so."""
-        self._link.scope.require("definitions:read")
-        await self._link.runtime.keep_definitions()
+        self._context.scope.require("definitions:read")
+        await self._context.runtime.keep_definitions()
         return shown(await self._find(name, version))
 
     async def validate(self, name: str, version: int) -> Validation:
-        self._link.scope.require("definitions:read")
-        await self._link.runtime.keep_definitions()
+        self._context.scope.require("definitions:read")
+        await self._context.runtime.keep_definitions()
         row = await self._find(name, version)
         try:
             program = self._compile(row)
         except DefinitionError as error:
             return _invalid(error.problems)
         # What came with code has its handlers from there, and no document names them.
-        own = self._link.runtime.provided(row.name, row.version)
+        own = self._context.runtime.provided(row.name, row.version)
         here = {*self._built_in, *(own.handlers if own is not None and own.plan.hash == row.hash else ())}
         missing = [name for name in program.missing_handlers() if name not in here]
         return {"valid": True, "errors": [], "missing_handlers": missing}
 
     async def check(self, document: Source) -> Validation:
         """What publishing this document would say. Nothing is stored."""
-        self._link.scope.require("definitions:read")
+        self._context.scope.require("definitions:read")
         try:
             row = await self._read(document)
             program = self._compile(row)
@@ -138,7 +138,7 @@ class Definitions:
 
     async def draft(self, document: Source) -> tuple[dict[str, Any], bool]:
         """Keeps a draft. The same document twice is one; also says whether this made it."""
-        self._link.scope.require("definitions:write")
+        self._context.scope.require("definitions:write")
         row = await self._read(document)
         if await self._catalog.add(row, self._noted(row, "definition.drafted")):
             return shown(row), True
@@ -152,7 +152,7 @@ class Definitions:
         return shown(stored), False
 
     async def replace(self, name: str, version: int, document: Source) -> dict[str, Any]:
-        self._link.scope.require("definitions:write")
+        self._context.scope.require("definitions:write")
         row = await self._read(document)
         if (plain_name(row.name), row.version) != (name, version):
             raise DefinitionError.at("/name", "other_name", "the name and version are those of the address")
@@ -166,23 +166,23 @@ class Definitions:
 
         What is deprecated stays so: who works on what runs of it applies it, too.
         """
-        link = self._link
-        link.scope.require("definitions:write")
+        context = self._context
+        context.scope.require("definitions:write")
         row = await self._read(document)
         note = self._noted(row, "definition.published")
-        is_noted = await link.runtime.publish(compile_document(_definition(row), self._handlers), note)
+        is_noted = await context.runtime.publish(compile_document(_definition(row), self._handlers), note)
         stored = await self._catalog.find(row.name, row.version)
         if stored is not None and stored.status == "deprecated":
-            link.runtime.note_definition(row.name, row.version, "deprecated")
+            context.runtime.note_definition(row.name, row.version, "deprecated")
             return
-        link.runtime.note_definition(row.name, row.version, "published")
+        context.runtime.note_definition(row.name, row.version, "published")
         if not is_noted:
-            await link.runtime.note(note)
+            await context.runtime.note(note)
 
     async def publish(self, name: str, version: int) -> dict[str, Any]:
         """From now on it can be started, and never changes. To publish what is published changes nothing."""
-        link = self._link
-        link.scope.require("definitions:write")
+        context = self._context
+        context.scope.require("definitions:write")
         stored = await self._own(name, version)
         if stored.status == "deprecated":
             raise DefinitionConflict(
@@ -193,28 +193,28 @@ class Definitions:
         if stored.status == "draft":
             program = self._compile(stored)
             note = self._noted(stored, "definition.published")
-            await self._catalog.move(stored.name, version, "draft", "published", link.now, note)
-            link.runtime.provide(program)
-            link.runtime.note_definition(stored.name, version, "published")
+            await self._catalog.move(stored.name, version, "draft", "published", context.now, note)
+            context.runtime.provide(program)
+            context.runtime.note_definition(stored.name, version, "published")
         return await self.get(name, version)
 
     async def deprecate(self, name: str, version: int) -> dict[str, Any]:
         """No more of it is started; what runs goes on."""
-        link = self._link
-        link.scope.require("definitions:write")
+        context = self._context
+        context.scope.require("definitions:write")
         stored = await self._own(name, version)
         if stored.status == "draft":
             raise DefinitionConflict(f"{name!r} in version {version} is a draft.", code="definition_draft")
         note = self._noted(stored, "definition.deprecated")
-        await self._catalog.move(stored.name, version, "published", "deprecated", link.now, note)
-        link.runtime.note_definition(stored.name, version, "deprecated")
+        await self._catalog.move(stored.name, version, "published", "deprecated", context.now, note)
+        context.runtime.note_definition(stored.name, version, "deprecated")
         return await self.get(name, version)
 
     # Names
 
     @property
     def _owner(self) -> str | None:
-        scope = self._link.scope
+        scope = self._context.scope
         return None if scope.is_deployment else scope.tenant
 
     def _names(self, name: str) -> tuple[str, ...]:
@@ -239,7 +239,7 @@ class Definitions:
 
     async def _read(self, document: Source) -> DefinitionRow:
         definition = read_document(document, lambda found: self._opened.problems(found, self._owner))
-        await self._link.runtime.keep_definitions()
+        await self._context.runtime.keep_definitions()
         if self._owner is not None:
             if await self._catalog.page(DefinitionsWanted(names=(definition.name,)), None, 1):
                 raise DefinitionConflict(
@@ -254,7 +254,7 @@ class Definitions:
             status="draft",
             hash=Plan(definition).hash,
             document=canonical(definition),
-            created_at=self._link.now,
+            created_at=self._context.now,
             published_at=None,
         )
 
@@ -265,10 +265,10 @@ class Definitions:
         return compile_document(definition, self._handlers)
 
     def _noted(self, row: DefinitionRow, action: str) -> AuditRow:
-        scope = self._link.scope
+        scope = self._context.scope
         return AuditRow(
             tenant=scope.tenant or DEFAULT_TENANT,
-            at=self._link.now,
+            at=self._context.now,
             actor=scope.actor or "system",
             action=action,
             object_type="definition",

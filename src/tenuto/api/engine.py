@@ -34,7 +34,7 @@ from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS
-from tenuto.runtime.port import Acted, Filter, Page, Pruned, Runtime, Submitted
+from tenuto.runtime.port import BulkResult, Filter, Page, Pruned, Runtime, Submitted
 from tenuto.runtime.shared.filters import check_filter, milliseconds_at
 from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.start_request import StartOptions, StartRequest, check_options
@@ -47,16 +47,17 @@ from tenuto.views import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, T
 from tenuto.views.messages import Announced, Publish
 from tenuto.views.results import SagaResult
 
-from .batch import Batch, Starting
-from .bulk_commands import ActiveStatus, Chosen, Many, filter_of
+from .batch import Batch, BatchStarter
+from .bulk_commands import ActiveStatus, BulkCommand, ExecutionFilter, build_filter
 from .connection import DURABLE, runtime_for
-from .dead_letters import Letters
+from .context import EngineContext, check_again, check_reason, refusal
+from .dead_letters import DeadLetters
 from .definitions import Definitions
-from .event_sinks import Announcer, SagaEvents
-from .handle import Handle, Link, check_again, check_reason, refusal
+from .event_sinks import EventDispatcher, SagaEvents
+from .handle import Handle
 from .health import Health, alive, ready
-from .limits import Limiting
-from .lists import Listing
+from .limits import Limits
+from .lists import Lists
 from .stop_signals import stopping
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Engine:
         self.url = url
         self._grace_ms = GRACE_MS if shutdown_grace is None else milliseconds(shutdown_grace)
         self._grace_after_signal_ms = SIGNAL_GRACE_MS if shutdown_grace is None else self._grace_ms
-        self._announcer = Announcer(sinks) if sinks else None
+        self._dispatcher = EventDispatcher(sinks) if sinks else None
         self._telemetry = telemetry
         self._environment = self._make_environment(clock, build)
         self._handlers: dict[str, Handler] = {}
@@ -142,7 +143,7 @@ class Engine:
             url,
             self._environment,
             telemetry,
-            observers=() if self._announcer is None else (self._announcer,),
+            observers=() if self._dispatcher is None else (self._dispatcher,),
             worker=worker,
             queues=queues,
             slots=slots,
@@ -181,8 +182,8 @@ class Engine:
         """Waits for running handlers, at most for `shutdown_grace` (10 s, or 30 s after a signal); then stops them."""
         await self._runtime.close(self._grace_ms)
         await self._built_in.close()
-        if self._announcer is not None:
-            await self._announcer.close(self._grace_ms / 1_000)
+        if self._dispatcher is not None:
+            await self._dispatcher.close(self._grace_ms / 1_000)
         if self._telemetry is not None:
             await asyncio.to_thread(self._telemetry.close)  # what is still to be sent, is
 
@@ -306,7 +307,7 @@ class Engine:
     ) -> Handle[Any]:
         """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
         submitted = await self._submit(saga, input, idempotency_key, options, connection)
-        return Handle(self._link, submitted.execution_id, created=submitted.created, as_started=submitted.as_started)
+        return Handle(self._context, submitted.execution_id, created=submitted.created, as_started=submitted.as_started)
 
     def inbox(self, consumer: str, message_id: str, connection: Any = None) -> AbstractAsyncContextManager[bool]:
         """`async with engine.inbox("billing", message.id, connection) as first:` is true once for each message.
@@ -380,9 +381,9 @@ class Engine:
         async def submit(item: Any) -> Submitted:
             return await self._submit(saga, item, None if key is None else key(item), options)
 
-        starting = Starting(submit, lambda: self._runtime.room(tenant), waits=on_limit == "wait")
-        await starting.run(items)
-        return Batch(self._link, id, starting.ids, by_id=bool(given) or not starting.all_new)
+        starter = BatchStarter(submit, lambda: self._runtime.room(tenant), waits=on_limit == "wait")
+        await starter.run(items)
+        return Batch(self._context, id, starter.ids, by_id=bool(given) or not starter.all_new)
 
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
         """Whether so many starts of a tenant were refused here that the next one is sure to be.
@@ -450,7 +451,7 @@ class Engine:
 
     def get(self, id: str) -> Handle[Any]:
         """A handle on an execution, whether or not it is there: the first question tells."""
-        return Handle(self._link, id)
+        return Handle(self._context, id)
 
     async def executions(
         self,
@@ -566,23 +567,25 @@ class Engine:
         execution_id = review_id.rpartition(".")[0]
         if not execution_id:
             raise NotFound(f"There is no review {review_id!r}.")
-        link = self._link
-        link.scope.require("approvals:write", "dlq:write")
+        context = self._context
+        context.scope.require("approvals:write", "dlq:write")
         if again:
-            link.scope.require("effects:again")
-        reading = await link.look(execution_id)
+            context.scope.require("effects:again")
+        reading = await context.look(execution_id)
         review = reading.state.reviews.get(review_id)
         if review is None:
             raise refusal(NOT_WAITING)
-        link.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
+        context.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
         if review.kind == "dead_letter" and resolution == "retry":
             check_again(again=again, start=None)
-            await link.check_retry(reading, None, again=False, reason=reason)
+            await context.check_retry(reading, None, again=False, reason=reason)
             run = reading.state.run  # the one that the dead letter is about
-            await link.command(execution_id, f.Retry(at=link.now, actor=self._scope.actor, reason=reason, run=run))
+            await context.command(
+                execution_id, f.Retry(at=context.now, actor=self._scope.actor, reason=reason, run=run)
+            )
             return
         given = NULL if result is None else encode(result, where="result")
-        await link.decide(reading, review, resolution, reason, given, again=again)
+        await context.decide(reading, review, resolution, reason, given, again=again)
 
     async def cancel_many(
         self,
@@ -593,14 +596,16 @@ class Engine:
         limit: int = 100,
         cursor: str | None = None,
         dry_run: bool = False,
-        **chosen: Unpack[Chosen],
-    ) -> Acted:
+        **chosen: Unpack[ExecutionFilter],
+    ) -> BulkResult:
         """Cancels all that fit and are not over, oldest first, `limit` (1,000 at most). It takes a filter.
 
         What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
         """
-        wanted = filter_of(self._scope.tenant, status, chosen)
-        return await Many(self._link, wanted, limit=limit, cursor=cursor, dry_run=dry_run).cancel(mode, reason)
+        wanted = build_filter(self._scope.tenant, status, chosen)
+        return await BulkCommand(self._context, wanted, limit=limit, cursor=cursor, dry_run=dry_run).cancel(
+            mode, reason
+        )
 
     async def retry_many(
         self,
@@ -609,14 +614,14 @@ class Engine:
         limit: int = 100,
         cursor: str | None = None,
         dry_run: bool = False,
-        **chosen: Unpack[Chosen],
-    ) -> Acted:
+        **chosen: Unpack[ExecutionFilter],
+    ) -> BulkResult:
         """Opens the next run of all that fit and failed, oldest first, `limit` (1,000 at most). It takes a filter.
 
         What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
         """
-        wanted = filter_of(self._scope.tenant, None, chosen)
-        return await Many(self._link, wanted, limit=limit, cursor=cursor, dry_run=dry_run).retry(reason)
+        wanted = build_filter(self._scope.tenant, None, chosen)
+        return await BulkCommand(self._context, wanted, limit=limit, cursor=cursor, dry_run=dry_run).retry(reason)
 
     async def limit(self, name: str, *, rate: str | None = None, concurrency: int | None = None) -> None:
         """A bound for all steps with `limits=[name]`: `rate="14/s"`, so many starts in a time, and so many at once.
@@ -624,22 +629,22 @@ class Engine:
         All workers of a database share it, and it is kept there until it is set anew. Waiting for it spends neither an
         attempt nor its timeout. Setting neither lifts the limit.
         """
-        await Limiting(self._link).limit(name, rate=rate, concurrency=concurrency)
+        await Limits(self._context).limit(name, rate=rate, concurrency=concurrency)
 
     async def limits(self) -> list[LimitRow]:
         """The limits that are set, how many attempts run under each, and how many wait for it. One tenant sees none."""
-        return await Limiting(self._link).limits()
+        return await Limits(self._context).limits()
 
     async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
         """How many executions of a tenant may be under way at once: a start beyond that raises `TenantLimit`.
 
         What is under way counts, and is not touched. None lifts the limit.
         """
-        await Limiting(self._link).tenant_limit(tenant, max_in_flight=max_in_flight)
+        await Limits(self._context).tenant_limit(tenant, max_in_flight=max_in_flight)
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
         """The tenants that have a limit, and how many of their executions are under way."""
-        return await Limiting(self._link).tenant_limits()
+        return await Limits(self._context).tenant_limits()
 
     def scoped(
         self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()
@@ -696,21 +701,21 @@ class Engine:
     @property
     def catalog(self) -> Definitions:
         """Definitions and their lives: drafts, what is published, what is deprecated."""
-        return Definitions(self._link, self._handlers, self._built_in.functions, self._outside.open_limits)
+        return Definitions(self._context, self._handlers, self._built_in.functions, self._outside.open_limits)
 
     @property
-    def listing(self) -> Listing:
+    def listing(self) -> Lists:
         """Lists a page at a time, with cursors."""
-        return Listing(self._link)
+        return Lists(self._context)
 
     @property
-    def letters(self) -> Letters:
+    def letters(self) -> DeadLetters:
         """What is done about dead letters: `dlq` and `listing` show them."""
-        return Letters(self._link, self.resolve)
+        return DeadLetters(self._context, self.resolve)
 
     @property
-    def _link(self) -> Link:
-        return Link(self._runtime, self._environment, self._scope)
+    def _context(self) -> EngineContext:
+        return EngineContext(self._runtime, self._environment, self._scope)
 
 
 def _only_names_handlers(given: object) -> bool:

@@ -89,7 +89,7 @@ class SagaEvents:
         return None
 
 
-class Announcer:
+class EventDispatcher:
     """The `Observer` that turns entries into calls of the sinks' methods."""
 
     hears_starts = True

@@ -25,11 +25,11 @@ from tenuto.views import (
     event_document,
 )
 
-from .handle import Link
+from .context import EngineContext
 
 
 @contextmanager
-def _told_as_letter(id: str) -> Iterator[None]:
+def _as_dead_letter(id: str) -> Iterator[None]:
     """Whoever asks for a dead letter is not told of an execution or a review that is not there."""
     try:
         yield
@@ -37,11 +37,11 @@ def _told_as_letter(id: str) -> Iterator[None]:
         raise NotFound(f"There is no dead letter {id!r}.") from None
 
 
-class Listing:
+class Lists:
     """Each list gives one page; `next_cursor` of it is `cursor` of the next."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, context: EngineContext) -> None:
+        self._context = context
 
     async def executions(
         self,
@@ -59,13 +59,13 @@ class Listing:
     ) -> Page[ExecutionSummary]:
         """`blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
         and otherwise started before it. Such a page may hold fewer than `limit` although there are more."""
-        link = self._link
-        link.scope.require("executions:read")
+        context = self._context
+        context.scope.require("executions:read")
         check_filter(
             status=status, limit=limit, definition=definition, correlation_id=correlation_id, target_id=target_id
         )
         wanted = Filter(
-            tenant=link.scope.tenant,
+            tenant=context.scope.tenant,
             status=status,
             definition=definition,
             correlation_id=correlation_id,
@@ -76,13 +76,13 @@ class Listing:
             newest_first=newest_first,
         )
         paging = Paging("executions", wanted, cursor)
-        found = await link.runtime.summaries(wanted, paging.after, limit)
+        found = await context.runtime.summaries(wanted, paging.after, limit)
         return paging.page(found.items, found.next_cursor)
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         """Of those that there are."""
-        self._link.scope.require("executions:read")
-        return await self._link.runtime.statuses(self._link.scope.tenant, ids)
+        self._context.scope.require("executions:read")
+        return await self._context.runtime.statuses(self._context.scope.tenant, ids)
 
     async def reviews(
         self,
@@ -95,15 +95,15 @@ class Listing:
         limit: int = 50,
     ) -> Page[ReviewRow]:
         """All that waits for a person in one list, dead letters too; oldest first."""
-        link = self._link
-        link.scope.require("reviews:read")
+        context = self._context
+        context.scope.require("reviews:read")
         check_filter(kind=kind, limit=limit, definition=definition, execution_id=execution_id)
         kinds = get_args(ReviewKind) if kind is None else (kind,)
         wanted = ReviewsWanted(
-            tenant=link.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
+            tenant=context.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
         )
         paging = Paging("reviews", wanted, cursor)
-        found = await link.runtime.review_page(wanted, paging.after, limit)
+        found = await context.runtime.review_page(wanted, paging.after, limit)
         return paging.page([review_document(row) for row in found.items], found.next_cursor)
 
     async def dlq(
@@ -117,11 +117,11 @@ class Listing:
         limit: int = 50,
     ) -> Page[DeadLetterRow]:
         """Oldest first."""
-        link = self._link
-        link.scope.require("dlq:read")
+        context = self._context
+        context.scope.require("dlq:read")
         check_filter(error_class=error_class, limit=limit, definition=definition)
         wanted = ReviewsWanted(
-            tenant=link.scope.tenant,
+            tenant=context.scope.tenant,
             kinds=("dead_letter",),
             definition=definition,
             error_class=error_class,
@@ -129,27 +129,27 @@ class Listing:
             resolved=resolved,
         )
         paging = Paging("dlq", wanted, cursor)
-        found = await link.runtime.review_page(wanted, paging.after, limit)
+        found = await context.runtime.review_page(wanted, paging.after, limit)
         return paging.page([dead_letter_document(row) for row in found.items], found.next_cursor)
 
     async def review(self, id: str) -> ReviewRow:
         """One review, open or resolved."""
-        self._link.scope.require("reviews:read")
-        return review_document(await self._link.runtime.review(self._link.scope.tenant, id))
+        self._context.scope.require("reviews:read")
+        return review_document(await self._context.runtime.review(self._context.scope.tenant, id))
 
     async def dead_letter(self, id: str) -> DeadLetterRow:
         """One dead letter, open or resolved; by its execution's id, the one that is open."""
-        self._link.scope.require("dlq:read")
+        self._context.scope.require("dlq:read")
         found = id if "." in id else await self._open_letter(id)
-        with _told_as_letter(id):
-            row = await self._link.runtime.review(self._link.scope.tenant, found)
+        with _as_dead_letter(id):
+            row = await self._context.runtime.review(self._context.scope.tenant, found)
             if row.kind != "dead_letter":
                 raise NotFound
         return dead_letter_document(row)
 
     async def _open_letter(self, execution_id: str) -> str:
-        with _told_as_letter(execution_id):
-            reading = await self._link.read(execution_id)
+        with _as_dead_letter(execution_id):
+            reading = await self._context.read(execution_id)
         for review in reading.state.reviews.values():
             if review.kind == "dead_letter":
                 return review.id
@@ -159,30 +159,30 @@ class Listing:
 
     async def attempts(self, id: str, *, cursor: str | None = None, limit: int = 100) -> Page[AttemptRow]:
         """In the order in which they ended, open ones last."""
-        self._link.scope.require("executions:read")
+        self._context.scope.require("executions:read")
         check_filter(limit=limit)
         paging = Paging("attempts", {"execution": id}, cursor)
-        reading = await self._link.read(id)
+        reading = await self._context.read(id)
         return part_of(paging, attempt_rows(reading.state, reading.history, reading.activity), limit)
 
     async def events(
         self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100
     ) -> Page[EventDocument]:
         """What was recorded, as it was; `after` is the number of the last event that is known."""
-        self._link.scope.require("executions:read")
+        self._context.scope.require("executions:read")
         check_filter(limit=limit, after=after)
         paging = Paging("events", {"execution": id, "after": after}, cursor)
         first = max(after, paging.first)
-        reading = await self._link.read(id)
+        reading = await self._context.read(id)
         found = [event_document(entry) for entry in reading.history[first : first + limit]]
         return paging.page(found, first + limit if first + limit < reading.length else None)
 
     async def clones(self, id: str, step: str, *, cursor: str | None = None, limit: int = 100) -> Page[CloneDocument]:
         """Of a fan-out, in the order of its items."""
-        self._link.scope.require("executions:read")
+        self._context.scope.require("executions:read")
         check_filter(limit=limit)
         paging = Paging("clones", {"execution": id, "step": step}, cursor)
-        reading = await self._link.read(id)
+        reading = await self._context.read(id)
         found = clone_documents(reading.state, step, paging.first, limit + 1)
         if found is None:
             raise NotFound(f"Execution {id} has no fan-out {step!r}.")

@@ -9,7 +9,7 @@ from tenuto.errors import NonRetryableError
 from tenuto.values.names import check_name
 
 
-class Beat(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """The answer to a heartbeat: what the handler should know while it works."""
 
     paused: bool
@@ -20,7 +20,7 @@ class AttemptServices(Protocol):
     """What a runtime does for a running attempt. `SagaContext` forwards to it."""
 
     def is_cancelled(self) -> bool: ...
-    def beat(self, progress: object) -> Beat: ...
+    def heartbeat(self, progress: object) -> HeartbeatReply: ...
     def result_of(self, step: str) -> object: ...
     def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]: ...
 
@@ -95,13 +95,13 @@ class SagaContext:
         """The result of a completed step, decoded to its annotated type."""
         return self._services.result_of(step if isinstance(step, str) else step_name(step))
 
-    async def heartbeat(self, progress: object = None) -> Beat:
+    async def heartbeat(self, progress: object = None) -> HeartbeatReply:
         """Says that the attempt is alive; `progress` is shown to people and given to the next attempt."""
-        return self._services.beat(progress)
+        return self._services.heartbeat(progress)
 
-    def heartbeat_sync(self, progress: object = None) -> Beat:
+    def heartbeat_sync(self, progress: object = None) -> HeartbeatReply:
         """`heartbeat` for plain `def` handlers, which run in threads."""
-        return self._services.beat(progress)
+        return self._services.heartbeat(progress)
 
     def once(self, connection: Any, name: str | None = None) -> AbstractAsyncContextManager[bool]:
         """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own transaction.

@@ -12,7 +12,7 @@ from .formats import plural
 from .printer import Printer
 
 if TYPE_CHECKING:
-    from tenuto.runtime.port import Acted
+    from tenuto.runtime.port import BulkResult
 
 AT_ONCE = 1_000  # in one request
 MOST = 1_000  # unless said
@@ -35,7 +35,7 @@ Most = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which they are.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-Act = Callable[..., Awaitable["Acted"]]
+Act = Callable[..., Awaitable["BulkResult"]]
 
 
 class Words(NamedTuple):
@@ -93,7 +93,7 @@ def check_reason(*, dry_run: bool) -> str:
 async def act(
     tell: Act, words: Words, *, limit: int | None, dry_run: bool, yes: bool, as_json: bool, **given: Any
 ) -> Exit:
-    from tenuto.runtime.port import Acted
+    from tenuto.runtime.port import BulkResult
 
     printer, limit = Printer(), limit or MOST
     if dry_run or not yes:
@@ -101,7 +101,7 @@ async def act(
         if dry_run:
             return _show(printer, first, as_json=as_json)
         limit = _confirmed(words.asked, first, limit)
-    acted, cursor = Acted(), None
+    acted, cursor = BulkResult(), None
     while (left := limit - len(acted.done) - len(acted.pending) - len(acted.refused)) > 0:
         part = await tell(**given, limit=min(left, AT_ONCE), cursor=cursor)
         acted.done += part.done
@@ -113,7 +113,7 @@ async def act(
     return _tell(printer, acted, words, as_json=as_json)
 
 
-def _confirmed(word: str, found: "Acted", limit: int) -> int:
+def _confirmed(word: str, found: "BulkResult", limit: int) -> int:
     """How many somebody said yes to: what comes meanwhile is not among them."""
     count = min(len(found.chosen) + found.remaining, limit)
     if not count:
@@ -124,7 +124,7 @@ def _confirmed(word: str, found: "Acted", limit: int) -> int:
     return count
 
 
-def _show(printer: Printer, found: "Acted", *, as_json: bool) -> Exit:
+def _show(printer: Printer, found: "BulkResult", *, as_json: bool) -> Exit:
     if as_json:
         printer.json({"chosen": found.chosen, "remaining": found.remaining})
         return Exit.OK
@@ -135,7 +135,7 @@ def _show(printer: Printer, found: "Acted", *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _tell(printer: Printer, acted: "Acted", words: Words, *, as_json: bool) -> Exit:
+def _tell(printer: Printer, acted: "BulkResult", words: Words, *, as_json: bool) -> Exit:
     if as_json:
         refused = [each._asdict() for each in acted.refused]
         told = {words.listed: acted.done, "pending": acted.pending, "refused": refused, "remaining": acted.remaining}

@@ -14,7 +14,7 @@ from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
-    from tenuto.runtime.port import Acted
+    from tenuto.runtime.port import BulkResult
 
 SECTION = "What waits for a person"
 AT_ONCE = 100  # dead letters in one call
@@ -98,9 +98,9 @@ async def reprocess(
         raise typer.BadParameter("name one, or say which: --definition, --error-class or --all", param_hint="LETTER")
     if letter is not None and (definition or error_class or all or limit):
         raise typer.BadParameter("name one, or say which with the options, not both", param_hint="LETTER")
-    from tenuto.runtime.port import Acted
+    from tenuto.runtime.port import BulkResult
 
-    acted = Acted()
+    acted = BulkResult()
     async with connection(context).engine() as engine:
         if letter is not None:
             with _hinted():
@@ -114,7 +114,7 @@ async def reprocess(
 
 
 async def _try_again(
-    engine: "Engine", acted: "Acted", wanted: dict[str, Any], limit: int | None, *, as_json: bool
+    engine: "Engine", acted: "BulkResult", wanted: dict[str, Any], limit: int | None, *, as_json: bool
 ) -> None:
     """A part at a time. If nobody answers any more, what was done until then is told before the error is."""
     from tenuto.errors import NotAuthenticated, ServiceError, StorageError
@@ -135,7 +135,7 @@ async def _try_again(
             break
 
 
-def _tell(acted: "Acted", *, as_json: bool) -> None:
+def _tell(acted: "BulkResult", *, as_json: bool) -> None:
     printer = Printer()
     if as_json:
         refused = [each._asdict() for each in acted.refused]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tenuto.runtime.port import Acted, Filter, NotActed, Page, Summary
+from tenuto.runtime.port import BulkResult, Filter, Page, RefusedItem, Summary
 from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.views import ExecutionSummary, rfc3339
 
@@ -47,20 +47,20 @@ def letters_body(wanted: ReviewsWanted) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def reprocessed(document: Mapping[str, Any]) -> Acted:
-    return Acted(
+def reprocessed(document: Mapping[str, Any]) -> BulkResult:
+    return BulkResult(
         done=document["reprocessed"],
         pending=document["pending"],
-        refused=[NotActed(**each) for each in document["refused"]],
+        refused=[RefusedItem(**each) for each in document["refused"]],
         next_cursor=document["next_cursor"],
     )
 
 
-def acted(document: Mapping[str, Any]) -> Acted:
-    return Acted(
+def acted(document: Mapping[str, Any]) -> BulkResult:
+    return BulkResult(
         done=document.get("canceled", []) + document.get("retried", []),
         pending=document["pending"],
-        refused=[NotActed(**each) for each in document["refused"]],
+        refused=[RefusedItem(**each) for each in document["refused"]],
         chosen=document["chosen"],
         remaining=document["remaining"],
         next_cursor=document["next_cursor"],

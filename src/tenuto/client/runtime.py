@@ -22,8 +22,8 @@ from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor.worker import has_come
 from tenuto.runtime.port import (
-    Acted,
     BacklogRow,
+    BulkResult,
     DefinitionStatus,
     Filter,
     Notices,
@@ -243,7 +243,7 @@ class RemoteRuntime:
         counts: dict[str, int] = (await self._wire.get("/v1/executions:count", params, has="counts"))["counts"]
         return counts
 
-    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> BulkResult | None:
         self._check_tenant(wanted.tenant)
         key = {"Idempotency-Key": self.environment.new_id()}  # so that it may be sent again
         request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
@@ -256,7 +256,7 @@ class RemoteRuntime:
         found: DeadLetterRow = answer.document("error_class")
         return found
 
-    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> BulkResult | None:
         self._check_tenant(wanted.tenant)
         key = {"Idempotency-Key": self.environment.new_id()}
         request = {**lists.letters_body(wanted), **body}

@@ -175,7 +175,7 @@ def dead_letter_document(row: ShownReview) -> DeadLetterRow:
     }
 
 
-class NotActed(NamedTuple):
+class RefusedItem(NamedTuple):
     """One that was refused, and stays as it is."""
 
     id: str
@@ -184,7 +184,7 @@ class NotActed(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True)
-class Acted:
+class BulkResult:
     """What came of one command for many executions. `pending` were told, and their verdict is not known yet.
 
     `chosen` are those that it would have been, where nothing was to be done. `remaining` fit as well (no more than
@@ -194,7 +194,7 @@ class Acted:
 
     done: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
-    refused: list[NotActed] = field(default_factory=list)
+    refused: list[RefusedItem] = field(default_factory=list)
     chosen: list[str] = field(default_factory=list)
     remaining: int = 0
     next_cursor: str | None = None
@@ -359,13 +359,13 @@ class Runtime(Protocol):
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]: ...
 
-    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> BulkResult | None:
         """Where executions are told elsewhere: what came of it for all that fit. None: they are told from here."""
 
     async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
         """Where executions are told elsewhere: what became of a dead letter. None: it is answered from here."""
 
-    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> BulkResult | None:
         """The same of all dead letters that fit."""
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import msgspec
 from msgspec import Raw
 
-from tenuto.authoring.context import Beat, SagaContext
+from tenuto.authoring.context import HeartbeatReply, SagaContext
 from tenuto.authoring.program import Handler, Program
 from tenuto.errors import IndeterminateError, NonRetryableError, PayloadError
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
@@ -320,10 +320,10 @@ class Attempt:
     def is_cancelled(self) -> bool:
         return self.stopped or self.state.cancel is not None or self.state.finished is not None
 
-    def beat(self, progress: object) -> Beat:
+    def heartbeat(self, progress: object) -> HeartbeatReply:
         if progress is not None:
             self.host.keep_progress(self.ref.path, encode(progress, where="progress"))
-        return Beat(paused=self.state.pause is not None, cancelled=self.is_cancelled())
+        return HeartbeatReply(paused=self.state.pause is not None, cancelled=self.is_cancelled())
 
     def once(self, key: str, connection: object) -> AbstractAsyncContextManager[bool]:
         return self.host.once(key, connection)
@@ -422,11 +422,11 @@ class Attempt:
 class _Services:
     """The face of an attempt that its context sees."""
 
-    __slots__ = ("beat", "is_cancelled", "once", "result_of")
+    __slots__ = ("heartbeat", "is_cancelled", "once", "result_of")
 
     def __init__(self, attempt: Attempt) -> None:
         self.is_cancelled = attempt.is_cancelled
-        self.beat = attempt.beat
+        self.heartbeat = attempt.heartbeat
         self.once = attempt.once
         self.result_of = attempt.decoded_result_of
 

@@ -10,7 +10,15 @@ from msgspec import structs
 
 from tenuto.errors import NotFound
 from tenuto.kernel.events import Entry, ExecutionFinished, ReviewKind, RunOpened
-from tenuto.runtime.port import Acted, Filter, Page, Summary, dead_letter_document, execution_summary, review_document
+from tenuto.runtime.port import (
+    BulkResult,
+    Filter,
+    Page,
+    Summary,
+    dead_letter_document,
+    execution_summary,
+    review_document,
+)
 from tenuto.storage.audit import Kept, Verified, seal, verify
 from tenuto.storage.registry import REQUESTED, VALID_MS, AuditEntry, AuditWanted, Registry
 from tenuto.storage.reviews import ReviewsWanted, ShownReview, StoredReview
@@ -87,13 +95,13 @@ class Shown(ABC):
                 return
             await asyncio.sleep(every_ms / 1_000)
 
-    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> Acted | None:
+    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> BulkResult | None:
         return None
 
     async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
         return None
 
-    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> Acted | None:
+    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> BulkResult | None:
         return None
 
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:

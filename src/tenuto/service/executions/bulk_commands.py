@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenuto.runtime.port import Acted
+from tenuto.runtime.port import BulkResult
 from tenuto.service.http.caller import Called, EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.openapi import documented
@@ -49,7 +49,7 @@ async def retry_executions(
     return await run_once(caller, "POST /v1/executions:retry", key, await request.body(), told)
 
 
-def _told(act: Callable[..., Awaitable[Acted]], body: ManyBody, word: str) -> Callable[[], Awaitable[Response]]:
+def _told(act: Callable[..., Awaitable[BulkResult]], body: ManyBody, word: str) -> Callable[[], Awaitable[Response]]:
     async def work() -> Response:
         acted = await act(
             **body.filter(),
@@ -63,7 +63,7 @@ def _told(act: Callable[..., Awaitable[Acted]], body: ManyBody, word: str) -> Ca
     return work
 
 
-def _document(word: str, acted: Acted) -> dict[str, Any]:
+def _document(word: str, acted: BulkResult) -> dict[str, Any]:
     return {
         word: acted.done,
         "pending": acted.pending,

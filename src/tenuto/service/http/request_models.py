@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from tenuto.api.bulk_commands import Chosen
+from tenuto.api.bulk_commands import ExecutionFilter
 from tenuto.kernel.definition import ErrorClass
 
 from .moment import Timestamp
@@ -119,7 +119,7 @@ class ResolveBody(Body):
     @classmethod
     def _says_why(cls, reason: str, info: ValidationInfo) -> str:
         if info.data.get("resolution") not in ("approved", "rejected") and not reason.strip():
-            raise ValueError("it cannot be taken back, so it takes a reason")
+            raise ValueError("this command cannot be undone: give a reason")
         return reason
 
 
@@ -157,7 +157,7 @@ class ManyBody(Body):
     dry_run: bool = Field(default=False, description="only say which they are: `chosen`")
     reason: Why = Field(examples=["the price list was wrong"])
 
-    def filter(self) -> Chosen:
+    def filter(self) -> ExecutionFilter:
         return {
             "definition": self.definition,
             "correlation_id": self.correlation_id,
