@@ -13,12 +13,13 @@ from msgspec.structs import FieldInfo
 from tenuto.kernel import events
 from tenuto.kernel.definition import ERROR_CLASSES, ErrorClass, RetryPolicy, Safety, Step
 from tenuto.kernel.retry import EXCEPTIONS, MATRIX, MAX_DISPATCHES, MAX_LOSSES, Judgement, judge
-from tenuto.kernel.state import (
+from tenuto.kernel.state import CLOSED, TERMINAL
+from tenuto.kernel.transitions import (
+    COMPENSATION_TRANSITIONS,
     EXECUTION_TRANSITIONS,
+    FAN_OUT_TRANSITIONS,
+    SCOPE_TRANSITIONS,
     STEP_TRANSITIONS,
-    UNDO_TRANSITIONS,
-    ExecutionStatus,
-    StepStatus,
 )
 
 S = TypeVar("S", bound=str)
@@ -33,33 +34,43 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 # -- States ------------------------------------------------------------------------------------------------------------
 
-EXECUTION_ENDS: tuple[ExecutionStatus, ...] = ("succeeded", "failed", "canceled")
-STEP_ENDS: tuple[StepStatus, ...] = ("succeeded", "failed", "timed_out", "skipped", "canceled")
-
 
 def states() -> str:
     return f"""{NOTE}
 # States
 
-The kernel asserts these tables whenever a status changes. Tests visit every arrow.
+The kernel looks up every status change in these tables. A change that is not listed is a bug in the engine: it raises,
+and nothing is recorded. Tests visit every arrow.
 
-## An execution
+## Execution
 
-Its status is derived from its state after every event: terminal, paused, waiting for a person alone, or running.
-`failed` is final for its run; an audited retry opens the next one.
+The status is derived from the state after every event. An execution is `waiting_approval` if it can proceed only after
+a person decides. `failed` is final for its run; an audited retry opens the next run.
 
-{diagram(EXECUTION_TRANSITIONS, "running", EXECUTION_ENDS)}
-## A step
+{diagram(EXECUTION_TRANSITIONS, "running", TERMINAL)}
+## Step
 
-A closed step is pending again only in a new round of its scope or a new run of its execution. `retrying` means that
-another attempt, or a question about the last one, is to come.
+A closed step becomes pending again only in a new round of its scope or a new run of its execution. `retrying` means
+that another attempt follows, or that the outcome of the last attempt is being looked up.
 
-{diagram(STEP_TRANSITIONS, "pending", STEP_ENDS)}
-## An undo
+{diagram(STEP_TRANSITIONS, "pending", CLOSED)}
+## Compensation
 
-Of a step that completed, or may have been made in part. `none` until a rollback begins, and again in a new run.
+A step that succeeded, or may have taken effect in part, is compensated during a rollback. The status is `none` before
+the rollback, and again in a new run.
 
-{diagram(UNDO_TRANSITIONS, "none", ("done", "skipped"))}"""
+{diagram(COMPENSATION_TRANSITIONS, "none", ("done", "skipped"))}
+## Scope
+
+A scope is `closing` from the moment its outcome is known until its running attempts have ended. It opens again for its
+next round, and in a new run.
+
+{diagram(SCOPE_TRANSITIONS, "open", ("closed",))}
+## Fan-out
+
+A fan-out runs its step once for each item. Each clone has the statuses of a step; the fan-out has these.
+
+{diagram(FAN_OUT_TRANSITIONS, "pending", ("succeeded", "failed", "skipped", "canceled"))}"""
 
 
 def diagram(transitions: Mapping[S, tuple[S, ...]], start: S, ends: tuple[S, ...]) -> str:

@@ -120,12 +120,12 @@ class Driver:
     def statuses(self) -> dict[str, str]:
         """Every step and clone that was ever reached, with its status."""
         found = laws.statuses(self.state)
-        return {path: status for (table, path), status in found.items() if table == "step"}
+        return {path: status for (table, path), status in found.items() if table in ("step", "fan_out")}
 
     def undone(self) -> dict[str, str]:
         """The status of every undo that was begun."""
         found = laws.statuses(self.state)
-        return {path: status for (table, path), status in found.items() if table == "undo" and status != "none"}
+        return {path: status for (table, path), status in found.items() if table == "compensation" and status != "none"}
 
     def open(self) -> list[str]:
         """The attempts that a runtime must have in hand, as text."""

@@ -48,14 +48,15 @@ class History(TypedDict):
 
 def portrait(state: Execution) -> Portrait:
     found = laws.statuses(state)
+    compensations = {path: status for (table, path), status in found.items() if table == "compensation"}
     scopes = {path: node for path, node in state.nodes.items() if isinstance(node, ScopeState)}
     return {
         "status": state.status,
         "outcome": state.outcome,
         "run": state.run,
         "seq": state.seq,
-        "steps": {path: status for (table, path), status in found.items() if table == "step"},
-        "undos": {path: status for (table, path), status in found.items() if table == "undo" and status != "none"},
+        "steps": {path: status for (table, path), status in found.items() if table in ("step", "fan_out")},
+        "undos": {path: status for path, status in compensations.items() if status != "none"},
         "scopes": {path or ".": node.outcome or node.status for path, node in scopes.items()},
         "open": sorted(ref_text(key) for key in state.agenda if not isinstance(key, str)),
         "reviews": sorted(f"{review.kind} {review.path}" for review in state.reviews.values()),

@@ -14,13 +14,17 @@ from tenuto.kernel.state import (
     CLONE_SKIPPED,
     CLONE_SUCCEEDED,
     CLONE_UNDONE,
-    EXECUTION_TRANSITIONS,
-    STEP_TRANSITIONS,
-    UNDO_TRANSITIONS,
     Execution,
     FanState,
     ScopeState,
     StepState,
+)
+from tenuto.kernel.transitions import (
+    COMPENSATION_TRANSITIONS,
+    EXECUTION_TRANSITIONS,
+    FAN_OUT_TRANSITIONS,
+    SCOPE_TRANSITIONS,
+    STEP_TRANSITIONS,
 )
 
 # -- The shape of a state ----------------------------------------------------------------------------------------------
@@ -101,13 +105,23 @@ def _check_reviews(state: Execution) -> None:
 # -- What may follow what ----------------------------------------------------------------------------------------------
 
 
+Table = Literal["execution", "step", "compensation", "scope", "fan_out"]
+
+
 class Transition(NamedTuple):
-    table: Literal["execution", "step", "undo"]
+    table: Table
     before: str
     after: str
 
 
-Statuses = dict[tuple[Literal["execution", "step", "undo"], str], str]
+Statuses = dict[tuple[Table, str], str]
+INITIAL: dict[Table, str] = {
+    "execution": "running",
+    "step": "pending",
+    "compensation": "none",
+    "scope": "open",
+    "fan_out": "pending",
+}
 
 
 def statuses(state: Execution) -> Statuses:
@@ -117,14 +131,17 @@ def statuses(state: Execution) -> Statuses:
     for path, node in state.nodes.items():
         if isinstance(node, StepState):
             found["step", path] = node.status
-            found["undo", path] = node.undo
-        elif isinstance(node, FanState):
-            found["step", path] = node.status
+            found["compensation", path] = node.undo
+        elif isinstance(node, ScopeState):
+            found["scope", path] = node.status
+        else:
+            found["fan_out", path] = node.status
             for index, mark in enumerate(node.marks):
                 at = clone_path(path, index)
                 step = node.live.get(index)
                 found["step", at] = step.status if step is not None else _COMPACT[mark]
-                found["undo", at] = step.undo if step is not None else "done" if mark == CLONE_UNDONE else "none"
+                compensated = "done" if mark == CLONE_UNDONE else "none"
+                found["compensation", at] = step.undo if step is not None else compensated
     return found
 
 
@@ -154,10 +171,11 @@ def step_by_step(state: Execution, entry: e.Entry) -> list[Transition]:
 def _changes(before: Statuses, after: Statuses) -> list[Transition]:
     changes: list[Transition] = []
     for (table, path), new in after.items():
-        old = before.get((table, path), {"execution": "running", "step": "pending", "undo": "none"}[table])
+        old = before.get((table, path), INITIAL[table])
         if old == new:
             continue
-        if table == "undo" and old == "none" and new != "pending":  # entering a rollback takes both steps at once
+        # One event enters the rollback of a step and starts its compensation.
+        if table == "compensation" and old == "none" and new != "pending":
             changes.append(Transition(table, old, "pending"))
             old = "pending"
         changes.append(Transition(table, old, new))
@@ -167,7 +185,9 @@ def _changes(before: Statuses, after: Statuses) -> list[Transition]:
 ALLOWED: frozenset[Transition] = frozenset(
     [Transition("execution", old, new) for old, news in EXECUTION_TRANSITIONS.items() for new in news]
     + [Transition("step", old, new) for old, news in STEP_TRANSITIONS.items() for new in news]
-    + [Transition("undo", old, new) for old, news in UNDO_TRANSITIONS.items() for new in news]
+    + [Transition("compensation", old, new) for old, news in COMPENSATION_TRANSITIONS.items() for new in news]
+    + [Transition("scope", old, new) for old, news in SCOPE_TRANSITIONS.items() for new in news]
+    + [Transition("fan_out", old, new) for old, news in FAN_OUT_TRANSITIONS.items() for new in news]
 )
 
 

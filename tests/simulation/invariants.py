@@ -14,7 +14,8 @@ from tenuto.kernel.address import Ref, parent_of
 from tenuto.kernel.decide import Decision, decide
 from tenuto.kernel.evolve import find_step, scope_at
 from tenuto.kernel.plan import Node, Plan
-from tenuto.kernel.state import CLOSED, STEP_TRANSITIONS, Execution, TimerKey
+from tenuto.kernel.state import CLOSED, Execution, TimerKey
+from tenuto.kernel.transitions import STEP_TRANSITIONS
 from tests.checking.mailed import Mailed
 
 from .answers import check_answer

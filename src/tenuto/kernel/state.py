@@ -12,7 +12,7 @@ Law 4: a terminal execution never changes, except that an audited retry opens it
 import heapq
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from msgspec import Raw, Struct, field
 
@@ -39,45 +39,14 @@ StepStatus = Literal[
     "skipped",
     "canceled",
 ]
-UndoStatus = Literal["none", "pending", "running", "retrying", "awaiting_approval", "done", "failed", "skipped"]
+CompensationStatus = Literal["none", "pending", "running", "retrying", "awaiting_approval", "done", "failed", "skipped"]
+ScopeStatus = Literal["open", "closing", "closed"]
+ClosedStatus = Literal["succeeded", "failed", "timed_out", "skipped", "canceled"]
+FanOutStatus = Literal["pending", "running", "succeeded", "failed", "skipped", "canceled"]
 
 TERMINAL: tuple[ExecutionStatus, ...] = ("succeeded", "failed", "canceled")
 
-# An execution's status is derived from its state after every event. Only these changes happen.
-EXECUTION_TRANSITIONS: dict[ExecutionStatus, tuple[ExecutionStatus, ...]] = {
-    "running": ("waiting_approval", "paused", "succeeded", "failed", "canceled"),
-    "waiting_approval": ("running", "paused", "canceled"),
-    "paused": ("running", "waiting_approval", "canceled"),
-    "succeeded": (),
-    "failed": ("running",),  # by an audited retry: the next run
-    "canceled": (),
-}
-
-# A closed step is pending again only in a new round of its scope or a new run of its execution.
-STEP_TRANSITIONS: dict[StepStatus, tuple[StepStatus, ...]] = {
-    "pending": ("running", "awaiting_approval", "succeeded", "failed", "skipped"),
-    "running": ("retrying", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
-    "retrying": ("running", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
-    "awaiting_approval": ("retrying", "succeeded", "failed", "timed_out", "skipped", "canceled"),
-    "succeeded": ("pending",),
-    "failed": ("pending",),
-    "timed_out": ("pending",),
-    "skipped": ("pending",),
-    "canceled": ("pending",),
-}
-
-UNDO_TRANSITIONS: dict[UndoStatus, tuple[UndoStatus, ...]] = {
-    "none": ("pending",),
-    "pending": ("running", "awaiting_approval"),
-    "running": ("retrying", "done", "failed", "skipped"),
-    "retrying": ("running", "skipped"),
-    "awaiting_approval": ("retrying", "done", "skipped"),
-    "failed": ("retrying", "done", "skipped"),
-    "done": ("none",),
-    "skipped": ("none",),
-}
-
-CLOSED: tuple[StepStatus, ...] = ("succeeded", "failed", "timed_out", "skipped", "canceled")
+CLOSED: tuple[ClosedStatus, ...] = get_args(ClosedStatus)
 
 # One byte per clone of a fan-out. A clone that is `live` has an object in `FanState.live`.
 CLONE_PENDING, CLONE_LIVE, CLONE_SUCCEEDED, CLONE_SKIPPED, CLONE_CANCELED, CLONE_UNDONE = range(6)
@@ -131,7 +100,7 @@ class StepState(Struct, tag="step", gc=False):
     workspace: str = ""
     guard_number: int = 0
     reconcile_number: int = 0
-    undo: UndoStatus = "none"
+    undo: CompensationStatus = "none"
     undo_number: int = 0
     undo_tries: int = 0
     undo_losses: int = 0
@@ -144,7 +113,7 @@ class FanState(Struct, tag="fan", gc=False):
 
     node: Node
     path: str
-    status: StepStatus = "pending"
+    status: FanOutStatus = "pending"
     count: int = 0
     marks: bytearray = bytearray()
     done_seq: Numbers = field(default_factory=lambda: array("I"))
@@ -175,7 +144,7 @@ class FanState(Struct, tag="fan", gc=False):
 class ScopeState(Struct, tag="scope", gc=False):
     node: Node
     path: str
-    status: Literal["open", "closing", "closed"] = "open"
+    status: ScopeStatus = "open"
     outcome: ScopeOutcome | None = None
     failure: Failure | None = None
     children: tuple[Node, ...] = ()

@@ -100,6 +100,50 @@ def every_fan_out() -> Driver:
 
 
 @program
+def every_end_of_a_fan_out() -> Driver:
+    """Fan-outs without items, with items that cannot be found, canceled with their scope, passed over, and reused."""
+    run = given(
+        step("none", foreach="[]"),
+        step("sent", foreach="[1, 2, 3]", max_concurrency=1, reusable=True),
+        step("kept", foreach="[1]", reusable=True),
+        step("check", tries=1),
+        scope("s", step("wrong", foreach="input.x > 1"), step("after"), failure_mode="continue"),
+        scope("t", step("failing", foreach="[1, 2]", tries=1), failure_mode="continue"),
+        scope("u", scope("v", step("unfit", foreach="input.x > 1")), failure_mode="continue"),
+        mode="parallel",
+        failure_mode="retry",
+        name="fan_outs",
+    )
+    run.start({"x": "text"})
+    run.succeed("kept#0", "s/after")
+    run.fail("t/failing#0")
+    run.succeed("t/failing#1")
+    run.fail("check", "TRANSIENT")
+    run.succeed("sent#0")
+    assert run.state.root.round == 2
+    run.tick()
+    run.fail("t/failing#0")
+    run.run_out()
+    assert run.status == "succeeded"
+    return run
+
+
+@program
+def fan_out_of_a_flow_in_a_new_run() -> Driver:
+    """A flow goes on in a new run where it failed: the fan-out before that point stays as it is."""
+    flow = scope("f", step("sent", foreach="[1, 2]", on_success="check"), step("check", tries=1), mode="flow")
+    run = given(flow, name="flow")
+    run.start()
+    run.succeed("f/sent@1#0", "f/sent@1#1")
+    run.fail("f/check@1")
+    assert run.status == "failed"
+    run.retry()
+    run.succeed("f/check@1")
+    assert run.status == "succeeded"
+    return run
+
+
+@program
 def every_end() -> Driver:
     """Deadlines of steps and scopes, a scope that is canceled, a run that is terminated in its rollback."""
     run = given(

@@ -68,11 +68,11 @@ def enter(state: Execution, seq: int, at: int, epoch: int, actor: str | None) ->
 
 def apply(state: Execution, event: e.Event) -> None:
     kind = type(event)
+    _APPLY[kind](state, event)
     for name in _SIZED[kind]:
         state.size += len(getattr(event, name))
     if isinstance(event, e.ExecutionStarted):
         state.size += sum(len(value) for value in (*event.headers.values(), *event.variables.values()))
-    _APPLY[kind](state, event)
 
 
 def apply_grant(state: Execution, grant: e.Grant) -> None:

@@ -4,6 +4,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
 from tenuto.kernel.state import Execution, OpenAttempt, ScopeState, StepState
+from tenuto.kernel.transitions import set_compensation, set_status
 
 from .nodes import close_step, complete, leave_queue, not_made, opened, reached, unqueue
 from .parts import (
@@ -15,9 +16,7 @@ from .parts import (
     scope_at,
     set_moving,
     set_scope_moving,
-    set_status,
     set_timer,
-    set_undo,
     step_at,
     take_slot,
 )
@@ -44,7 +43,7 @@ def grant(state: Execution, ref: Ref) -> None:
         grant_forward(state, step, ref)
     elif phase == "compensate":
         step.undo_number = ref.number
-        set_undo(step, "running")
+        set_compensation(step, "running")
         assert state.undo is not None
         enter_undo(state.undo, path)
     else:
@@ -234,7 +233,7 @@ def after_failure(
         step.undo_failure = failure
         if verdict == "retry":
             assert retry_at is not None
-            set_undo(step, "retrying")
+            set_compensation(step, "retrying")
             set_timer(state, "retry", step.path, retry_at)
         else:
             close_undo(state, step, "failed")

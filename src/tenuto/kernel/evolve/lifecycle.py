@@ -4,6 +4,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, fan_of
 from tenuto.kernel.effects import RequestAdmission, RequestHold
 from tenuto.kernel.state import SHIFTED_BY_PAUSE, CancelState, Execution, PauseState
+from tenuto.kernel.transitions import check_execution
 
 from .nodes import open_scope
 from .parts import ADMISSION, HOLD, clear_timer, drop_marks, fan_at, set_timer, step_at
@@ -48,6 +49,7 @@ def execution_admitted(state: Execution, event: e.ExecutionAdmitted) -> None:
 
 
 def run_opened(state: Execution, event: e.RunOpened) -> None:
+    check_execution(state, "running")
     state.run = event.run
     state.finished = None
     state.outcome = ""
@@ -85,6 +87,7 @@ def redo(state: Execution, path: str, generation: int) -> None:
 
 
 def execution_finished(state: Execution, event: e.ExecutionFinished) -> None:
+    check_execution(state, event.status)
     state.finished = event.status
     state.outcome = event.outcome
     state.failure = event.error
@@ -101,12 +104,14 @@ def execution_finished(state: Execution, event: e.ExecutionFinished) -> None:
 
 
 def paused(state: Execution, event: e.Paused) -> None:
+    check_execution(state, "paused")
     state.pause = PauseState(state.at, event.reason, event.limit_at)
     if event.limit_at is not None:
         set_timer(state, "pause", "", event.limit_at)
 
 
 def resumed(state: Execution, event: e.Resumed) -> None:
+    check_execution(state, "running")
     if state.pause is not None and state.pause.reason == "escalated":
         state.error_times.clear()  # a person has looked: what was counted so far is forgiven
         state.ok_times.clear()

@@ -11,14 +11,16 @@ from tenuto.kernel.state import (
     CLONE_LIVE,
     CLONE_SKIPPED,
     CLONE_SUCCEEDED,
+    ClosedStatus,
     Execution,
     FanState,
     ScopeState,
     StepState,
     StepStatus,
 )
+from tenuto.kernel.transitions import set_fan_out_status, set_scope_status, set_status
 
-from .parts import STEP_TIMERS, clear_timer, fan_at, scope_above, set_moving, set_status, step_at, watch
+from .parts import STEP_TIMERS, clear_timer, fan_at, scope_above, set_moving, step_at, watch
 
 
 def locate(state: Execution, path: str) -> tuple[ScopeState, Node]:
@@ -98,6 +100,8 @@ def open_scope(state: Execution, parent: ScopeState | None, node: Node, path: st
     """A fresh scope: its first layer, or all children that wait for nobody, are ready. A planner's children stay."""
     scope = ScopeState(node, path, children=node.children, by_id=node.by_id)
     old = state.nodes.get(path)
+    if isinstance(old, ScopeState):
+        set_scope_status(old, "open")  # raises if it has not ended; the new one takes its place
     state.nodes[path] = scope
     if parent is not None:
         enter(parent, node, path)
@@ -255,8 +259,8 @@ def fold_clone(fan: FanState, index: int) -> None:
         fan.generations[index] = step.generation
 
 
-def close_fan(state: Execution, fan: FanState, status: StepStatus, *, poison: bool = False) -> None:
-    fan.status = status
+def close_fan(state: Execution, fan: FanState, status: ClosedStatus, *, poison: bool = False) -> None:
+    set_fan_out_status(fan, status)
     fan.closing = False
     if state.plan.watches_all or fan.node.id in state.plan.watched:
         state.latest[fan.node.id] = fan.path

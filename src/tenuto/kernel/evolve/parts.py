@@ -7,15 +7,11 @@ from msgspec import Raw
 
 from tenuto.kernel.address import Ref, fan_of, parent_of
 from tenuto.kernel.state import (
-    STEP_TRANSITIONS,
-    UNDO_TRANSITIONS,
     Execution,
     FanState,
     ScopeState,
     StepState,
-    StepStatus,
     TimerKind,
-    UndoStatus,
 )
 
 ADMISSION: Final = "admission"
@@ -79,18 +75,6 @@ def step_at(state: Execution, path: str) -> StepState:
 
 STEP_TIMERS: tuple[TimerKind, ...] = ("retry", "probe", "deadline", "reconcile", "wait")
 PROBE_TIMERS: tuple[TimerKind, ...] = ("retry", "probe", "reconcile")
-
-
-def set_status(step: StepState, status: StepStatus) -> None:
-    assert status == step.status or status in STEP_TRANSITIONS[step.status], (step.path, step.status, status)
-    step.status = status
-
-
-def set_undo(step: StepState, status: UndoStatus) -> None:
-    if step.undo == "none" and status != "pending":
-        step.undo = "pending"
-    assert status == step.undo or status in UNDO_TRANSITIONS[step.undo], (step.path, step.undo, status)
-    step.undo = status
 
 
 def set_moving(state: Execution, step: StepState, moving: bool) -> None:

@@ -4,9 +4,10 @@ from collections import deque
 
 from tenuto.kernel import events as e
 from tenuto.kernel.state import Execution, KeptSignal, Review, StepState
+from tenuto.kernel.transitions import set_compensation, set_status
 
 from .nodes import close_step, complete, not_made, opened, reached
-from .parts import clear_timer, find_step, set_moving, set_status, set_timer, set_undo, step_at
+from .parts import clear_timer, find_step, set_moving, set_timer, step_at
 from .undo import close_undo, enter_undo
 
 MAX_HEARD = 1_000
@@ -76,7 +77,7 @@ def review_opened(state: Execution, event: e.ReviewOpened) -> None:
     else:
         step = reached(state, event.path)
         if event.kind == "compensation" and state.undo is not None:
-            set_undo(step, "awaiting_approval")
+            set_compensation(step, "awaiting_approval")
             enter_undo(state.undo, event.path)
     step.review = event.id
 
@@ -120,7 +121,7 @@ def resolve_undo(state: Execution, step: StepState, event: e.ReviewResolved) -> 
     elif event.verdict == "skip":
         close_undo(state, step, "skipped")
     else:
-        set_undo(step, "retrying")  # at once, or on resume
+        set_compensation(step, "retrying")  # at once, or on resume
         step.undo_tries = step.undo_losses = 0
         set_moving(state, step, True)
         set_timer(state, "retry", step.path, state.at)

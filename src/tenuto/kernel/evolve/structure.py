@@ -11,12 +11,13 @@ from tenuto.kernel.state import (
     CLONE_SKIPPED,
     CLONE_SUCCEEDED,
     CLONE_UNDONE,
+    ClosedStatus,
     Execution,
     FanState,
     ScopeState,
     StepState,
-    StepStatus,
 )
+from tenuto.kernel.transitions import set_compensation, set_fan_out_status, set_scope_status, set_status
 
 from .attempts import end_attempt, end_plan
 from .nodes import (
@@ -43,9 +44,7 @@ from .parts import (
     scope_at,
     set_moving,
     set_scope_moving,
-    set_status,
     set_timer,
-    set_undo,
     step_at,
 )
 from .people import stop_waiting
@@ -68,7 +67,7 @@ def step_expired(state: Execution, event: e.StepExpired) -> None:
 
 def step_refused(state: Execution, event: e.StepRefused) -> None:
     scope, node = locate(state, event.path)
-    status: StepStatus = "skipped" if event.verdict == "skip" else "failed"
+    status: ClosedStatus = "skipped" if event.verdict == "skip" else "failed"
     optional = not node.is_scope and node.step.failure_mode == "continue"
     poison = event.verdict == "skip" and not optional
     if node.is_scope:
@@ -128,7 +127,7 @@ def expanded(state: Execution, event: e.Expanded) -> None:
     fan.succeeded = len(kept)
     fan.skipped = fan.cursor = fan.active = 0
     fan.end = 1 + max((i for i in range(event.count - 1, -1, -1) if fan.marks[i] != CLONE_SUCCEEDED), default=-1)
-    fan.status = "running"
+    set_fan_out_status(fan, "running")
     fan.kept = False
     if fan.remaining:
         scope.fans[event.path] = None
@@ -151,7 +150,7 @@ def children_added(state: Execution, event: e.ChildrenAdded) -> None:
 
 
 def nodes_closed(state: Execution, event: e.NodesClosed) -> None:
-    status: StepStatus = {  # type: ignore[assignment]  # the values are StepStatus literals
+    status: ClosedStatus = {  # type: ignore[assignment]  # the values are StepStatus literals
         "skipped": "skipped",
         "failed_upstream": "skipped",
         "canceled": "canceled",
@@ -199,7 +198,7 @@ def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: d
         if isinstance(node, StepState) and node.done:
             set_status(node, "succeeded")
         elif isinstance(node, FanState) and node.kept:
-            node.status = "succeeded"
+            set_fan_out_status(node, "succeeded")
 
 
 def is_before(path: str, visits: dict[str, int]) -> bool:
@@ -215,7 +214,7 @@ def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
         node.failure = node.failure or event.failure
         return
     scope = scope_at(state, event.path)
-    scope.status = "closing"
+    set_scope_status(scope, "closing")
     scope.outcome = event.outcome
     scope.failure = event.failure
     clear_timer(state, "scope", event.path)
@@ -233,7 +232,7 @@ def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
 
 def scope_closed(state: Execution, event: e.ScopeClosed) -> None:
     node = state.nodes[event.path]
-    status: StepStatus = "failed" if event.outcome == "retry" else event.outcome
+    status: ClosedStatus = "failed" if event.outcome == "retry" else event.outcome
     poison = event.outcome == "skipped" and event.failure is not None
     if isinstance(node, FanState):
         node.failure = event.failure
@@ -243,10 +242,10 @@ def scope_closed(state: Execution, event: e.ScopeClosed) -> None:
 
 
 def close_scope(
-    state: Execution, scope: ScopeState, status: StepStatus, failure: e.Failure | None, *, poison: bool
+    state: Execution, scope: ScopeState, status: ClosedStatus, failure: e.Failure | None, *, poison: bool
 ) -> None:
-    scope.status = "closed"
-    scope.outcome = status  # type: ignore[assignment]  # every status of a closed node is a scope's outcome
+    set_scope_status(scope, "closed")
+    scope.outcome = status
     scope.failure = failure
     scope.kept = status == "succeeded"
     clear_timer(state, "scope", scope.path)
@@ -263,7 +262,7 @@ def scope_repeated(state: Execution, event: e.ScopeRepeated) -> None:
     """This visit is over and the next one follows: to its parent the scope is still open."""
     scope = scope_at(state, event.path)
     parent = scope_above(state, event.path)
-    scope.status = "closed"
+    set_scope_status(scope, "closed")
     scope.outcome = "succeeded"
     clear_timer(state, "scope", event.path)
     scope.in_slot = False
@@ -274,7 +273,7 @@ def scope_repeated(state: Execution, event: e.ScopeRepeated) -> None:
 def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
     scope = scope_at(state, event.path)
     reset_children(state, scope, whole_scopes=False)
-    scope.status = "open"
+    set_scope_status(scope, "open")
     scope.outcome = None
     scope.failure = None
     scope.round = event.round
@@ -342,13 +341,13 @@ def reset_step(step: StepState, *, keep: bool) -> None:
     step.unknown_since = 0
     step.done = step.done and keep
     if step.undo in ("done", "skipped"):
-        set_undo(step, "none")
+        set_compensation(step, "none")
         step.undo_failure = None
 
 
 def reset_fan(fan: FanState, *, keep: bool) -> None:
     fan.kept = keep and fan.status == "succeeded" and CLONE_PENDING not in fan.marks and CLONE_UNDONE not in fan.marks
-    fan.status = "pending"
+    set_fan_out_status(fan, "pending")
     fan.failure = None
     fan.closing = False
     fan.busy = fan.cursor = 0

@@ -2,10 +2,11 @@
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import fan_of, parent_of
-from tenuto.kernel.state import CLONE_UNDONE, Execution, StepState, UndoState, UndoStatus
+from tenuto.kernel.state import CLONE_UNDONE, CompensationStatus, Execution, StepState, UndoState
+from tenuto.kernel.transitions import set_compensation
 
 from .nodes import fold_clone
-from .parts import clear_timer, drop_marks, fan_at, scope_at, set_moving, set_undo, step_at
+from .parts import clear_timer, drop_marks, fan_at, scope_at, set_moving, step_at
 
 
 def compensation_started(state: Execution, event: e.CompensationStarted) -> None:
@@ -21,7 +22,7 @@ def compensation_stopped(state: Execution, event: e.CompensationStopped) -> None
     if event.reason == "terminated":  # nobody waits for the ones under way
         for path in (*undo.open, *undo.failed):
             step = step_at(state, path)
-            set_undo(step, "skipped")
+            set_compensation(step, "skipped")
             set_moving(state, step, False)
 
 
@@ -33,10 +34,10 @@ def enter_undo(undo: UndoState, path: str) -> None:
     undo.open[path] = None
 
 
-def close_undo(state: Execution, step: StepState, status: UndoStatus) -> None:
+def close_undo(state: Execution, step: StepState, status: CompensationStatus) -> None:
     undo = state.undo
     assert undo is not None
-    set_undo(step, status)
+    set_compensation(step, status)
     set_moving(state, step, False)
     undo.open.pop(step.path, None)
     if status == "failed":
