@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from tenuto.errors import PayloadError
-from tenuto.values import DEFAULT_LIMIT, MAX_DEPTH, can_serialise, decoder, encode, encoder
+from tenuto.values.codec import DEFAULT_LIMIT, MAX_DEPTH, can_serialise, decoder, encode, encoder
 
 
 class Colour(enum.Enum):
@@ -228,7 +228,7 @@ def test_what_is_written_is_raw() -> None:
 
 def test_sets_have_one_order_in_every_process() -> None:
     program = (
-        "from tenuto.values import encode\n"
+        "from tenuto.values.codec import encode\n"
         "print(bytes(encode({'x', 'abc', 'zz', 'q', 'mm'}, set[str])), bytes(encode({'x', 'abc', 'zz', 'q', 'mm'})))"
     )
 

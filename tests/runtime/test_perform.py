@@ -24,7 +24,7 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.definition import Step
 from tenuto.runtime.executor import Parked, failed, succeeded
 from tenuto.testing import Harness
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.schema import Schema
 from tenuto.views.results import StepResult
 

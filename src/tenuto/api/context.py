@@ -20,7 +20,7 @@ from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import answered
 from tenuto.runtime.port import Runtime
 from tenuto.settings import FourEyes
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.names import check_text
 from tenuto.views.reading import Reading
 

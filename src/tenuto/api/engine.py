@@ -40,7 +40,7 @@ from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.start_request import StartOptions, StartRequest, check_options
 from tenuto.settings import FourEyes, Settings
 from tenuto.storage.registry import Registry
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.values.names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
 from tenuto.views import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow

@@ -18,7 +18,7 @@ from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Execution, Review
 from tenuto.runtime.executor import Parked, answered, failed
 from tenuto.runtime.port import Until
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.durations import Duration, milliseconds, patience
 from tenuto.values.names import check_name, check_one_of
 from tenuto.values.redaction import summary

@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from tenuto import errors
 from tenuto.errors import NonRetryableError, StepError
-from tenuto.values import Decode, decoder
+from tenuto.values.codec import Decode, decoder
 
 from .markers import (
     FromCompensationError,

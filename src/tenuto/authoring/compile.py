@@ -16,7 +16,7 @@ from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Node
 from tenuto.kernel.expression import compile_expression, compile_template
 from tenuto.kernel.plan import Plan
-from tenuto.values import Decode, decoder, encoder
+from tenuto.values.codec import Decode, decoder, encoder
 
 from .binding import bind
 from .functions import StepFunctions, read_functions

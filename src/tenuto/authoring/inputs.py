@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from tenuto.errors import InvalidInput, PayloadError, Problem
 from tenuto.kernel.definition import FAN_OUT_LIMIT, GATHERED_LIMIT, JSON, plain_name
-from tenuto.values import Decode, encode
+from tenuto.values.codec import Decode, encode
 from tenuto.values.schema import Schema, pointer
 
 from .markers import ExpandEach, StepInputs

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeGuard, get_origin
 
 from tenuto.kernel.definition import JSON, Definition, Step, owner_of
 from tenuto.kernel.plan import Plan
-from tenuto.values import decoder
+from tenuto.values.codec import decoder
 from tenuto.values.redaction import bounded
 from tenuto.values.schema import Schema
 

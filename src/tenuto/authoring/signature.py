@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
 from tenuto.errors import StepError
-from tenuto.values import can_serialise
+from tenuto.values.codec import can_serialise
 
 from .context import SagaContext
 from .markers import (

@@ -9,7 +9,7 @@ import msgspec
 
 from tenuto.authoring.context import SagaContext
 from tenuto.errors import PayloadError
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.http_responses import read_body
 
 from .given import HttpRequest

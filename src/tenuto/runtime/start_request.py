@@ -18,7 +18,7 @@ from tenuto.kernel.address import fingerprint
 from tenuto.kernel.definition import Priority, plain_name
 from tenuto.kernel.expression import evaluate_key
 from tenuto.kernel.plan import Plan
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.names import check_name, check_one_of, check_text
 
 MAX_HEADERS = 16 * 1024

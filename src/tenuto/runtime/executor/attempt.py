@@ -20,7 +20,7 @@ from tenuto.kernel.expression import Template, compile_template
 from tenuto.kernel.plan import Node, handler_name
 from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.redaction import summary
 from tenuto.values.schema import Schema
 from tenuto.views import find_path, result_of, result_seqs, step_status

@@ -15,7 +15,7 @@ from tenuto.kernel.address import Phase
 from tenuto.kernel.definition import ERROR_CLASSES, JSON, ErrorClass, Scope, Step, node_from_document
 from tenuto.kernel.events import NULL
 from tenuto.kernel.retry import classify
-from tenuto.values import encode
+from tenuto.values.codec import encode
 from tenuto.values.durations import milliseconds
 from tenuto.values.redaction import bounded, redact, summary
 from tenuto.values.schema import Schema
