@@ -29,7 +29,7 @@ ERROR_CLASSES = {
 
 
 def test_the_docstring_is_the_default_message() -> None:
-    assert str(NotFound()) == "There is no such thing, or it belongs to another tenant."
+    assert str(NotFound()) == "The object does not exist, or it belongs to another tenant."
     assert str(StepError()) == "The step failed."
 
 

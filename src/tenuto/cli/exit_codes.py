@@ -37,29 +37,10 @@ MEANINGS: dict[Exit, str] = {
     Exit.CUT_OFF: "Whoever read the output has closed it, as `head` does. What was asked for may be done in part.",
 }
 
-# By the error's code, where it says more than the class; then by class, the nearest first.
-_BY_CODE = {"not_found": Exit.NOT_FOUND}
-_BY_CLASS = {
-    "NotFound": Exit.NOT_FOUND,
-    "InvalidTransition": Exit.REFUSED,
-    "IdempotencyConflict": Exit.REFUSED,
-    "ConcurrencyConflict": Exit.REFUSED,
-    "DefinitionConflict": Exit.REFUSED,
-    "RequestInFlight": Exit.LATER,
-    "RateExceeded": Exit.LATER,
-    "ResultTimeout": Exit.LATER,
-    "TenantLimit": Exit.LATER,
-    "ServiceError": Exit.UNREACHABLE,
-    "StorageError": Exit.UNREACHABLE,
-    "NotAuthenticated": Exit.NOT_PERMITTED,
-    "NotPermitted": Exit.NOT_PERMITTED,
-}
-
 
 def exit_code(error: "TenutoError") -> Exit:
-    if error.code in _BY_CODE:
-        return _BY_CODE[error.code]
-    return next((_BY_CLASS[cls.__name__] for cls in type(error).__mro__ if cls.__name__ in _BY_CLASS), Exit.FAILED)
+    """The exit code of the error's class. The code `not_found` of another class counts too."""
+    return Exit.NOT_FOUND if error.code == "not_found" else Exit(error.exit_code)
 
 
 def exit_of_status(status: str, *, waits: bool = False) -> Exit:

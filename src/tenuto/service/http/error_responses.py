@@ -27,30 +27,7 @@ TYPE = "urn:tenuto:problem:"
 FAULT = "tenuto.fault"  # in a request's scope: the code of a problem that is not the caller's
 MOST_ERRORS = 101  # of a schema a hundred are told, and that there are more
 
-# The nearest class counts. What is not here is a fault of ours.
-STATUSES: dict[type[TenutoError], int] = {
-    errors.BadCursor: 400,
-    errors.ValidationError: 422,
-    errors.PayloadError: 422,
-    errors.ExpressionError: 422,
-    errors.NotAuthenticated: 401,
-    errors.NotPermitted: 403,
-    errors.NotFound: 404,
-    errors.InvalidTransition: 409,
-    errors.DefinitionConflict: 409,
-    errors.ConcurrencyConflict: 409,
-    errors.RequestInFlight: 409,
-    errors.IdempotencyConflict: 422,
-    errors.TenantLimit: 429,
-    errors.RateExceeded: 429,
-    errors.ExecutionFailed: 409,
-    errors.ResultTimeout: 504,
-    errors.NotSupported: 501,
-    errors.StorageError: 503,
-    errors.EngineClosed: 503,
-}
-
-# What has no error of its own below HTTP.
+# Errors that HTTP itself has: no class in `tenuto.errors` stands for them.
 CODES = {
     400: ("malformed", "The request is not understood."),
     404: ("not_found", "There is nothing at this address."),
@@ -124,12 +101,12 @@ def rejection_response(refusal: RequestRejected) -> Response:
 
 
 def error_response(error: TenutoError, *, in_query: bool = False) -> Response:
-    """An error of ours. Its own words are meant for callers: payloads and secrets are never in them.
-    `in_query`: what it points to was given there, and not in a body.
+    """The response for a Tenuto error. Its message is meant for callers: it never contains payloads or secrets.
 
-    One that no status is known for is a fault of ours. It is raised, to be logged, and told as any other fault.
+    `in_query`: its problems point into the query, not into a body. An error with status 500 is raised again, so that
+    it is logged like any other server error.
     """
-    status = status_of(type(error))
+    status = error.http_status
     if status == 500:
         raise error
     problems: tuple[Problem, ...] = getattr(error, "problems", ())
@@ -139,10 +116,6 @@ def error_response(error: TenutoError, *, in_query: bool = False) -> Response:
     return problem_response(
         status, error.code, detail, problems=problems, hint=error.hint, headers=_headers(status, error)
     )
-
-
-def status_of(error: type[TenutoError]) -> int:
-    return next((STATUSES[cls] for cls in error.__mro__ if cls in STATUSES), 500)
 
 
 def _headers(status: int, error: TenutoError) -> dict[str, str]:

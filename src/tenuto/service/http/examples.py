@@ -257,7 +257,7 @@ PROBLEMS: dict[int, dict[str, Any]] = {
     413: {"code": "too_large", "detail": "A body has at most 1,048,576 bytes."},
     415: {"code": "unsupported_media_type", "detail": "Bodies are JSON: `Content-Type: application/json`."},
     422: {"code": "input_invalid", "detail": "The input does not fit what the definition asks for."},
-    429: {"code": "rate_exceeded", "detail": "There were too many requests in too short a time."},
+    429: {"code": "rate_exceeded", "detail": "Too many requests."},
     503: {"code": "storage_error", "detail": "PostgreSQL cannot be reached."},
 }
 
