@@ -1,6 +1,6 @@
 """What a new run would try again although that is not safe: wherever it begins, and however deep that stands."""
 
-from tenuto.kernel.decide.unsafe import unsafe_again
+from tenuto.kernel.decide.runs import unsafe_again
 
 from .build import scope, step, unsafe
 from .driver import Driver, given

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tenuto.errors import ExpressionError
 from tenuto.kernel import facts as f
 from tenuto.kernel.decide import decide
-from tenuto.kernel.decide.scopes.instants import instant_ms
+from tenuto.kernel.decide.scopes.opening import instant_ms
 from tenuto.kernel.definition import JSON, Step
 from tenuto.kernel.events import NULL
 

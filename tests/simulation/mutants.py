@@ -14,7 +14,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import parent_of
 from tenuto.kernel.decide import cancel, ending, people, runs, timers
-from tenuto.kernel.decide.attempts import dispatch, forward, losses, probes, proposals, reports, steps, undo
+from tenuto.kernel.decide.attempts import dispatch, forward, losses, proposals, reports, steps
 from tenuto.kernel.decide.scopes import closing, progress, rounds
 from tenuto.kernel.decide.turn import Turn, may_start
 from tenuto.kernel.evolve import attempts as evolve_attempts
@@ -36,7 +36,7 @@ class Mutant:
 
 MUTANTS: list[Mutant] = []
 
-ATTEMPTS = (dispatch, forward, losses, probes, proposals, reports, steps, undo)
+ATTEMPTS = (dispatch, forward, losses, proposals, reports, steps)
 
 
 def in_attempts(name: str, instead: Any) -> list[Change]:

@@ -10,8 +10,7 @@ from tenuto.authoring.program import Program
 from tenuto.errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError
 from tenuto.kernel import facts as f
 from tenuto.kernel.decide.authority import denied
-from tenuto.kernel.decide.runs import refused_unless_failed
-from tenuto.kernel.decide.unsafe import unsafe_again
+from tenuto.kernel.decide.runs import refused_unless_failed, unsafe_again
 from tenuto.kernel.definition import Step
 from tenuto.kernel.events import NULL, Resolution
 from tenuto.kernel.evolve import find_step

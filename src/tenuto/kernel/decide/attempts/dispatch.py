@@ -12,9 +12,8 @@ from tenuto.kernel.facts import APPLIED, Acked, Answer, Begun, Dispatched, Dispa
 from tenuto.kernel.retry import MAX_DISPATCHES, delay_ms, judge
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
-from .holders import open_holder, staleness
 from .proposals import plan_failed
-from .steps import follow, step_disposition
+from .steps import follow, open_holder, staleness, step_disposition
 
 SEND_POLICY = RetryPolicy()
 

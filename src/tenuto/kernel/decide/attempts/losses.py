@@ -11,8 +11,7 @@ from tenuto.kernel.facts import APPLIED, Answer, Ignored, Lost, Returned, Taken
 from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, loss_delay_ms, needs_begin
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
-from .holders import open_holder
-from .steps import follow, go_on, step_disposition
+from .steps import follow, go_on, open_holder, step_disposition
 
 
 def taken(turn: Turn, fact: Taken) -> Answer:

@@ -14,8 +14,7 @@ from tenuto.kernel.retry import delay_ms
 from tenuto.kernel.state import Execution, ScopeState
 from tenuto.kernel.validation import problems
 
-from .failures import failure_of, wanted_delay
-from .steps import stop_for_credits
+from .steps import failure_of, stop_for_credits, wanted_delay
 
 PLAN_POLICY = RetryPolicy()
 

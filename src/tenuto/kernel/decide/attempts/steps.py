@@ -1,16 +1,17 @@
-"""What follows for a step: it goes on, fails, is attempted again, looked for, or put before a person."""
+"""The consequences of an attempt for its step: continue, fail, retry, probe, or open a review."""
 
 from typing import Literal
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel.address import fan_of
+from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.decide.evaluation import Evaluation
 from tenuto.kernel.decide.scopes import advance, close_scope, disposition, fail_child, fail_clone, settle_fan
 from tenuto.kernel.decide.turn import Turn, has_slot, may_start, refusal
 from tenuto.kernel.events import Failure, ReviewKind, ReviewOpened, StepsReady
-from tenuto.kernel.evolve import fan_at, scope_above
+from tenuto.kernel.evolve import fan_at, holder_of, scope_above
+from tenuto.kernel.facts import Failed, Outcome, Pending
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import Execution, StepState
+from tenuto.kernel.state import Execution, ScopeState, StepState
 
 
 def go_on(turn: Turn, step: StepState) -> None:
@@ -101,3 +102,35 @@ def stop_for_credits(turn: Turn, path: str) -> None:
     if root.status == "open":
         close_scope(turn, root, "failed", failure)
         advance(turn, root)
+
+
+def wanted_delay(outcome: Outcome) -> int | None:
+    """How long it asks to be left alone."""
+    return outcome.retry_after_ms if isinstance(outcome, Failed | Pending) else None
+
+
+def failure_of(outcome: Outcome, path: str, who: str) -> Failure:
+    if isinstance(outcome, Failed):
+        return Failure(outcome.error_class, outcome.code, outcome.summary, path)
+    return Failure("TRANSIENT", "attempt_timeout", f"no answer from the {who} in time", path)
+
+
+def open_holder(state: Execution, ref: Ref) -> StepState | ScopeState | None:
+    holder = holder_of(state, ref)
+    return holder if holder is not None and holder.open is not None and holder.open.ref == ref else None
+
+
+def staleness(holder: StepState | ScopeState, ref: Ref) -> Literal["duplicate", "stale_attempt", "unknown"]:
+    if isinstance(holder, ScopeState):
+        newest = holder.plan_number
+    else:
+        numbers = {
+            "forward": holder.number,
+            "compensate": holder.undo_number,
+            "guard": holder.guard_number,
+            "reconcile": holder.reconcile_number,
+        }
+        newest = numbers[ref.phase]
+    if ref.number > newest:
+        return "unknown"
+    return "duplicate" if ref.number == newest else "stale_attempt"

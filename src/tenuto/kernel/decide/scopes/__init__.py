@@ -16,7 +16,7 @@ from .closing import (
     must_be_awaited,
     settle_fan,
 )
-from .flows import restart_point
+from .outcomes import restart_point
 from .progress import advance, advance_all, open_scopes
 
 __all__ = [

@@ -19,8 +19,7 @@ from tenuto.kernel.plan import Node
 from tenuto.kernel.retry import MATRIX, needs_begin
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
-from .outcomes import has_ended, outcome_of
-from .planners import needs_new_plan
+from .outcomes import has_ended, needs_new_plan, outcome_of
 
 
 def disposition(scope: ScopeState, node: Node) -> Literal["skip", "fail"]:

@@ -1,11 +1,16 @@
-"""A child opens: it is granted, waits, asks a person, becomes many, or is closed at once."""
+"""Opens the children of a scope: steps, waits, approvals, nested scopes, and the clones of a fan-out."""
+
+import re
 
 from tenuto.errors import ExpressionError
+from tenuto.kernel.address import clone_path
 from tenuto.kernel.decide.credits import can_afford, out_of_credits
 from tenuto.kernel.decide.turn import Turn, refusal
-from tenuto.kernel.definition import FAIL
+from tenuto.kernel.definition import FAIL, FAN_OUT_LIMIT, JSON
 from tenuto.kernel.events import (
+    NULL,
     BranchTaken,
+    Expanded,
     Failure,
     NodesClosed,
     ReviewOpened,
@@ -14,14 +19,12 @@ from tenuto.kernel.events import (
     WaitEnded,
     WaitOpened,
 )
-from tenuto.kernel.evolve import scope_at
+from tenuto.kernel.evolve import fan_at, scope_at
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import Execution, ScopeState, StepState
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
-from .clones import expand
-from .closing import disposition, fail_child
-from .flows import restart_point
-from .instants import instant_ms, milliseconds
+from .closing import disposition, fail_child, fail_clone, settle_fan
+from .outcomes import restart_point
 
 
 def open_child(turn: Turn, scope: ScopeState, node: Node, path: str) -> ScopeState | None:
@@ -114,3 +117,102 @@ def _open_scope(turn: Turn, node: Node, path: str) -> ScopeState:
     start, visits = restart_point(state, path) if state.run > 1 and node.is_flow else (None, {})
     turn.emit(ScopeOpened(path, deadline, start, visits))
     return scope_at(state, path)
+
+
+_NO_LABELS: tuple[str, ...] = ()
+
+
+def expand(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
+    state = turn.state
+    if node.id in state.each:
+        count, items, labels = state.each[node.id], NULL, _NO_LABELS
+    else:
+        assert node.foreach is not None
+        values, items = turn.evaluation.items(node.foreach)
+        count, labels = len(values), _labels(turn, node, values)
+    if count == 0:
+        turn.emit(NodesClosed((path,), "skipped"))
+        return
+    if count > FAN_OUT_LIMIT:
+        raise ExpressionError(f"a fan-out of {count} items is over the limit of {FAN_OUT_LIMIT}", code="fan_out_limit")
+    turn.emit(Expanded(path, count, items, labels))
+    if settle_fan(turn, fan_at(state, path)):
+        return
+    start_clones(turn, scope, path)
+
+
+def _labels(turn: Turn, node: Node, values: list[JSON]) -> tuple[str, ...]:
+    if node.suffix is None:
+        return ()
+    labels = turn.evaluation.labels(node.suffix, values)
+    if len(dict.fromkeys(labels)) < len(labels):
+        raise ExpressionError(f"the suffixes of fan-out {node.id!r} are not unique", code="duplicate_suffix")
+    return labels
+
+
+def start_clones(turn: Turn, scope: ScopeState, path: str) -> None:
+    """Grants as many clones as there are slots: those whose delay is over first, then the next ones in order."""
+    fan = fan_at(turn.state, path)
+    while fan.queue and not fan.closing and _free_slots(scope, fan):
+        index = fan.queue[0]
+        turn.grant(clone_path(path, index), "forward", fan.live[index].number + 1)
+    while fan.cursor < fan.end and not fan.closing and scope.status == "open" and (free := _free_slots(scope, fan)):
+        first = fan.cursor
+        while fan.marks[first] == CLONE_SUCCEEDED:
+            first += 1
+        last = first
+        if not fan.numbers:
+            while last + 1 < fan.end and last - first + 1 < free and fan.marks[last + 1] != CLONE_SUCCEEDED:
+                last += 1
+        if not can_afford(turn.state, fan.node):
+            fail_clone(turn, fan, out_of_credits(path))
+            settle_fan(turn, fan)
+            return
+        if last == first:
+            turn.grant(clone_path(path, first), "forward", fan.numbers.get(first, 0) + 1)
+        else:
+            turn.grant(path, "forward", 1, first, last)
+
+
+def _free_slots(scope: ScopeState, fan: FanState) -> int:
+    free = fan.node.limit - fan.busy
+    limit = scope.node.limit
+    return max(min(free, limit - scope.busy), 0) if limit else max(free, 0)
+
+
+def milliseconds(value: JSON) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise ExpressionError("`duration_ms` must be a number of milliseconds, not below zero", code="bad_duration")
+    return int(value)
+
+
+def instant_ms(value: JSON) -> int:
+    """A point in time: milliseconds since 1970, or RFC 3339 text."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return int(value)
+    parsed = _parse_rfc3339(value) if isinstance(value, str) else None
+    if parsed is None:
+        raise ExpressionError("`until` must be milliseconds since 1970 or an RFC 3339 time", code="bad_time")
+    return parsed
+
+
+_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))")
+
+
+def _parse_rfc3339(text: str) -> int | None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second < 61):
+        return None
+    # Days since 1970-01-01 of a date of the Gregorian calendar, counting years from March.
+    march_year = year - (month <= 2)
+    era, of_era = divmod(march_year, 400)
+    of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    days = era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
+    offset = 0
+    if match[8] is not None:
+        offset = (int(match[9]) * 60 + int(match[10])) * (1 if match[8] == "+" else -1)
+    fraction = int((match[7] or "0").ljust(3, "0")[:3])
+    return ((days * 24 + hour) * 60 + minute - offset) * 60_000 + second * 1_000 + fraction

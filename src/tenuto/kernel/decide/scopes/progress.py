@@ -9,12 +9,9 @@ from tenuto.kernel.events import ScopeClosing
 from tenuto.kernel.evolve import scope_above, scope_at
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
-from .clones import start_clones
 from .closing import close_scope, conclude
-from .flows import flow_target
-from .opening import open_child
-from .outcomes import has_ended, outcome_of
-from .planners import ask_planner, needs_new_plan, needs_plan
+from .opening import open_child, start_clones
+from .outcomes import ask_planner, flow_target, has_ended, needs_new_plan, needs_plan, outcome_of
 from .rounds import is_over, next_visit, repeat, restart, tried_in_vain
 
 
