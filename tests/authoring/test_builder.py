@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import pytest
 
 from tenuto.authoring.builder import SagaBuilder
-from tenuto.authoring.gather import saga_name
 from tenuto.authoring.markers import FromStep
 from tenuto.authoring.programs import compile_saga, compile_sagas
+from tenuto.authoring.saga_source import saga_name
 from tenuto.errors import DefinitionError
 
 from .calls import raw, run
@@ -83,7 +83,7 @@ def test_a_builder_can_go_on_after_it_built() -> None:
         (SagaBuilder("s"), "there are no steps"),
         (SagaBuilder("s").step("a", lambda: 1).step("a", lambda: 1), "two steps have this id"),
         (SagaBuilder("s").step("a b", lambda: 1), "'a b' is not an id"),
-        (SagaBuilder("s").step("a", lambda: 1, guard="ask"), "a builder has no method 'ask'"),
+        (SagaBuilder("s").step("a", lambda: 1, guard="ask"), "the builder has no method 'ask'"),
     ],
 )
 def test_what_is_wrong_is_told(builder: SagaBuilder, why: str) -> None:

@@ -100,7 +100,7 @@ def test_neither_is_refused_where_a_value_is_required() -> None:
 
     code, message = refused(cancel)
     assert code == "unresolved"
-    assert "it is int, which is neither the step's input (Trip) nor its result (Flight)" in message
+    assert "its type int is neither the step's input (Trip) nor its result (Flight)" in message
 
 
 def test_both_fit_and_the_author_must_say_which() -> None:
@@ -172,13 +172,13 @@ def test_a_step_that_takes_no_input_has_the_sagas() -> None:
 def test_a_marked_input_must_be_of_the_inputs_type() -> None:
     def cancel(x: Annotated[Flight, Input]) -> None: ...
 
-    assert refused(cancel) == ("type", "the step's input is Trip, and this is annotated Flight")
+    assert refused(cancel) == ("type", "the step's input is Trip, but the parameter is annotated Flight")
 
 
 def test_a_marked_result_must_be_of_the_results_type() -> None:
     def cancel(x: Annotated[Trip, Result]) -> None: ...
 
-    assert refused(cancel) == ("type", "the step's result is Flight, and this is annotated Trip")
+    assert refused(cancel) == ("type", "the step's result is Flight, but the parameter is annotated Trip")
 
 
 @pytest.mark.parametrize("options", [{"partial_effect": True}, {"safety": "not_safe_to_retry"}])
@@ -191,7 +191,7 @@ def test_where_there_may_be_no_result_it_must_be_optional(options: Any, marked: 
     cancel.__annotations__["x"] = Annotated[Flight, Result] if marked else Flight
     code, message = refused(cancel, **options)
     assert code == "optional"
-    assert "annotate it `… | None`" in message
+    assert "annotate the parameter `… | None`" in message
     assert saga(cancel_maybe, **options).handlers
 
 
@@ -224,7 +224,7 @@ def test_a_step_without_compensation_leaves_nothing() -> None:
     def cancel(x: Annotated[Any, FromCompensationResult("pay")]) -> None: ...
 
     builder = SagaBuilder("s").step("pay", book).step("a", book, compensate=cancel)
-    with pytest.raises(DefinitionError, match="step 'pay': that step has no compensation"):
+    with pytest.raises(DefinitionError, match="step 'pay': it has no compensation to read from"):
         builder.build()
 
 
@@ -235,12 +235,12 @@ def test_the_type_of_another_compensation_is_compared() -> None:
     def cancel(x: Annotated[str, FromCompensationResult("pay")]) -> None: ...
 
     builder = SagaBuilder("s").step("pay", book, compensate=refund).step("a", book, compensate=cancel)
-    with pytest.raises(DefinitionError, match="that compensation returns int, and this is annotated str"):
+    with pytest.raises(DefinitionError, match="its compensation returns int, but the parameter is annotated str"):
         builder.build()
 
 
 def test_a_compensation_that_cannot_be_found() -> None:
-    with pytest.raises(DefinitionError, match="step 'a', compensate: a builder has no method 'cancel'"):
+    with pytest.raises(DefinitionError, match="step 'a', compensate: the builder has no method 'cancel'"):
         saga("cancel")
 
 

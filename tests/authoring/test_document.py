@@ -147,8 +147,8 @@ def test_what_is_no_document(source: Any, code: str) -> None:
 
 
 def test_a_name_of_a_file_is_explained() -> None:
-    assert "give a Path to read a file" in told("invoice.json")
-    assert "the key 'name' is given twice" in told('{"name": "a", "name": "b"}')
+    assert "to read a file, pass a Path" in told("invoice.json")
+    assert "the key 'name' occurs twice" in told('{"name": "a", "name": "b"}')
 
 
 # -- The schema --------------------------------------------------------------------------------------------------------
@@ -253,7 +253,9 @@ def test_a_handler_must_not_read_steps_that_are_not_there() -> None:
     def handler(x: Annotated[int, FromStep("nothing")]) -> None: ...
 
     definition = read_document({"name": "d", "steps": [TASK]})
-    with pytest.raises(DefinitionError, match="handler 'h': it reads step 'nothing', which the definition has not"):
+    with pytest.raises(
+        DefinitionError, match="handler 'h': it reads step 'nothing', which does not exist; steps are a"
+    ):
         compile_document(definition, {"h": bind_handler("h", handler)})
 
 

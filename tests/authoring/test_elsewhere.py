@@ -94,7 +94,7 @@ def test_a_builder_takes_them_along_too() -> None:
     builder = SagaBuilder("plain").step("flight", lambda city: 1)
     program = compile_saga(builder, external(id="more", depends_on=["flight"]))
     assert [node.id for node in program.plan.definition.steps] == ["flight", "more"]
-    with pytest.raises(DefinitionError, match="it is built already"):
+    with pytest.raises(DefinitionError, match="it is already built"):
         compile_saga(builder.build(), external())
 
 
@@ -116,7 +116,7 @@ def test_a_saga_that_is_not_there_is_refused() -> None:
     assert path.endswith("extra'")
     assert code == "unknown_saga"
     with pytest.raises(
-        DefinitionError, match="it belongs to saga 'nowhere', which is not among those beside it: plain"
+        DefinitionError, match="it belongs to saga 'nowhere', which is not registered with it; registered: plain"
     ):
         compile_sagas(Plain(), external("nowhere"))
 

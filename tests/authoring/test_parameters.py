@@ -89,7 +89,9 @@ def test_a_key_of_what_is_no_object_is_a_final_failure() -> None:
     def handler(city: Annotated[str, Input("city")]) -> Any:
         return city
 
-    with pytest.raises(NonRetryableError, match="parameter 'city' is the key 'city' of the input, and the input is no"):
+    with pytest.raises(
+        NonRetryableError, match="parameter 'city' reads the key 'city' of the input, but the input is not"
+    ):
         bound(handler, input=raw([1]))
 
 
@@ -248,7 +250,7 @@ def test_what_is_required_and_not_there_is_a_final_failure() -> None:
         return user
 
     assert bound(handler, headers={"user": "ann"}) == "ann"
-    with pytest.raises(NonRetryableError, match="handler 'h', parameter 'user' is required, and there is no value"):
+    with pytest.raises(NonRetryableError, match="handler 'h', parameter 'user' is required, but has no value"):
         bound(handler)
 
 
@@ -333,9 +335,9 @@ def test_types_that_cannot_be_stored() -> None:
 @pytest.mark.parametrize(
     ("annotation", "why"),
     [
-        (Annotated[int, Header("x")], "a header is text: annotate it `str | None`"),
-        (Annotated[list[str], Headers], "headers are texts by name"),
-        (Annotated[int, Variables], "variables are values by name"),
+        (Annotated[int, Header("x")], "a header is a string: annotate it `str | None`"),
+        (Annotated[list[str], Headers], "headers map names to strings"),
+        (Annotated[int, Variables], "variables map names to values"),
         (Annotated[str, FromCompensationError("a")], "annotate it `StepError | None`"),
         (Annotated[RateLimitedError, FromCompensationError("a")], "annotate it `StepError | None`"),
     ],
@@ -368,7 +370,7 @@ def test_an_annotation_that_cannot_be_read_is_named() -> None:
     def handler(x: "Nowhere") -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     assert problems_of(handler) == [("handler 'h', parameter 'x'", "annotation")]
-    assert "'Nowhere' cannot be read (name 'Nowhere' is not defined)" in told(handler)
+    assert "'Nowhere' cannot be resolved (name 'Nowhere' is not defined)" in told(handler)
 
 
 def test_all_problems_of_a_function_are_told_at_once() -> None:
@@ -389,7 +391,7 @@ def test_what_only_compensations_have_is_refused_in_steps(marker: Any) -> None:
 
     step.__annotations__["x"] = Annotated[Any, marker]
     builder = SagaBuilder("s").step("b", lambda: 1, compensate=lambda: 1).step("a", step)
-    with pytest.raises(DefinitionError, match="is for compensations only"):
+    with pytest.raises(DefinitionError, match="is allowed in compensations only"):
         builder.build()
 
 

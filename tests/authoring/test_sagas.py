@@ -8,11 +8,11 @@ import pytest
 
 from tenuto.authoring.context import SagaContext, step_name
 from tenuto.authoring.decorators import Saga, approval, group, saga, signal, step, wait
-from tenuto.authoring.gather import saga_name
 from tenuto.authoring.markers import ExpandEach, FromStep
 from tenuto.authoring.outcome import Done, NotDone, Outcome
 from tenuto.authoring.program import Program
 from tenuto.authoring.programs import compile_saga, handlers_running
+from tenuto.authoring.saga_source import saga_name
 from tenuto.authoring.settings import Retry
 from tenuto.errors import DefinitionError, PayloadError
 from tenuto.kernel.definition import Definition, RetryPolicy, Scope, Step
@@ -170,7 +170,7 @@ def test_names_of_sagas() -> None:
 
 
 def test_a_class_is_not_an_instance() -> None:
-    with pytest.raises(DefinitionError, match=r"BookTrip is a class: give an instance, BookTrip\(…\)"):
+    with pytest.raises(DefinitionError, match=r"BookTrip is a class: pass an instance, BookTrip\(…\)"):
         compile_saga(BookTrip)
 
 
@@ -184,7 +184,7 @@ def test_a_class_without_steps() -> None:
     @saga("empty")
     class Empty: ...
 
-    assert "decorate its methods with @step" in told(Empty())
+    assert "decorate methods with @step" in told(Empty())
 
 
 # -- Inheritance -------------------------------------------------------------------------------------------------------
@@ -552,7 +552,7 @@ def test_the_output_must_be_what_the_saga_promises() -> None:
         def a(self, trip: Trip) -> Flight:
             return Flight("x")
 
-    assert "step 'a' gives Flight, and the saga is declared to give Charge" in told(Wrong())
+    assert "step 'a' returns Flight, but the saga declares Charge" in told(Wrong())
 
 
 def test_a_clone_is_no_output() -> None:
@@ -561,7 +561,7 @@ def test_a_clone_is_no_output() -> None:
         @step(foreach="input.list")
         def a(self) -> None: ...
 
-    assert "a clone cannot be the output: name its step" in told(Wrong())
+    assert "one clone cannot be the output: name the whole step" in told(Wrong())
 
 
 def test_the_output_of_a_fan_out_is_a_list() -> None:
@@ -618,10 +618,10 @@ def test_probes_may_take_what_steps_take() -> None:
 @pytest.mark.parametrize(
     ("returned", "why"),
     [
-        (bool, "it returns bool, and must return Outcome[T]"),
-        (None, "and must return Outcome[T]"),
+        (bool, "it returns bool, but must return Outcome[T]"),
+        (None, "but must return Outcome[T]"),
         (Done[Flight] | bool, "must return Outcome[T]"),
-        (Done[Charge] | NotDone, "it returns Done[Charge], and the step's result is Flight"),
+        (Done[Charge] | NotDone, "it returns Done[Charge], but the step's result is Flight"),
     ],
 )
 def test_what_a_probe_returns_is_checked(returned: Any, why: str) -> None:
@@ -843,7 +843,7 @@ def test_a_group_has_no_result() -> None:
         def b(self, x: Annotated[int, FromStep(g)]) -> None: ...
 
     assert ("step 'b', parameter 'x'", "type") in problems(Wrong())
-    assert "step 'g': that is a group, and has no result" in told(Wrong())
+    assert "step 'g': it is a group, which has no result" in told(Wrong())
 
 
 def test_an_empty_group() -> None:
@@ -881,7 +881,7 @@ def test_a_fan_out_waits_for_what_it_goes_over() -> None:
 
 
 def test_the_path_of_items_begins_with_the_result() -> None:
-    with pytest.raises(DefinitionError, match="the path 'people' must begin with `result`"):
+    with pytest.raises(DefinitionError, match="path 'people' must begin with `result`"):
         fan(Annotated[list[str], FromStep("send")], ExpandEach.from_step("people", "people"))
 
 
@@ -910,11 +910,15 @@ def test_fan_outs_are_read_as_lists(annotation: Any, options: Any) -> None:
 @pytest.mark.parametrize(
     ("annotation", "options", "why"),
     [
-        (Annotated[str, FromStep("send")], {}, "that step is a fan-out of str, and this is annotated str: use list[…]"),
-        (Annotated[list[int], FromStep("send")], {}, "and this is annotated list[int]"),
-        (Annotated[list[str], FromStep("send")], {"failure_mode": "continue"}, "annotate it list[… | None]"),
-        (Annotated[int, FromStep("send#3")], {}, "that step returns str, and this is annotated int"),
-        (Annotated[str, FromStep("send#ann")], {}, "clones are read by index, as in 'send#0'"),
+        (
+            Annotated[str, FromStep("send")],
+            {},
+            "it is a fan-out of str, but the parameter is annotated str: use list[…]",
+        ),
+        (Annotated[list[int], FromStep("send")], {}, "but the parameter is annotated list[int]"),
+        (Annotated[list[str], FromStep("send")], {"failure_mode": "continue"}, "annotate the parameter list[… | None]"),
+        (Annotated[int, FromStep("send#3")], {}, "it returns str, but the parameter is annotated int"),
+        (Annotated[str, FromStep("send#ann")], {}, "name clones by index, as in 'send#0'"),
     ],
 )
 def test_fan_outs_read_otherwise_are_refused(annotation: Any, options: Any, why: str) -> None:
@@ -985,7 +989,7 @@ def test_types_that_fit(result: Any, wanted: Any) -> None:
     ],
 )  # fmt: skip
 def test_types_that_do_not(result: Any, wanted: Any) -> None:
-    with pytest.raises(DefinitionError, match="step 'b', parameter 'x': step 'a': that step returns"):
+    with pytest.raises(DefinitionError, match="step 'b', parameter 'x': step 'a': it returns"):
         read(result, wanted)
 
 
@@ -995,7 +999,7 @@ def test_a_step_elsewhere_is_not_a_step_of_this_saga() -> None:
         @step
         def a(self, x: Annotated[Flight, FromStep(BookTrip.cancel_flight)]) -> None: ...
 
-    assert "there is no step 'BookTrip.cancel_flight' in this saga; there are a" in told(Wrong())
+    assert "step 'BookTrip.cancel_flight' does not exist; steps are a" in told(Wrong())
 
 
 def test_two_steps_with_one_id() -> None:

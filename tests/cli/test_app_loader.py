@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.authoring.gather import saga_name
+from tenuto.authoring.saga_source import saga_name
 from tenuto.cli.app_loader import load_app
 from tenuto.errors import DefinitionError
 

@@ -18,10 +18,10 @@ from tenuto.access.audit import Audit
 from tenuto.access.keys import Keyring
 from tenuto.access.scope import Scope
 from tenuto.authoring.decorators import Saga
-from tenuto.authoring.gather import saga_name
 from tenuto.authoring.markers import StepInputs
 from tenuto.authoring.program import EVERY_TENANT, Handler, Program
 from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
+from tenuto.authoring.saga_source import saga_name
 from tenuto.authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
 from tenuto.errors import DefinitionConflict, InvalidInput, NotFound
 from tenuto.handlers.builtin import BuiltIn

@@ -1,4 +1,4 @@
-"""From a signature to a callable that takes a `Call`: what each parameter reads, decoded to its annotated type."""
+"""Binds a function to a `Call`: each parameter is read from it and decoded to its annotated type."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -30,7 +30,7 @@ NameOf: TypeAlias = Callable[[StepRef], str]
 
 
 class Invocation:
-    """Calls the function with what a `Call` has for each of its parameters."""
+    """Calls a function with arguments that are read from a `Call`."""
 
     __slots__ = ("function", "keywords", "positional")
 
@@ -51,7 +51,7 @@ class Invocation:
 
 
 def bind(signature: Signature, where: str, name_of: NameOf) -> tuple[Needs, Invocation]:
-    """The callable, and what it needs to have at hand. `name_of` says which step a marker means."""
+    """Returns what the function needs, and its invocation. `name_of` resolves step references."""
     positional = [_resolver(p, where, name_of) for p in signature.parameters if not p.by_keyword]
     keywords = {p.name: _resolver(p, where, name_of) for p in signature.parameters if p.by_keyword}
     return _needs(signature, name_of), Invocation(signature.function, positional, keywords)
@@ -84,7 +84,7 @@ def _resolver(parameter: Parameter, where: str, name_of: NameOf) -> Resolver:
         if value is None and default is not EMPTY:
             value = default
         if value is None and parameter.required:
-            raise NonRetryableError(f"{place} is required, and there is no value for it", code="parameter_missing")
+            raise NonRetryableError(f"{place} is required, but has no value", code="parameter_missing")
         return value
 
     return resolve
@@ -132,7 +132,7 @@ def _read_key(key: str, decode: Decode, place: str) -> Resolver:
         try:
             fields = _OBJECT.decode(call.input)
         except msgspec.DecodeError:
-            text = f"{place} is the key {key!r} of the input, and the input is no object"
+            text = f"{place} reads the key {key!r} of the input, but the input is not an object"
             raise NonRetryableError(text, code="input_invalid") from None
         return decode(fields.get(key))
 
@@ -148,7 +148,7 @@ def _read_step(id: str, decode: Decode) -> Resolver:
 
 
 def _joined(results: list[Raw | None]) -> Raw:
-    """The results of a fan-out as one list: joined as text, and read only once."""
+    """Joins the results of a fan-out into one JSON list without decoding them."""
     return Raw(b"[%b]" % b",".join([b"null" if result is None else bytes(result) for result in results]))
 
 

@@ -1,4 +1,4 @@
-"""Sagas without a class: for definitions made at run time, and for doubles in tests."""
+"""Builds sagas without a class: for definitions made at run time, and for test doubles."""
 
 from collections.abc import Iterable
 from typing import Any, Self, Unpack
@@ -7,30 +7,33 @@ from tenuto.kernel.definition import MAX_VISITS, FailureMode
 from tenuto.values.durations import Duration
 
 from . import decorators
-from .compile import compile_material
-from .gather import Material, Piece
+from .compiler import compile_source
 from .markers import StepRef
 from .problems import Problems
 from .program import Program
+from .saga_source import SagaSource, StepSource
 from .settings import Declared, GroupMode, SagaOptions, SagaSettings, StepOptions, StepSettings
 from .signature import Function
 
 
 class SagaBuilder:
-    """`SagaBuilder("book-trip").step("flight", book_flight, compensate=cancel_flight).build()`."""
+    """Builds a saga step by step.
+
+    `SagaBuilder("book-trip").step("flight", book_flight, compensate=cancel_flight).build()`
+    """
 
     def __init__(self, name: str, **options: Unpack[SagaOptions]) -> None:
         self.settings = SagaSettings(name=name, **options)
-        self._pieces: list[Piece] = []
+        self._steps: list[StepSource] = []
 
     @property
     def name(self) -> str:
         return self.settings.name
 
     def step(self, id: str, function: Function, **options: Unpack[StepOptions]) -> Self:
-        """A function as a step, with the keywords of `@step`."""
+        """Adds a function as a step. Takes the options of `@step`."""
         origin = getattr(function, "__func__", function)
-        self._pieces.append(Piece(id, StepSettings(**options), origin, function))
+        self._steps.append(StepSource(id, StepSettings(**options), origin, function))
         return self
 
     def approval(
@@ -43,6 +46,7 @@ class SagaBuilder:
         depends_on: Iterable[StepRef] = (),
         when: str | None = None,
     ) -> Self:
+        """Adds an approval: a step that waits for a person's decision."""
         return self._declare(
             id,
             decorators.approval(data=data, deadline=deadline, permission=permission, depends_on=depends_on, when=when),
@@ -57,6 +61,7 @@ class SagaBuilder:
         depends_on: Iterable[StepRef] = (),
         when: str | None = None,
     ) -> Self:
+        """Adds a wait: a step that ends after a duration, or at a time."""
         return self._declare(id, decorators.wait(duration, until=until, depends_on=depends_on, when=when))
 
     def signal(
@@ -69,6 +74,7 @@ class SagaBuilder:
         depends_on: Iterable[StepRef] = (),
         when: str | None = None,
     ) -> Self:
+        """Adds a step that waits for a signal."""
         return self._declare(id, decorators.signal(name, payload, deadline=deadline, depends_on=depends_on, when=when))
 
     def group(
@@ -85,7 +91,7 @@ class SagaBuilder:
         depends_on: Iterable[StepRef] = (),
         when: str | None = None,
     ) -> Self:
-        """A scope of its own for steps that were added before or will be after."""
+        """Groups steps in a scope of their own. They may be added before or after."""
         scope = decorators.group(
             *steps,
             mode=mode,
@@ -101,13 +107,14 @@ class SagaBuilder:
         return self._declare(id, scope)
 
     def build(self) -> Program:
-        """The program, for `register`. `DefinitionError` with all that is wrong."""
-        return compile_material(self.material(), Problems())
+        """Returns the program for `register`. Raises `DefinitionError` with every problem."""
+        return compile_source(self.material(), Problems())
 
-    def material(self) -> Material:
-        return Material(self.settings, list(self._pieces))
+    def material(self) -> SagaSource:
+        """Returns the source that the compiler reads."""
+        return SagaSource(self.settings, list(self._steps))
 
     def _declare(self, id: str, declared: Declared[Any]) -> Self:
         declared.id = id
-        self._pieces.append(Piece(id, declared.settings, declared))
+        self._steps.append(StepSource(id, declared.settings, declared))
         return self

@@ -1,7 +1,8 @@
-"""Definitions as JSON: checked against the published schema, then for sense, then read."""
+"""JSON definitions: parsed, checked against the published schema, and validated."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -11,45 +12,43 @@ from tenuto.errors import DefinitionError, Problem
 from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Step, from_document
 from tenuto.kernel.validation.steps import HANDLED
-from tenuto.values.schema import Flaw, Kind, pointer, schema_problem
+from tenuto.values.schema import Flaw, Kind, Schema, pointer, schema_problem
 
-from .schema import definition_schema as definition_schema
-from .schema import document_validator
-from .translate import attempt_timeout
+from .translator import attempt_timeout
 
 Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
 
 MAX_BYTES = 4 * 1024 * 1024
-NOTIFYING = frozenset({"webhook", "email", "log"})  # ours: a notification has a row of its own, under the step's key
+NOTIFYING = frozenset({"webhook", "email", "log"})  # built in, and idempotent by the step's key
 
 
 def read_document(source: Source, more: Callable[[Definition], list[Problem]] | None = None) -> Definition:
-    """A definition from a mapping, a file, or JSON text. `DefinitionError` has every problem, with its JSON pointer.
+    """Reads a definition from a mapping, a file or JSON text.
 
-    `more` finds what only others can tell.
+    Raises `DefinitionError` with every problem and its JSON pointer. `more` adds the checks of the caller.
     """
     document = _load(source)
     problems = _schema_problems(document)
     definition = _convert(document)
     if definition is not None:
-        told = {problem.path for problem in problems}
-        problems += [*_undeclared(document, "/steps"), *(p for p in find_problems(definition) if p.path not in told)]
+        known = {problem.path for problem in problems}
+        problems += [*_undeclared(document, "/steps"), *(p for p in find_problems(definition) if p.path not in known)]
         problems += [] if more is None else more(definition)
         if not problems:
             return definition
-    assert problems, "the schema lets through what the structs refuse"
+    assert problems, "the schema accepts what the structs reject"
     raise DefinitionError(f"The definition has {_count(problems)}.", problems=problems)
 
 
 def check_definition(definition: Definition) -> None:
-    """Of a definition that is one already: whether it makes sense."""
+    """Raises `DefinitionError` if the definition is invalid."""
     problems = find_problems(definition)
     if problems:
         raise DefinitionError(f"Definition {definition.name!r} has {_count(problems)}.", problems=problems)
 
 
 def find_problems(definition: Definition) -> list[Problem]:
-    """What the kernel finds, and the schemas that the definition brings along."""
+    """Returns the kernel's problems, and those of the schemas in the definition."""
     return [*_bad_schemas(definition), *validation.problems(definition)]
 
 
@@ -61,22 +60,24 @@ def _count(problems: list[Problem]) -> str:
 
 
 def _load(source: Source) -> dict[str, Any]:
-    """Plain JSON, whatever it came as. A mapping goes by way of text too, so that nothing but JSON gets further."""
+    """Parses the source. A mapping is encoded first, so that only JSON values pass."""
     try:
         if isinstance(source, Mapping):
             text = msgspec.json.encode(dict(source))
         else:
             text = source.read_bytes() if isinstance(source, Path) else _bytes(source)
         if len(text) > MAX_BYTES:
-            raise DefinitionError.at("", "too_large", f"it has {len(text):,} bytes, and at most {MAX_BYTES:,} are read")
-        document = json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_refuse_constant)
+            raise DefinitionError.at(
+                "", "too_large", f"the document has {len(text):,} bytes; the maximum is {MAX_BYTES:,}"
+            )
+        document = json.loads(text, object_pairs_hook=_reject_repeated_keys, parse_constant=_reject_constant)
     except OSError as error:
         raise DefinitionError.at("", "unreadable", f"the file cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, RecursionError) as error:
-        hint = ": give a Path to read a file" if isinstance(source, str) and source.endswith(".json") else ""
-        raise DefinitionError.at("", "not_json", f"it is not JSON ({error}){hint}") from None
+        hint = ": to read a file, pass a Path" if isinstance(source, str) and source.endswith(".json") else ""
+        raise DefinitionError.at("", "not_json", f"the document is not valid JSON ({error}){hint}") from None
     if not isinstance(document, dict):
-        raise DefinitionError.at("", "type", "a definition is a JSON object")
+        raise DefinitionError.at("", "type", "a definition must be a JSON object")
     return document
 
 
@@ -84,21 +85,21 @@ def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {repeated!r} is given twice in one object")
+        raise ValueError(f"the key {repeated!r} occurs twice in one object")
     return found
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} has no JSON form")
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _convert(document: dict[str, Any]) -> Definition | None:
-    """None where the shape is so wrong that nothing more can be said; the schema has said what it is."""
+    """Returns None if the shape is too wrong to validate further. The schema reports why."""
     try:
         return from_document(_with_defaults(document))
     except (msgspec.ValidationError, TypeError, AttributeError, KeyError):
@@ -108,8 +109,24 @@ def _convert(document: dict[str, Any]) -> Definition | None:
 # -- The schema --------------------------------------------------------------------------------------------------------
 
 
+def definition_schema() -> dict[str, Any]:
+    """Returns a new copy of the JSON Schema of definitions, for editors and clients."""
+    schema: dict[str, Any] = json.loads(_schema_text())
+    return schema
+
+
+@cache
+def _schema_text() -> str:
+    return Path(__file__).with_name("definition.schema.json").read_text(encoding="utf-8")
+
+
+@cache
+def _document_schema() -> Schema:
+    return Schema(definition_schema())
+
+
 def _schema_problems(document: dict[str, Any]) -> list[Problem]:
-    found = [problem for flaw in document_validator().flaws(document) for problem in _told(flaw)]
+    found = [problem for flaw in _document_schema().flaws(document) for problem in _problems_of(flaw)]
     return sorted(dict.fromkeys(found), key=lambda problem: _order(problem.path))
 
 
@@ -117,7 +134,7 @@ def _order(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.split("/")]
 
 
-def _told(flaw: Flaw) -> Iterator[Problem]:
+def _problems_of(flaw: Flaw) -> Iterator[Problem]:
     at, kind = pointer(flaw.instance_path), flaw.kind
     match kind:
         case Kind.Required():
@@ -126,9 +143,9 @@ def _told(flaw: Flaw) -> Iterator[Problem]:
             for name in kind.unexpected:
                 yield Problem(f"{at}/{name}", "unknown_field", _unknown_field(name, flaw))
         case Kind.Enum():
-            yield Problem(at, "unknown_word", f"it must be one of {', '.join(str(option) for option in kind.options)}")
+            yield Problem(at, "unknown_word", f"must be one of {', '.join(str(option) for option in kind.options)}")
         case Kind.Pattern():
-            yield Problem(at, "bad_name", f"it must be {validation.NAMES}")
+            yield Problem(at, "bad_name", f"must be {validation.NAMES}")
         case _:
             yield Problem(at, kind.name, flaw.message)
 
@@ -136,10 +153,10 @@ def _told(flaw: Flaw) -> Iterator[Problem]:
 def _unknown_field(name: str, flaw: Flaw) -> str:
     if name in ("foreach", "suffix") and "scope" in flaw.schema_path:
         return "a scope cannot be fanned out: put `foreach` on a step"
-    return f"there is no field `{name}` here"
+    return f"`{name}` is not a field here: remove it"
 
 
-# -- What documents may leave out --------------------------------------------------------------------------------------
+# -- Defaults and declarations -----------------------------------------------------------------------------------------
 
 
 def _with_defaults(document: dict[str, Any]) -> dict[str, Any]:
@@ -160,13 +177,13 @@ def _node_with_defaults(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _undeclared(document: dict[str, Any], at: str) -> Iterator[Problem]:
-    """In JSON nothing says what a handler does, so its author must; what ours do when they notify is known."""
+    """JSON steps must declare whether they may be retried, except for built-in notifications."""
     nodes = document["steps"] if "steps" in document else document.get("children", ())
     for index, node in enumerate(nodes):
         if node.get("type") == "scope":
             yield from _undeclared(node, f"{at}/{index}/children")
         elif _must_declare(node) and node.get("idempotency_strategy") is None:
-            text = "say whether it may be repeated: SAFE_TO_RETRY, SAFE_TO_RETRY_WITH_GUARD or NOT_SAFE_TO_RETRY"
+            text = "declare whether it may be retried: SAFE_TO_RETRY, SAFE_TO_RETRY_WITH_GUARD or NOT_SAFE_TO_RETRY"
             yield Problem(f"{at}/{index}/idempotency_strategy", "missing", text)
 
 
@@ -184,4 +201,4 @@ def _bad_schemas(definition: Definition) -> Iterator[Problem]:
     ]
     for at, schema in given:
         if schema is not None and (why := schema_problem(schema)) is not None:
-            yield Problem(at, "bad_schema", f"it cannot be used as a JSON Schema: {why}")
+            yield Problem(at, "bad_schema", f"not a valid JSON Schema: {why}")

@@ -1,4 +1,4 @@
-"""What an execution is started with: one value for all steps, or inputs by step."""
+"""Encodes the input of an execution: one value for all steps, or inputs by step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,12 +14,12 @@ from tenuto.values.schema import Schema, pointer
 from .markers import ExpandEach, StepInputs
 from .program import Program
 
-# Inputs by step are many values in one: each is bounded as any other, and all of them together by this.
+# Each input has the usual limit; this one is for all inputs of one execution together.
 LIMIT_BY_STEP = GATHERED_LIMIT
 
 
-class Started(NamedTuple):
-    """`each` counts the items of the steps that are fanned out by their input."""
+class EncodedInput(NamedTuple):
+    """An input as it is stored. `each` counts the items of the steps that their input fans out."""
 
     input: Raw
     by_step: bool
@@ -28,7 +28,7 @@ class Started(NamedTuple):
 
 @dataclass(slots=True)
 class InputEncoder:
-    """A definition's input, checked: what is refused here never becomes an execution."""
+    """Checks and encodes the input of a definition."""
 
     annotation: Any = None
     decode: Decode | None = None
@@ -42,7 +42,7 @@ class InputEncoder:
 
     def __call__(self, value: object) -> Raw:
         raw = encode(value, self.annotation, where="input")
-        # An instance of the annotated class is what it should be; plain JSON has to be read to know.
+        # An instance of the annotated class needs no check; anything else is decoded to check it.
         if self.decode is not None and type(value) is not self.annotation:
             _check(["input"], self.decode, raw)
         if self._schema is not None and (problems := self._schema.problems_of(raw)):
@@ -50,10 +50,10 @@ class InputEncoder:
         return raw
 
 
-def encode_inputs(program: Program, value: object) -> Started:
-    """The input as it is stored: of `StepInputs` an object by step, of an `ExpandEach` its items and their labels."""
+def encode_inputs(program: Program, value: object) -> EncodedInput:
+    """Encodes the input. `StepInputs` become an object by step, an `ExpandEach` its items and their labels."""
     if not isinstance(value, StepInputs):
-        return Started(program.encode_input(value), False, {})
+        return EncodedInput(program.encode_input(value), False, {})
     encoder = program.encode_input
     decoders = encoder.by_step if isinstance(encoder, InputEncoder) else {}
     _check_steps(program, value)
@@ -65,20 +65,22 @@ def encode_inputs(program: Program, value: object) -> Started:
             each[step] = len(given.items)
         else:
             parts[step] = _one(f"input of step {step!r}", ["inputs", step, "value"], given, decoders.get(step))
-    return Started(encode(parts, where="input", limit=LIMIT_BY_STEP), True, each)
+    return EncodedInput(encode(parts, where="input", limit=LIMIT_BY_STEP), True, each)
 
 
 def _check_steps(program: Program, inputs: StepInputs) -> None:
     if program.plan.definition.input_schema is not None:
         raise InvalidInput.at(
-            "/inputs", "by_step", "this definition has an input schema, so it takes one input for all steps"
+            "/inputs",
+            "by_step",
+            "this definition has an input schema: give one input for all steps",
         )
     leaves = {node.id for node in program.plan.root.walk() if not node.is_scope}
     problems = [
         Problem(
             pointer(["inputs", step]),
             "unknown_step",
-            f"{plain_name(program.name)!r} has no step {step!r}; it has {', '.join(sorted(leaves))}",
+            f"{plain_name(program.name)!r} has no step {step!r}; steps are {', '.join(sorted(leaves))}",
         )
         for step in inputs.by_step
         if step not in leaves
@@ -105,11 +107,11 @@ def _items(step: str, given: ExpandEach[Any], decode: Decode | None) -> Raw:
     where = f"input of step {step!r}"
     at: list[str | int] = ["inputs", step, "each"]
     if given.source is not None:
-        text = "the items of an earlier step are part of the plan: write @step(foreach=ExpandEach.from_step(…)) instead"
+        text = "ExpandEach.from_step belongs in the definition: use @step(foreach=ExpandEach.from_step(…))"
         raise InvalidInput.at(pointer(at), "misplaced", text)
     if len(given.items) > FAN_OUT_LIMIT:
         raise InvalidInput.at(
-            pointer(at), "fan_out_limit", f"{len(given.items):,} items, and at most {FAN_OUT_LIMIT:,} are run"
+            pointer(at), "fan_out_limit", f"{len(given.items):,} items exceed the limit of {FAN_OUT_LIMIT:,}"
         )
     items = [_one(f"{where}, item {index}", [*at, index], item, decode) for index, item in enumerate(given.items)]
     return encode({"items": items, "labels": _labels(step, given)}, where=where, limit=LIMIT_BY_STEP)
@@ -122,10 +124,10 @@ def _labels(step: str, given: ExpandEach[Any]) -> list[str]:
     for index, item in enumerate(given.items):
         label = str(given.suffix(item))
         if not label.strip():
-            text = "the suffix of this item is blank, and clones are named by it"
+            text = "the suffix of this item is blank: every clone needs a name"
             raise InvalidInput.at(pointer(["inputs", step, "labels", index]), "blank_suffix", text)
         if label in labels:
-            text = f"this item has the same suffix as item {labels[label]}, and clones are named by it"
+            text = f"this item has the same suffix as item {labels[label]}: suffixes must be unique"
             raise InvalidInput.at(pointer(["inputs", step, "labels", index]), "duplicate_suffix", text)
         labels[label] = index
     return list(labels)

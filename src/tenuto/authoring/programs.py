@@ -1,4 +1,4 @@
-"""The way in for the engine: whatever was written, in whichever way, becomes a `Program` or a `DefinitionError`."""
+"""Compiles sagas, documents and handlers to programs: what the engine calls."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,18 +12,18 @@ from tenuto.values.codec import decoder
 from tenuto.values.redaction import bounded
 from tenuto.values.schema import Schema
 
+from .annotations import members
 from .binding import Invocation
 from .builder import SagaBuilder
-from .compile import compile_material, make_handler
+from .compiler import compile_source, make_handler
 from .context import step_name
 from .document import check_definition
-from .gather import Extra, add_extras, declarations, functions_of, gather, saga_name
 from .inputs import InputEncoder
 from .markers import StepRef
-from .matching import members
 from .outcome import Done, NotDone, Pending, Unknown
 from .problems import Problems
 from .program import Handler, Program
+from .saga_source import Extra, add_extras, declarations, functions_of, read_class, saga_name
 from .settings import HANDLER_NAMES, SAGA
 from .signature import Function, check_result, read_signature, settle
 
@@ -31,12 +31,12 @@ from .signature import Function, check_result, read_signature, settle
 
 
 def compile_saga(saga: object, *extras: Extra) -> Program:
-    """A saga's instance, a builder, or what a builder built; with the steps and compensations from elsewhere."""
+    """Compiles a saga's instance, a builder or a built program, with its external steps and compensations."""
     return _compile(saga, extras, strict=True)
 
 
 def compile_sagas(*objects: object) -> tuple[Program, ...]:
-    """What `register` was given: sagas, and the functions and modules that go along with any of them."""
+    """Compiles the arguments of `register`: sagas, and the functions and modules that belong to them."""
     extras = tuple(each for each in objects if _is_extra(each))
     sagas = [each for each in objects if not _is_extra(each)]
     _check_owners({saga_name(saga) for saga in sagas}, extras)
@@ -50,33 +50,34 @@ def _is_extra(value: object) -> TypeGuard[Extra]:
 
 
 def _check_owners(known: set[str], extras: tuple[Extra, ...]) -> None:
-    """A function given by hand belongs to one of the sagas beside it, or somebody forgot something."""
+    """A registered function must belong to one of the sagas registered with it."""
     problems = Problems()
     for function in extras:
         declared = () if isinstance(function, ModuleType) else declarations(function)
         for owner in sorted({saga_name(given.saga) for given in declared} - known):
             where = f"function {getattr(function, '__qualname__', repr(function))!r}"
-            text = f"it belongs to saga {owner!r}, which is not among those beside it: {', '.join(sorted(known))}"
+            registered = ", ".join(sorted(known)) or "none"
+            text = f"it belongs to saga {owner!r}, which is not registered with it; registered: {registered}"
             problems.add(where, "unknown_saga", text)
-    problems.raise_any("What was registered")
+    problems.raise_any("The registration")
 
 
 def _compile(saga: object, extras: tuple[Extra, ...], *, strict: bool) -> Program:
     problems = Problems()
     if isinstance(saga, Program):
         if saga.name in _owners(extras):
-            problems.add("", "built", "it is built already: give the builder itself beside the functions")
+            problems.add("", "built", "it is already built: register the builder itself together with the functions")
         problems.raise_any(f"Saga {saga.name!r}")
         return saga
-    material = saga.material() if isinstance(saga, SagaBuilder) else gather(saga)
-    add_extras(material, extras, problems, strict=strict)
-    if not material.pieces and not isinstance(saga, SagaBuilder):
+    source = saga.material() if isinstance(saga, SagaBuilder) else read_class(saga)
+    add_extras(source, extras, problems, strict=strict)
+    if not source.steps and not isinstance(saga, SagaBuilder):
         problems.add(
             "",
             "empty",
-            "there are no steps: decorate its methods with @step, or register @external_step functions with it",
+            "it has no steps: decorate methods with @step, or register @external_step functions with it",
         )
-    return compile_material(material, problems)
+    return compile_source(source, problems)
 
 
 def _owners(extras: tuple[Extra, ...]) -> set[str]:
@@ -88,7 +89,7 @@ def _owners(extras: tuple[Extra, ...]) -> set[str]:
 
 
 def make_plan(definition: Definition) -> Plan:
-    """A plan that checks its output: every runtime that makes plans of stored definitions makes them here."""
+    """Returns the plan of a definition, with a check of its output schema. Runtimes use it for stored definitions."""
     schema = definition.output_schema
     return Plan(definition, None if schema is None else _check_of(Schema(schema)))
 
@@ -102,7 +103,7 @@ def _check_of(schema: Schema) -> Callable[[JSON], str | None]:
 
 
 def compile_document(definition: Definition, handlers: Mapping[str, Handler]) -> Program:
-    """A definition that came as a document, with those of its handlers that this process has."""
+    """Compiles a JSON definition, with those of its handlers that this process has."""
     check_definition(definition)
     plan = make_plan(definition)
     named = dict.fromkeys(name for node in plan.root.walk() if not node.is_scope for name in _names_in(node.step))
@@ -132,23 +133,23 @@ def _check_needs(definition: Definition, handlers: Mapping[str, Handler], steps:
         needs = handler.needs
         for step in (*needs.results, *needs.compensation_results, *needs.compensation_errors):
             if step.partition("#")[0] not in steps:
-                text = f"it reads step {step!r}, which the definition has not"
+                text = f"it reads step {step!r}, which does not exist; steps are {', '.join(sorted(steps - {''}))}"
                 problems.add(f"handler {name!r}", "unknown_step", text)
     problems.raise_any(f"Definition {definition.name!r}")
 
 
 def bind_handler(name: str, function: Function, tenants: Iterable[str] = ()) -> Handler:
-    """A function that JSON definitions call by name. It may be a step's handler, its guard, or its undo."""
+    """Binds a function that JSON definitions call by name: as a step's handler, guard, reconcile or compensation."""
     where = f"handler {name!r}"
     problems = Problems()
     signature = settle(read_signature(function, {}, where, problems), "handler", where, problems)
     check_result(signature.result, where, problems)
     problems.raise_any(f"Handler {name!r}")
-    gives = Any if _answers_as_probe(signature.result) else signature.result
+    gives = Any if _is_probe(signature.result) else signature.result
     return replace(make_handler(name, "step", signature, gives, where, _id_of), tenants=tuple(tenants))
 
 
-def _answers_as_probe(annotation: object) -> bool:
+def _is_probe(annotation: object) -> bool:
     return any((get_origin(part) or part) in (Done, NotDone, Pending, Unknown) for part in members(annotation))
 
 
@@ -156,25 +157,25 @@ def _id_of(ref: StepRef) -> str:
     return ref if isinstance(ref, str) else step_name(ref)
 
 
-class Named(NamedTuple):
-    """A function that `@handler("name")` gave a name to."""
+class NamedHandler(NamedTuple):
+    """A function decorated with `@handler("name")`."""
 
     name: str
     function: Function
     tenants: tuple[str, ...]
 
 
-def handlers_in(given: object) -> list[Named]:
-    """The named handlers of a module, or those of a single function."""
+def handlers_in(given: object) -> list[NamedHandler]:
+    """Returns the named handlers of a module, or of one function."""
     if isinstance(given, ModuleType):
         return [named for value in vars(given).values() if inspect.isroutine(value) for named in handlers_in(value)]
     if not callable(given):
         return []
-    return [Named(name, given, tenants) for name, tenants in getattr(given, HANDLER_NAMES, {}).items()]
+    return [NamedHandler(name, given, tenants) for name, tenants in getattr(given, HANDLER_NAMES, {}).items()]
 
 
 def handlers_running(program: Program, function: Function) -> tuple[str, ...]:
-    """The names of the handlers that run this function, also when it is given as found on the class."""
+    """Returns the names of the handlers that run this function, also for a function read from the class."""
     plain = getattr(function, "__func__", function)
     return tuple(
         name

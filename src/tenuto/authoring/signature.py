@@ -1,4 +1,4 @@
-"""What a function takes: each of its parameters, read from its annotation, and whether it may be asked for there."""
+"""The parameters of a function, read from their annotations, and whether each is allowed in its place."""
 
 import functools
 import inspect
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 from tenuto.errors import StepError
 from tenuto.values.codec import can_serialise
 
+from .annotations import fits, members
 from .context import SagaContext
 from .markers import (
     FromCompensationError,
@@ -25,7 +26,6 @@ from .markers import (
     Variable,
     Variables,
 )
-from .matching import fits, members
 from .problems import Problems
 
 EMPTY: Final = inspect.Parameter.empty
@@ -33,15 +33,15 @@ Function: TypeAlias = Callable[..., Any]
 
 
 class Unmarked:
-    """Nothing says what it is: a step's input, by its being alone; a compensation's argument, by its type."""
+    """A parameter without a marker: the input of a step; in a compensation, its type decides."""
 
 
 class Context:
-    """The `SagaContext`, told by its type."""
+    """The `SagaContext`, recognised by its type."""
 
 
 class Nothing:
-    """A compensation's argument that is neither the input nor the result: None."""
+    """A compensation's parameter that is neither the input nor the result. It is always None."""
 
 
 Source: TypeAlias = (
@@ -89,11 +89,11 @@ def read_signature(function: Function, names: Mapping[str, object], where: str, 
     """What a function takes and gives. `names` are what its annotations may name beside its module's globals."""
     inner = _innermost(function)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
-        problems.add(where, "generator", "it yields, and a step has one result: return a list instead")
+        problems.add(where, "generator", "it is a generator, but a step returns one result: return a list instead")
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
-        problems.add(where, "signature", "its parameters cannot be seen: wrap it in a function of your own")
+        problems.add(where, "signature", "its signature cannot be inspected: wrap it in a function of your own")
         signature = inspect.Signature()
     hints = _Hints(inner, names, where, problems)
     parameters = tuple(
@@ -115,7 +115,7 @@ def _innermost(function: Function) -> Function:
 
 
 class _Hints:
-    """Annotations as types. What `from __future__ import annotations` left as text is read with the names at hand."""
+    """Resolves annotations to types, also those that `from __future__ import annotations` left as strings."""
 
     def __init__(self, function: Function, names: Mapping[str, object], where: str, problems: Problems) -> None:
         plain = inspect.unwrap(getattr(function, "__func__", function))
@@ -132,7 +132,7 @@ class _Hints:
             return typing.get_type_hints(holder, self.globals, self.names, include_extras=True)[name]
         except Exception as error:
             where = self.where if name == "return" else f"{self.where}, parameter {name!r}"
-            text = f"its annotation {annotation!r} cannot be read ({error}): name what the module or the class defines"
+            text = f"its annotation {annotation!r} cannot be resolved ({error}): use names of the module or the class"
             self.problems.add(where, "annotation", text)
             return Any
 
@@ -140,12 +140,14 @@ class _Hints:
 def _read_parameter(parameter: inspect.Parameter, hints: _Hints, where: str, problems: Problems) -> Parameter | None:
     where = f"{where}, parameter {parameter.name!r}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        problems.add(where, "variadic", "there is nothing to fill it with: name the parameters that the step needs")
+        problems.add(where, "variadic", "*args and **kwargs cannot be filled: name the parameters that the step needs")
         return None
     annotation, marks = _split(hints.of(parameter.name, parameter.annotation))
     sources = [source for mark in marks if (source := _source(mark)) is not None]
     if len(sources) > 1:
-        problems.add(where, "two_markers", f"it has {len(sources)} markers, and a parameter is one thing: keep one")
+        problems.add(
+            where, "two_markers", f"it has {len(sources)} markers, but a parameter takes one: keep one of them"
+        )
     source = sources[0] if sources else Context() if _is_context(annotation) else Unmarked()
     return Parameter(
         name=parameter.name,
@@ -158,7 +160,7 @@ def _read_parameter(parameter: inspect.Parameter, hints: _Hints, where: str, pro
 
 
 def _split(annotation: Any) -> tuple[Any, tuple[object, ...]]:
-    """The type and what `Annotated` adds to it, also of `Annotated[T, …] | None`."""
+    """Splits an annotation into its type and its `Annotated` metadata, also for `Annotated[T, …] | None`."""
     if get_origin(annotation) is Annotated:
         inner, *marks = get_args(annotation)
         inner, more = _split(inner)
@@ -172,7 +174,7 @@ def _split(annotation: Any) -> tuple[Any, tuple[object, ...]]:
 
 
 def _source(mark: object) -> Source | None:
-    """A marker, given as an instance or, where it needs no argument, as the class itself."""
+    """Returns the marker. Markers without arguments may be given as the class."""
     if isinstance(mark, type):
         return mark() if mark in (Input, Result, Headers, Variables) else None
     return typing.cast(Source, mark) if isinstance(mark, _SOURCES) else None
@@ -183,17 +185,17 @@ def _is_context(annotation: Any) -> bool:
     return len(found) == 1 and isinstance(found[0], type) and issubclass(found[0], SagaContext)
 
 
-# -- What may be asked for where ---------------------------------------------------------------------------------------
+# -- What is allowed where ---------------------------------------------------------------------------------------------
 
 
 def settle(signature: Signature, kind: str, where: str, problems: Problems) -> Signature:
-    """Of a step, a guard, a reconcile or a named handler: the one unmarked parameter is the input."""
+    """Makes the one unmarked parameter of a step, probe or named handler its input."""
     unmarked = signature.marked(Unmarked)
     if len(unmarked) > 1:
         _refuse_several(unmarked, where, problems)
     if kind != "handler":
         for parameter in signature.marked(Result, FromCompensationResult, FromCompensationError):
-            text = f"{type(parameter.source).__name__} is for compensations only: a step has nothing undone yet"
+            text = f"{type(parameter.source).__name__} is allowed in compensations only: use FromStep, or remove it"
             problems.add(f"{where}, parameter {parameter.name!r}", "misplaced", text)
     settled = _with_source(signature, unmarked, Input())
     check_types(settled, where, problems)
@@ -203,8 +205,8 @@ def settle(signature: Signature, kind: str, where: str, problems: Problems) -> S
 def _refuse_several(unmarked: list[Parameter], where: str, problems: Problems) -> None:
     names = ", ".join(repr(parameter.name) for parameter in unmarked)
     text = (
-        f"parameters {names} have no marker, and only one parameter can be the input without one: "
-        'say of the others what they are, such as Annotated[T, FromStep(step)] or Annotated[T, Input("key")]'
+        f"parameters {names} have no marker, but only one unmarked parameter can be the input: "
+        'mark the others, for example Annotated[T, FromStep(step)] or Annotated[T, Input("key")]'
     )
     problems.add(where, "ambiguous_parameters", text)
 
@@ -219,7 +221,7 @@ def _with_source(signature: Signature, chosen: list[Parameter], source: Source) 
 def settle_compensation(
     signature: Signature, choose: Callable[[Parameter], Source], where: str, problems: Problems
 ) -> Signature:
-    """Of a compensation: the one unmarked parameter is what its type says (`choose`)."""
+    """Lets `choose` decide by type what the one unmarked parameter of a compensation is."""
     unmarked = signature.marked(Unmarked)
     if len(unmarked) > 1:
         _refuse_several(unmarked, where, problems)
@@ -231,9 +233,9 @@ def settle_compensation(
 
 
 _GIVEN: dict[type, tuple[Any, str]] = {
-    Header: (str, "a header is text: annotate it `str | None`"),
-    Headers: (dict[str, str], "headers are texts by name: annotate it `Mapping[str, str]`"),
-    Variables: (dict[str, Any], "variables are values by name: annotate it `Mapping[str, Any]`"),
+    Header: (str, "a header is a string: annotate it `str | None`"),
+    Headers: (dict[str, str], "headers map names to strings: annotate it `Mapping[str, str]`"),
+    Variables: (dict[str, Any], "variables map names to values: annotate it `Mapping[str, Any]`"),
     FromCompensationError: (StepError, "it is an error or None: annotate it `StepError | None`"),
 }
 
@@ -241,11 +243,11 @@ _GIVEN: dict[type, tuple[Any, str]] = {
 def check_types(signature: Signature, where: str, problems: Problems) -> None:
     for parameter in signature.parameters:
         place = f"{where}, parameter {parameter.name!r}"
-        if (why := _why_not(parameter)) is not None:
+        if (why := _type_problem(parameter)) is not None:
             problems.add(place, "type", why)
 
 
-def _why_not(parameter: Parameter) -> str | None:
+def _type_problem(parameter: Parameter) -> str | None:
     given = _GIVEN.get(type(parameter.source))
     if given is not None:
         return None if fits(given[0], parameter.annotation) else given[1]

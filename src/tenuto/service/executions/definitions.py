@@ -6,7 +6,7 @@ from fastapi import Body, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenuto.authoring.schema import definition_schema
+from tenuto.authoring.document import definition_schema
 from tenuto.service.http.caller import Called, EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.openapi import documented

@@ -1,4 +1,4 @@
-"""What a saga is made of, wherever it was written: its settings, its steps in order, and the functions around them."""
+"""The source of a saga, from a class or a builder: settings, steps in order, and functions from elsewhere."""
 
 import inspect
 from collections.abc import Mapping
@@ -30,29 +30,29 @@ Extra: TypeAlias = Function | ModuleType
 
 
 @dataclass(slots=True)
-class Piece:
-    """One step as its author wrote it. `origin` is what others name it by: the plain function, or the declaration."""
+class StepSource:
+    """One step as written. Other steps refer to it by `origin`: the plain function, or the declaration."""
 
     id: str
     settings: AnySettings
     origin: object
     function: Function | None = None
-    names: Mapping[str, object] = field(default_factory=dict)  # which its annotations may use
+    names: Mapping[str, object] = field(default_factory=dict)  # for resolving its annotations
 
 
 @dataclass(slots=True)
-class Material:
+class SagaSource:
     settings: SagaSettings
-    pieces: list[Piece]
-    instance: object = None  # whose methods a guard, a reconcile or a compensation may be
+    steps: list[StepSource]
+    instance: object = None  # its methods can be guards, reconciles and compensations
     names: Mapping[str, object] = field(default_factory=dict)
     input: Any = Any
     output: Any = Any
-    # A compensation from outside the class, by step; it wins over the one inside.
+    # External compensations by step. They take precedence over those of the class.
     compensations: dict[str, Function] = field(default_factory=dict)
 
     def function(self, ref: StepRef) -> tuple[Function, Mapping[str, object]] | None:
-        """The callable that `guard`, `reconcile` or `compensate` names, and the names that its annotations may use."""
+        """Returns the callable that `guard`, `reconcile` or `compensate` names, and the names for its annotations."""
         if isinstance(ref, str):
             method = getattr(self.instance, ref, None) if self.instance is not None else None
             return (method, self.names) if callable(method) else None
@@ -69,7 +69,7 @@ class Material:
 
 
 def saga_name(saga: object) -> str:
-    """The name of a saga that is given by its name, its class, an instance or a builder."""
+    """Returns the name of a saga, given by name, class, instance or builder."""
     if isinstance(saga, str):
         return saga
     settings = getattr(saga, SAGA, None)
@@ -85,30 +85,30 @@ def saga_name(saga: object) -> str:
 # -- A decorated class -------------------------------------------------------------------------------------------------
 
 
-def gather(instance: object) -> Material:
-    """A saga written as a class. Steps come in the order they are written, those of base classes first."""
+def read_class(instance: object) -> SagaSource:
+    """Reads a decorated class. Steps keep the order in which they are written, base classes first."""
     if isinstance(instance, type):
         saga_name(instance)
-        raise DefinitionError(f"{instance.__qualname__} is a class: give an instance, {instance.__qualname__}(…)")
+        raise DefinitionError(f"{instance.__qualname__} is a class: pass an instance, {instance.__qualname__}(…)")
     settings = getattr(instance, SAGA, None)
     if not isinstance(settings, SagaSettings):
-        saga_name(instance)  # which says what is wrong
+        saga_name(instance)  # raises with a better message
         raise DefinitionError(f"{type(instance).__qualname__} is not a saga")
     names = _names_of(type(instance))
     taken, given = _types_of(type(instance))
-    material = Material(settings, [], instance, names, taken, given)
+    source = SagaSource(settings, [], instance, names, taken, given)
     for name, origin in _steps_of(type(instance)).items():
-        material.pieces.append(_piece(instance, name, origin, names))
-    return material
+        source.steps.append(_step_source(instance, name, origin, names))
+    return source
 
 
 def _names_of(cls: type) -> dict[str, object]:
-    """The class body's names, which annotations may use: `FromStep(flight)` names a function beside it."""
+    """Returns the names of the class body, which annotations use: `FromStep(flight)`."""
     return {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
 
 
 def _steps_of(cls: type) -> dict[str, object]:
-    """By attribute. What overrides a step without being one is its function: so doubles are made for tests."""
+    """Returns the steps by attribute. An undecorated override replaces a step's function, as test doubles do."""
     found: dict[str, object] = {}
     for base in reversed(cls.__mro__):
         for name, value in vars(base).items():
@@ -119,17 +119,17 @@ def _steps_of(cls: type) -> dict[str, object]:
     return found
 
 
-def _piece(instance: object, name: str, origin: object, names: Mapping[str, object]) -> Piece:
+def _step_source(instance: object, name: str, origin: object, names: Mapping[str, object]) -> StepSource:
     if isinstance(origin, Declared):
-        return Piece(origin.id or name, origin.settings, origin)
+        return StepSource(origin.id or name, origin.settings, origin)
     settings = getattr(origin, STEP)
     assert isinstance(settings, StepSettings)
     plain = getattr(origin, "__func__", origin)
-    return Piece(getattr(origin, STEP_ID_ATTRIBUTE), settings, plain, getattr(instance, name), names)
+    return StepSource(getattr(origin, STEP_ID_ATTRIBUTE), settings, plain, getattr(instance, name), names)
 
 
 def _types_of(cls: type) -> tuple[Any, Any]:
-    """`Input` and `Output` of `Saga[Input, Output]`, wherever among the bases it stands."""
+    """Returns `Input` and `Output` of the `Saga[Input, Output]` among the base classes."""
     known: dict[Any, Any] = {}
     for base in cls.__mro__:
         for generic in vars(base).get("__orig_bases__", ()):
@@ -145,48 +145,48 @@ def _types_of(cls: type) -> tuple[Any, Any]:
 # -- Steps and compensations from elsewhere ----------------------------------------------------------------------------
 
 
-def add_extras(material: Material, extras: tuple[Extra, ...], problems: Problems, *, strict: bool = True) -> None:
-    """Takes in what belongs to this saga. A module may hold things of other sagas; a function given by hand may not."""
+def add_extras(source: SagaSource, extras: tuple[Extra, ...], problems: Problems, *, strict: bool = True) -> None:
+    """Adds external steps and compensations. If `strict`, a function that belongs to another saga is a problem."""
     for extra in extras:
         for function in functions_of(extra):
-            _add_function(material, function, problems, strict=strict and not isinstance(extra, ModuleType))
+            _add_function(source, function, problems, strict=strict and not isinstance(extra, ModuleType))
 
 
 def functions_of(extra: Extra) -> list[Function]:
-    """A function itself, or those of a module that are declared to be of use to a saga."""
+    """Returns the function itself, or the external steps and compensations of a module."""
     if not isinstance(extra, ModuleType):
         return [extra]
     return list(dict.fromkeys(v for v in vars(extra).values() if inspect.isroutine(v) and declarations(v)))
 
 
 def declarations(function: Function) -> tuple[ExternalStep | ExternalCompensation, ...]:
-    """What a function was declared to be for sagas elsewhere."""
+    """Returns the `@external_step` and `@compensation_step` declarations of a function."""
     steps: tuple[ExternalStep, ...] = getattr(function, EXTERNAL_STEPS, ())
     compensations: tuple[ExternalCompensation, ...] = getattr(function, EXTERNAL_COMPENSATIONS, ())
     return (*steps, *compensations)
 
 
-def _add_function(material: Material, function: Function, problems: Problems, *, strict: bool) -> None:
+def _add_function(source: SagaSource, function: Function, problems: Problems, *, strict: bool) -> None:
     where = f"function {getattr(function, '__qualname__', repr(function))!r}"
     declared = declarations(function)
     if not declared:
-        problems.add(where, "not_a_step", "it is neither an @external_step nor a @compensation_step")
+        problems.add(where, "not_a_step", "it is neither an @external_step nor a @compensation_step: decorate it")
     for given in declared:
         owner = saga_name(given.saga)
-        if owner != material.settings.name:
+        if owner != source.settings.name:
             if strict:
-                text = f"it belongs to saga {owner!r}, and this is {material.settings.name!r}"
+                text = f"it belongs to saga {owner!r}, not to {source.settings.name!r}"
                 problems.add(where, "unknown_saga", text)
         elif isinstance(given, ExternalStep):
-            material.pieces.append(Piece(given.id, given.settings, function, function))
+            source.steps.append(StepSource(given.id, given.settings, function, function))
         else:
-            _add_compensation(material, given, function, where, problems)
+            _add_compensation(source, given, function, where, problems)
 
 
 def _add_compensation(
-    material: Material, given: ExternalCompensation, function: Function, where: str, problems: Problems
+    source: SagaSource, given: ExternalCompensation, function: Function, where: str, problems: Problems
 ) -> None:
     step = given.for_step if isinstance(given.for_step, str) else step_name(given.for_step)
-    if step in material.compensations:
-        problems.add(where, "two_compensations", f"step {step!r} has two compensations from outside: keep one")
-    material.compensations[step] = function
+    if step in source.compensations:
+        problems.add(where, "two_compensations", f"step {step!r} has two external compensations: keep one of them")
+    source.compensations[step] = function

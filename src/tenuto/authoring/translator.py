@@ -1,4 +1,4 @@
-"""From an author's words to the kernel's: durations to milliseconds, names to their canonical spelling."""
+"""Translates settings to the kernel's definition: durations to milliseconds, choices to their canonical spelling."""
 
 import re
 from collections.abc import Mapping
@@ -39,18 +39,18 @@ _SIMPLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def step_expression(id: str) -> str:
-    """How an expression names a step: `steps.charge`, or `steps["a-b"]` where the id is no CEL name."""
+    """Returns the CEL expression of a step: `steps.charge`, or `steps["a-b"]` if the id is not a CEL identifier."""
     return f"steps.{id}" if _SIMPLE.fullmatch(id) and id not in ("in", "true", "false", "null") else f'steps["{id}"]'
 
 
 def attempt_timeout(given: int | None, step_timeout: int | None) -> int:
-    """The time for one attempt: 30 s unless said otherwise, and never longer than the step has."""
+    """Returns the timeout of one attempt. Default: 30 s, or the step's deadline if that is shorter."""
     default = RetryPolicy().timeout_ms
     return given if given is not None else min(default, step_timeout or default)
 
 
 class Translator:
-    """Translates what one step, group or saga was told, and remembers where it stands for what it cannot."""
+    """Translates the settings of one step, group or saga, and reports problems with their place."""
 
     def __init__(self, where: str, problems: Problems) -> None:
         self.where = where
@@ -69,14 +69,14 @@ class Translator:
             return None
 
     def choice(self, keyword: str, value: object, allowed: Any) -> Any:
-        """The canonical spelling of one of a few words; the first of them where it is none."""
+        """Returns the canonical spelling of a choice, or the first choice if the value is none of them."""
         options: tuple[str, ...] = get_args(allowed)
         if value in options:
             return value
         if isinstance(value, str) and value == value.lower() and value.upper() in options:
             return value.upper()
         spelled = ", ".join(repr(option.lower()) for option in options)
-        self.refuse(keyword, "unknown_word", f"{value!r} is none of {spelled}")
+        self.refuse(keyword, "unknown_word", f"{value!r} is not valid: use one of {spelled}")
         return options[0]
 
     def classify(self, table: Mapping[Any, Any]) -> dict[str, ErrorClass]:
@@ -85,10 +85,14 @@ class Translator:
             if not (isinstance(error, type) and issubclass(error, BaseException)):
                 self.refuse("classify", "type", f"{error!r} is not an exception class")
             elif name not in ERROR_CLASSES:
-                self.refuse("classify", "unknown_word", f"{name!r} is none of {', '.join(ERROR_CLASSES)}")
+                self.refuse(
+                    "classify", "unknown_word", f"{name!r} is not an error class: use one of {', '.join(ERROR_CLASSES)}"
+                )
             elif error.__name__ in found:
                 self.refuse(
-                    "classify", "repeated", f"two exceptions are called {error.__name__}: they cannot be told apart"
+                    "classify",
+                    "repeated",
+                    f"two exception classes are named {error.__name__}, and names must be unique: remove one",
                 )
             else:
                 found[error.__name__] = name
@@ -115,27 +119,31 @@ class Translator:
             self._check_retry(keyword, given)
             return given
         if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-            self.refuse(keyword, "type", "it is a number of retries, or a Retry(…)")
+            self.refuse(keyword, "type", f"{given!r} is not valid: give a number of retries, or a Retry(…)")
             return Retry()
         return Retry(max_attempts=given + 1)
 
     def _check_retry(self, keyword: str, retry: Retry) -> None:
         if retry.backoff not in ("exponential", "fixed", "jittered"):
-            text = f"{retry.backoff!r} is none of 'exponential', 'fixed', 'jittered'"
+            text = f"{retry.backoff!r} is not valid: use one of 'exponential', 'fixed', 'jittered'"
             self.refuse(f"{keyword}, backoff", "unknown_word", text)
         for name in retry.on or ():
             if name not in ERROR_CLASSES:
-                self.refuse(f"{keyword}, on", "unknown_word", f"{name!r} is none of {', '.join(ERROR_CLASSES)}")
+                self.refuse(
+                    f"{keyword}, on",
+                    "unknown_word",
+                    f"{name!r} is not an error class: use one of {', '.join(ERROR_CLASSES)}",
+                )
 
-    def undo_retry(self, settings: StepSettings) -> tuple[int | None, int | None]:
-        """How often a compensation is tried, and after which delay."""
+    def compensation_retry(self, settings: StepSettings) -> tuple[int | None, int | None]:
+        """Returns how many attempts a compensation has, and its backoff."""
         backoff = self.time("compensation_backoff", settings.compensation_backoff)
         given = settings.compensation_retry
         if given is None:
             return None, backoff
         retry = self._retry("compensation_retry", given)
         if (retry.backoff, retry.maximum, retry.jitter, retry.on) != ("exponential", None, 0.1, None):
-            text = "of a Retry, a compensation takes max_attempts and initial only"
+            text = "a compensation uses only max_attempts and initial of a Retry: remove the other arguments"
             self.refuse("compensation_retry", "not_allowed", text)
         initial = self.time("compensation_retry, initial", retry.initial)
         return retry.max_attempts, initial if backoff is None else backoff
@@ -144,7 +152,7 @@ class Translator:
 
     def step(self, id: str, settings: StepSettings, handlers: dict[str, str], structure: Structure) -> Step:
         deadline = self.time("deadline", settings.deadline)
-        attempts, backoff = self.undo_retry(settings)
+        attempts, backoff = self.compensation_retry(settings)
         step = Step(
             id=id,
             type=self._step_type(settings.type),
@@ -173,13 +181,15 @@ class Translator:
             idempotency_key=settings.idempotency_key,
             set_variable=settings.set_variable,
         )
-        self._check_words(step)
+        self._check_values(step)
         return step
 
     def _step_type(self, given: str) -> Any:
         if given in ("task", "external_call", "notify"):
             return given
-        text = f"a function is a 'task', an 'external_call' or a 'notify', not {given!r}: use approval() or wait()"
+        text = (
+            f"{given!r} is not valid for a function: use 'task', 'external_call' or 'notify', or approval() and wait()"
+        )
         self.refuse("type", "unknown_word", text)
         return "task"
 
@@ -187,12 +197,12 @@ class Translator:
         if not isinstance(given, ExpandEach):
             return given
         if given.source is None:
-            text = "items are given when the saga is started, in StepInputs: here, use ExpandEach.from_step(step, path)"
+            text = "ExpandEach(items) belongs in StepInputs at start: here, use ExpandEach.from_step(step, path)"
             self.refuse("foreach", "misplaced", text)
             return None
         ref, path = given.source
         if not re.match(r"result\b", path):
-            self.refuse("foreach", "bad_path", f'the path {path!r} must begin with `result`, as in "result.people"')
+            self.refuse("foreach", "bad_path", f'path {path!r} must begin with `result`, as in "result.people"')
         id = structure.id_of(ref, f"{self.where}, foreach")
         return None if id is None else f"{step_expression(id)}.{path}"
 
@@ -210,7 +220,7 @@ class Translator:
 
     def wait(self, id: str, settings: WaitSettings, structure: Structure) -> Step:
         if (settings.duration is None) == (settings.until is None):
-            self.refuse("", "ambiguous_wait", 'a wait takes a duration or `until`, one of them: wait("10m")')
+            self.refuse("", "ambiguous_wait", 'give either a duration or `until`, as in wait("10m")')
         payload: dict[str, Any] = {"duration_ms": self.time("duration", settings.duration)}
         if settings.until is not None:
             payload = {"until": f"${{{settings.until}}}"}
@@ -237,7 +247,7 @@ class Translator:
         )
 
     def _waiting(self, step: Step) -> Step:
-        self._check_words(step)
+        self._check_values(step)
         return step
 
     def group(self, id: str, settings: GroupSettings, children: tuple[Node, ...], structure: Structure) -> Scope:
@@ -253,17 +263,17 @@ class Translator:
             repeat_until=settings.repeat_until,
             max_visits=settings.max_visits,
         )
-        self._check_words(scope)
+        self._check_values(scope)
         return msgspec.structs.replace(scope, children=children)
 
-    def _check_words(self, struct: Step | Scope | Definition) -> None:
-        """Structs trust their makers. This is where a word or a type that an author got wrong is found."""
+    def _check_values(self, struct: Step | Scope | Definition) -> None:
+        """Finds wrong types and choices: msgspec checks them on conversion, not in constructors."""
         try:
             msgspec.convert(msgspec.to_builtins(struct), type(struct))
         except (msgspec.ValidationError, TypeError) as error:
-            self.refuse("", "bad_value", _in_words(str(error)))
+            self.refuse("", "bad_value", _field_first(str(error)))
 
-    # -- The whole -----------------------------------------------------------------------------------------------------
+    # -- The definition ------------------------------------------------------------------------------------------------
 
     def definition(self, settings: SagaSettings, nodes: tuple[Node, ...], output: str | None) -> Definition:
         definition = Definition(
@@ -282,11 +292,11 @@ class Translator:
                 classify=self.classify(settings.classify),
             ),
         )
-        self._check_words(definition)
+        self._check_values(definition)
         return msgspec.structs.replace(definition, steps=nodes)
 
 
-def _in_words(message: str) -> str:
+def _field_first(message: str) -> str:
     """ "Expected `int`, got `str` - at `$.max_concurrency`" with the field first."""
     why, _, place = message.partition(" - at `$.")
     return f"{place.rstrip('`')}: {why}" if place else why

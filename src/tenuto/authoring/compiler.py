@@ -1,7 +1,7 @@
-"""From what was gathered to a program: one definition, the handlers it names, and the types of what they give.
+"""Compiles a saga's source to a program: the definition, its handlers, and the types of their results.
 
-Everything that is wrong is told at once. So each stage notes its problems and goes on as far as it can, and only when
-all stages have spoken is the program made, or refused.
+An author sees all problems at once. Each stage records its problems and continues as far as it can; after the last
+stage, the program is built, or `DefinitionError` is raised.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,57 +18,56 @@ from tenuto.kernel.expression import compile_expression, compile_template
 from tenuto.kernel.plan import Plan
 from tenuto.values.codec import Decode, decoder, encoder
 
+from .annotations import describe, fits, is_unknown, members
 from .binding import bind
 from .functions import StepFunctions, read_functions
-from .gather import Material, Piece
 from .inputs import InputEncoder
 from .markers import ExpandEach, FromCompensationError, FromCompensationResult, FromStep, StepRef
-from .matching import describe, fits, is_unknown, members
 from .outcome import Done
-from .problems import Problems
+from .problems import Problems, in_python_terms
 from .program import Handler, HandlerKind, Program
-from .reading import Offer, why_unfit
+from .saga_source import SagaSource, StepSource
 from .settings import ApprovalSettings, GroupSettings, SignalSettings, StepSettings, WaitSettings
 from .signature import Parameter, Signature
+from .step_results import Offer, read_problem
 from .structure import ROOT, Structure, structure_of
-from .translate import Translator, step_expression
-from .wording import in_words
+from .translator import Translator, step_expression
 
 
-def compile_material(material: Material, problems: Problems) -> Program:
-    """The program, or `DefinitionError` with every problem there is."""
-    draft = _Draft(material, structure_of(material, problems), {}, problems)
-    for piece in draft.structure.pieces.values():
-        if isinstance(piece.settings, StepSettings):
-            draft.functions[piece.id] = read_functions(piece, material, problems)
+def compile_source(source: SagaSource, problems: Problems) -> Program:
+    """Returns the program. Raises `DefinitionError` with every problem."""
+    draft = _Draft(source, structure_of(source, problems), {}, problems)
+    for step in draft.structure.steps.values():
+        if isinstance(step.settings, StepSettings):
+            draft.functions[step.id] = read_functions(step, source, problems)
     _check_reads(draft)
-    _draw_edges(draft)
+    _add_dependencies(draft)
     definition = _definition(draft)
     if not any(problem.code == "bad_value" for problem in problems.found):
         for problem in validation.problems(definition):
-            problems.add(*in_words(problem, definition))
-    problems.raise_any(f"Saga {material.settings.name!r}")
+            problems.add(*in_python_terms(problem, definition))
+    problems.raise_any(f"Saga {source.settings.name!r}")
     return _program(draft, definition)
 
 
 @dataclass(slots=True)
 class _Draft:
-    material: Material
+    source: SagaSource
     structure: Structure
     functions: dict[str, StepFunctions]
     problems: Problems
 
     @property
     def name(self) -> str:
-        return self.material.settings.name
+        return self.source.settings.name
 
     @property
     def output(self) -> str | None:
-        ref = self.material.settings.output
+        ref = self.source.settings.output
         return None if ref is None else self.structure.find(ref)
 
 
-# -- Who reads whom ----------------------------------------------------------------------------------------------------
+# -- Data flow between steps -------------------------------------------------------------------------------------------
 
 
 def _check_reads(draft: _Draft) -> None:
@@ -92,13 +91,13 @@ def _check_read(draft: _Draft, parameter: Parameter, where: str) -> None:
     if id is None:
         return
     step, _, clone = id.partition("#")
-    why = why_unfit(parameter, _offer(draft, step), bool(clone))
+    why = read_problem(parameter, _offer(draft, step), bool(clone))
     if why is not None:
         draft.problems.add(where, "type", f"step {step!r}: {why}")
 
 
 def _offer(draft: _Draft, id: str) -> Offer:
-    match draft.structure.pieces[id].settings:
+    match draft.structure.steps[id].settings:
         case StepSettings() as settings:
             functions = draft.functions[id]
             return Offer(
@@ -118,34 +117,34 @@ def _offer(draft: _Draft, id: str) -> Offer:
             return Offer(None, is_group=True)
 
 
-def _draw_edges(draft: _Draft) -> None:
+def _add_dependencies(draft: _Draft) -> None:
     structure = draft.structure
-    for id, piece in structure.pieces.items():
-        where = f"{'group' if isinstance(piece.settings, GroupSettings) else 'step'} {id!r}"
-        for ref in piece.settings.depends_on:
+    for id, step in structure.steps.items():
+        where = f"{'group' if isinstance(step.settings, GroupSettings) else 'step'} {id!r}"
+        for ref in step.settings.depends_on:
             named = structure.id_of(ref, f"{where}, depends_on")
             if named is not None:
                 structure.wait_for(id, named.partition("#")[0], f"{where}, depends_on")
-        for read in _reads(draft, piece):
+        for read in _reads(draft, step):
             structure.wait_for(id, read, where)
 
 
-def _reads(draft: _Draft, piece: Piece) -> Iterator[str]:
-    """The steps whose results it needs: by its functions' parameters, and by its expressions."""
+def _reads(draft: _Draft, step: StepSource) -> Iterator[str]:
+    """Yields the steps whose results this step reads, by parameters or in expressions."""
     structure = draft.structure
-    found = [ref for ref in _refs_of(draft, piece) if (id := structure.find(ref)) is not None]
+    found = [ref for ref in _refs_of(draft, step) if (id := structure.find(ref)) is not None]
     for ref in found:
         id = (structure.find(ref) or "").partition("#")[0]
-        group = isinstance(structure.pieces[id].settings, GroupSettings)
-        if id != piece.id and not group:
+        group = isinstance(structure.steps[id].settings, GroupSettings)
+        if id != step.id and not group:
             yield id
 
 
-def _refs_of(draft: _Draft, piece: Piece) -> Iterator[StepRef]:
-    functions = draft.functions.get(piece.id)
+def _refs_of(draft: _Draft, step: StepSource) -> Iterator[StepRef]:
+    functions = draft.functions.get(step.id)
     for _, signature in functions.readers() if functions is not None else ():
         yield from (p.source.step for p in signature.parameters if isinstance(p.source, FromStep))
-    settings = piece.settings
+    settings = step.settings
     if isinstance(settings, StepSettings):
         yield from _read_by_foreach(settings.foreach)
         yield from _read_by_template(settings.idempotency_key)
@@ -163,7 +162,7 @@ def _read_by_foreach(foreach: str | ExpandEach[Any] | None) -> tuple[StepRef, ..
 def _read_by_expression(source: object) -> tuple[str, ...]:
     try:
         return compile_expression(source).steps if isinstance(source, str) else ()
-    except ExpressionError:  # told by validation, which looks at all of them
+    except ExpressionError:  # validation reports it
         return ()
 
 
@@ -178,7 +177,7 @@ def _read_by_template(source: object) -> tuple[str, ...]:
 
 
 def _definition(draft: _Draft) -> Definition:
-    settings = draft.material.settings
+    settings = draft.source.settings
     saga = Translator(f"saga {settings.name!r}", draft.problems)
     _check_output(draft, saga)
     _check_handler_names(draft)
@@ -191,18 +190,16 @@ def _output_template(output: str | None) -> str | None:
 
 
 def _check_output(draft: _Draft, saga: Translator) -> None:
-    ref = draft.material.settings.output
+    ref = draft.source.settings.output
     id = draft.structure.id_of(ref, f"{saga.where}, output") if ref is not None else None
     if id is None:
         return
     if "#" in id:
-        saga.refuse("output", "unknown_step", "a clone cannot be the output: name its step")
+        saga.refuse("output", "unknown_step", "one clone cannot be the output: name the whole step")
         return
     given = _result_type(draft, id)
-    if not fits(given, draft.material.output):
-        text = (
-            f"step {id!r} gives {describe(given)}, and the saga is declared to give {describe(draft.material.output)}"
-        )
+    if not fits(given, draft.source.output):
+        text = f"step {id!r} returns {describe(given)}, but the saga declares {describe(draft.source.output)}"
         saga.refuse("output", "type", text)
 
 
@@ -213,7 +210,7 @@ def _result_type(draft: _Draft, id: str) -> Any:
 
 def _node(draft: _Draft, id: str) -> Node:
     structure = draft.structure
-    settings = structure.pieces[id].settings
+    settings = structure.steps[id].settings
     kind = "group" if isinstance(settings, GroupSettings) else "step"
     translator = Translator(f"{kind} {id!r}", draft.problems)
     match settings:
@@ -231,13 +228,13 @@ def _node(draft: _Draft, id: str) -> Node:
 
 
 def _check_handler_names(draft: _Draft) -> None:
-    """Ids may have dots, so that one step's handler may have the name of another's compensation."""
+    """Step ids may contain dots, so a step's handler can get the name of another step's compensation."""
     owners: dict[str, str] = {}
     for id, functions in draft.functions.items():
         for name in _handler_names(draft.name, id, functions).values():
             first = owners.setdefault(name, id)
             if first != id:
-                text = f"its handler would be called {name!r}, which is taken by step {first!r}: rename one of them"
+                text = f"its handler name {name!r} is already used by step {first!r}: rename one of the steps"
                 draft.problems.add(f"step {id!r}", "duplicate_handler", text)
 
 
@@ -273,11 +270,11 @@ def _program(draft: _Draft, definition: Definition) -> Program:
 
 
 def _leaves(draft: _Draft) -> list[str]:
-    return [id for id, piece in draft.structure.pieces.items() if not isinstance(piece.settings, GroupSettings)]
+    return [id for id, step in draft.structure.steps.items() if not isinstance(step.settings, GroupSettings)]
 
 
 def _input_encoder(draft: _Draft) -> InputEncoder:
-    annotation = draft.material.input
+    annotation = draft.source.input
     by_step = {id: decoder(functions.input, where="input") for id, functions in draft.functions.items()}
     if annotation is Any:
         return InputEncoder(by_step=by_step)
@@ -286,13 +283,13 @@ def _input_encoder(draft: _Draft) -> InputEncoder:
 
 def _output_decoder(draft: _Draft) -> Decode:
     if draft.output is None:
-        return decoder(draft.material.output, where="output")
+        return decoder(draft.source.output, where="output")
     result = _offer(draft, draft.output).result
     one = decoder(result, where="output")
     many = decoder(GenericAlias(list, (result | None if result is not None else Any,)), where="output")
 
     def decode(raw: Raw | None) -> object:
-        # Whether the step was fanned out may depend on the input that the execution was started with.
+        # StepInputs can fan out any step, so the output may be one result or a list.
         try:
             return one(raw)
         except PayloadError:
@@ -321,7 +318,7 @@ def _handlers(draft: _Draft) -> Iterator[Handler]:
 def _name_of(structure: Structure) -> Callable[[StepRef], str]:
     def name_of(ref: StepRef) -> str:
         id = structure.find(ref)
-        assert id is not None, "an unknown step is a problem, and a program has none"
+        assert id is not None, "a program is only built when every step reference is valid"
         return id
 
     return name_of
@@ -330,7 +327,7 @@ def _name_of(structure: Structure) -> Callable[[StepRef], str]:
 def make_handler(
     name: str, kind: HandlerKind, signature: Signature, gives: Any, where: str, name_of: Callable[[StepRef], str]
 ) -> Handler:
-    """`gives` is the type of the result: of a probe, that of the step it asks about."""
+    """`gives` is the type of the result. For a probe it is the result type of the step that it checks."""
     needs, invoke = bind(signature, where, name_of)
     return Handler(
         name=name,
@@ -344,14 +341,14 @@ def make_handler(
 
 
 def _result_encoder(annotation: Any, where: str) -> Callable[[object], Raw | None]:
-    """Writes a result, and sees to it that it can be read as what it is declared to be: later would be too late."""
+    """Encodes a result, and checks that it can be decoded as its declared type before it is stored."""
     unknown = annotation is Any or any(is_unknown(part) for part in members(annotation))
     exact = type(None) if annotation is None else annotation
     to_json = encoder(None if unknown else annotation, where=where)
     read = decoder(annotation, where=where)
 
     def encode(value: object) -> Raw | None:
-        if isinstance(value, Done):  # a probe's answer: what it found is the step's result
+        if isinstance(value, Done):  # a probe found the step's result
             value = value.result
         raw = None if value is None else to_json(value)
         if not unknown and type(value) is not exact:
