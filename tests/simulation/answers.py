@@ -1,6 +1,6 @@
 """What whoever brought a fact must be told, and what must have come of it: looked at before the entries are applied."""
 
-from tenuto.checker.books import Books
+from tenuto.checker.model import Model
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import lease_id
@@ -10,7 +10,7 @@ from tenuto.kernel.state import Execution
 from .rules import HONOURS_RETRY_AFTER, require
 
 
-def check_answer(before: Execution, model: Books, fact: f.Fact, decision: Decision) -> None:
+def check_answer(before: Execution, model: Model, fact: f.Fact, decision: Decision) -> None:
     match fact:
         case f.Signal() if decision.answer == f.APPLIED:
             _check_signal(before, fact, decision)
@@ -64,11 +64,11 @@ def _check_holder(before: Execution, fact: f.Reported | f.Acked, decision: Decis
         require(decision.answer == f.Ignored("stale_lease"), "only the holder of the lease is heard", fact)
 
 
-def _check_late_truth(before: Execution, model: Books, fact: f.Reported, decision: Decision) -> None:
+def _check_late_truth(before: Execution, model: Model, fact: f.Reported, decision: Decision) -> None:
     """The answer of an attempt that timed out or was lost applies, until something else is known."""
-    track = model.tracks.get(fact.ref.path)
+    step = model.steps.get(fact.ref.path)
     forged = fact.lease is not None and fact.lease != lease_id(before.id, fact.ref)
-    if track is None or track.late != fact.ref or forged or before.finished is not None or before.wake_at is not None:
+    if step is None or step.late != fact.ref or forged or before.finished is not None or before.wake_at is not None:
         return
     if isinstance(fact.outcome, f.Succeeded):
         require(decision.answer == f.APPLIED, "late truth applies", fact)

@@ -5,8 +5,8 @@ import json
 import msgspec
 
 from tenuto.checker import compensation, counters, waking
-from tenuto.checker.books import Books
 from tenuto.checker.history import Follower
+from tenuto.checker.model import Model
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
@@ -67,7 +67,7 @@ class Shadow(Follower):
 
     def _record(self, entry: e.Entry) -> None:
         before, timers = self._statuses(), dict(self.state.timers)
-        paused_at = self.books.paused_at
+        paused_at = self.model.paused_at
         super()._record(entry)
         if isinstance(entry.event, e.Resumed):
             assert paused_at is not None
@@ -80,7 +80,7 @@ class Shadow(Follower):
         self._check_statuses(before, entry)
 
     def _ask_statuses(self, event: e.Event) -> None:
-        self.touched |= dict.fromkeys(self.books.touched)
+        self.touched |= dict.fromkeys(self.model.touched)
         super()._ask_statuses(event)
 
     def _check_shift(self, before: dict[TimerKey, int], paused: int) -> None:
@@ -117,8 +117,8 @@ class Monitor:
         return self.follower.state
 
     @property
-    def model(self) -> Books:
-        return self.follower.books
+    def model(self) -> Model:
+        return self.follower.model
 
     def rewind(self, history: list[e.Entry]) -> None:
         self.follower = Shadow(self.plan)
@@ -196,17 +196,17 @@ class Monitor:
         kept_signals = sorted(signal.id for signals in state.signals.values() for signal in signals)
         require(kept_signals == sorted(self.model.kept), "a kept signal is used once", kept_signals)
         for path in self.follower.touched:
-            track = self.model.tracks[path]
+            counted_step = self.model.steps[path]
             step = find_step(state, path)
             if step is None or path in scope_at(state, parent_of(path)).superseded:
                 continue  # a clone that is closed keeps no counters, a step that was replaced needs none
             kept = (step.number, step.generation, step.open and step.open.ref)
-            counted = (track.number("forward"), track.generation, track.open)
+            counted = (counted_step.number("forward"), counted_step.generation, counted_step.open)
             require(kept == counted, "counters equal counts", f"{path}: kept {kept}, counted {counted}")
-            tried = (step.tries, step.losses), (len(track.failures), track.losses)
+            tried = (step.tries, step.losses), (len(counted_step.failures), counted_step.losses)
             over = step.status in CLOSED  # nobody counts on
             require(over or tried[0] == tried[1], "counters equal counts", f"{path}: kept, counted {tried}")
             kept_undo = (step.undo_number, step.undo_tries, step.undo_losses)
-            counted_undo = (track.number("compensate"), track.undo_failures, track.undo_losses)
+            counted_undo = (counted_step.number("compensate"), counted_step.undo_failures, counted_step.undo_losses)
             over = step.undo not in ("running", "retrying")
             require(over or kept_undo == counted_undo, "counters equal counts", f"{path}: {kept_undo}, {counted_undo}")

@@ -1,7 +1,6 @@
-"""Which situations a decision is. Each entry is looked at before it is applied, by the books of a moment earlier."""
+"""Which situations a decision is. Each entry is looked at before it is applied, by the model of a moment earlier."""
 
-from tenuto.checker.books import Books, refs_of
-from tenuto.checker.tracks import AUTOMATIC
+from tenuto.checker.model import AUTOMATIC, Model, refs_of
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import fan_of
@@ -16,7 +15,7 @@ ORDERS = {"reverse": "undone in reverse", "layers": "undone by layers", "all": "
 
 
 class Watcher:
-    def __init__(self, situations: Situations, model: Books, shadow: Execution, now: int) -> None:
+    def __init__(self, situations: Situations, model: Model, shadow: Execution, now: int) -> None:
         self.saw = situations.sometimes
         self.model = model
         self.shadow = shadow
@@ -44,19 +43,19 @@ class Watcher:
                 isinstance(entry.event, e.CancelRequested) for entry in decision.entries
             ):
                 saw("cancel before admission", not model.admitted)
-                unknown = any(track.late is not None for track in model.tracks.values())
+                unknown = any(step.late is not None for step in model.steps.values())
                 saw("cancel while an outcome is unknown", unknown)
 
     def _report(self, fact: f.Reported, answer: f.Answer) -> None:
         saw, ref = self.saw, fact.ref
-        track = self.model.tracks.get(ref.path)
+        step = self.model.steps.get(ref.path)
         if isinstance(answer, f.Ignored):
             saw("answer after the end", answer.why == "terminal")
             saw("late answer stale", answer.why in ("stale_attempt", "duplicate"))
             saw("callback from an older attempt", answer.why == "stale_attempt" and fact.lease is not None)
             return
         saw("report while paused", self.model.paused_at is not None)
-        if track is not None and track.late == ref:
+        if step is not None and step.late == ref:
             saw("late truth applied: success", isinstance(fact.outcome, f.Succeeded))
             saw("late truth applied: failure", isinstance(fact.outcome, f.Failed))
 
@@ -76,9 +75,9 @@ class Watcher:
     def _takeover(self, decision: Decision) -> None:
         for entry in decision.entries:
             for ref in (ref for grant in entry.grants for ref in refs_of(grant)):
-                track = self.model.tracks.get(ref.path)
-                if track is not None and track.open == ref and not track.returned and ref.phase == "forward":
-                    unsafe = track.node.step.safety == "NOT_SAFE_TO_RETRY" and track.epoch > 0
+                step = self.model.steps.get(ref.path)
+                if step is not None and step.open == ref and not step.returned and ref.phase == "forward":
+                    unsafe = step.node.step.safety == "NOT_SAFE_TO_RETRY" and step.epoch > 0
                     self.saw("lost NOT_SAFE before it began", unsafe)
 
     # -- Entries -------------------------------------------------------------------------------------------------------
@@ -104,9 +103,9 @@ class Watcher:
                 self._probe(event)
             case e.DispatchFailed():
                 capped = event.verdict not in ("retry", "probe") and event.failure.error_class != "NON_RETRYABLE"
-                track = self.model.tracks[event.path]
+                step = self.model.steps[event.path]
                 saw("dispatch refused")
-                saw("dispatch refused to its cap", capped and track.refusals >= 9)
+                saw("dispatch refused to its cap", capped and step.refusals >= 9)
             case e.AttemptAcked():
                 saw("callback acknowledged")
             case _:
@@ -117,8 +116,8 @@ class Watcher:
         saw = self.saw
         error_class = event.failure.error_class
         if event.phase == "forward" and event.verdict in ("skip", "fail"):
-            track = self.model.tracks[event.path]
-            saw("tries spent", MATRIX[error_class].retried and len(track.failures) + 1 > 1)
+            step = self.model.steps[event.path]
+            saw("tries spent", MATRIX[error_class].retried and len(step.failures) + 1 > 1)
         if event.phase == "forward" and event.retry_at is not None:
             limited = error_class in ("RATE_LIMITED", "DEPENDENCY_FAILED")
             saw("retry-after honoured", limited and event.retry_at - at == 2_500)
@@ -134,7 +133,7 @@ class Watcher:
     def _loss(self, loss: e.Loss) -> None:
         saw = self.saw
         if loss.phase == "forward":
-            unsafe = self.model.tracks[loss.path].node.step.safety == "NOT_SAFE_TO_RETRY"
+            unsafe = self.model.steps[loss.path].node.step.safety == "NOT_SAFE_TO_RETRY"
             saw("attempt lost and repeated", loss.verdict == "retry")
             saw("attempt lost to its bound", loss.verdict in ("skip", "fail") and not unsafe)
             saw("lost NOT_SAFE after it began", unsafe)
@@ -189,9 +188,9 @@ class Watcher:
             saw("condition skipped a step", node.when is not None)
             saw("fan-out of nothing", not node.is_scope and node.when is None)
         if event.status == "reused":
-            frame = self.model.frames[""]
+            scope = self.model.scopes[""]
             saw("reused results in a new run", self.model.run > 1)
-            saw("round kept a result", self.model.run == 1 or frame.round > 1)
+            saw("round kept a result", self.model.run == 1 or scope.round > 1)
 
     def _closing(self, event: e.ScopeClosing) -> None:
         saw = self.saw
@@ -202,10 +201,10 @@ class Watcher:
         saw("execution timed out", not event.path and code == "deadline")
         saw("pending too long", code == "pending_timeout")
         saw("credits exhausted", code == "credits_exhausted")
-        frame = self.model.frames[event.path]
-        saw("clone failed", not frame.node.is_scope)
-        if frame.node.is_scope and event.outcome == "failed" and frame.node.scope.failure_mode == "retry":
-            saw("retry budget exhausted", self.model.budget == 0 and frame.round < frame.node.scope.max_rounds)
+        scope = self.model.scopes[event.path]
+        saw("clone failed", not scope.node.is_scope)
+        if scope.node.is_scope and event.outcome == "failed" and scope.node.scope.failure_mode == "retry":
+            saw("retry budget exhausted", self.model.budget == 0 and scope.round < scope.node.scope.max_rounds)
 
     def _people(self, event: e.Event) -> bool:
         saw, model = self.saw, self.model
@@ -263,8 +262,8 @@ class Watcher:
         undo = self.model.undo
         assert undo is not None
         group = undo.groups[undo.group_of[path]]
-        tracks = [self.model.tracks[other] for other in group if other != path]
-        return any(track.undo_human and track.undo in ("again", "running", "retrying") for track in tracks)
+        steps = [self.model.steps[other] for other in group if other != path]
+        return any(step.undo_human and step.undo in ("again", "running", "retrying") for step in steps)
 
     def _end(self, event: e.Event) -> None:
         saw, model = self.saw, self.model
@@ -274,9 +273,9 @@ class Watcher:
                 paths = [path for group in event.groups for path in group]
                 saw(ORDERS[policy.order], len(paths) > 1)
                 saw("clone undone", any(fan_of(path) is not None for path in paths))
-                tracks = [model.tracks[path] for path in paths if path in model.tracks]
-                saw("half-done step undone", any(not track.made_seq for track in tracks))
-                saw("step of an earlier round undone", any(t.made_seq and not t.done for t in tracks))
+                steps = [model.steps[path] for path in paths if path in model.steps]
+                saw("half-done step undone", any(not step.made_seq for step in steps))
+                saw("step of an earlier round undone", any(t.made_seq and not t.done for t in steps))
             case e.CompensationStopped():
                 saw("breaker open", event.reason == "circuit_open")
                 saw("undo stopped", event.reason == "failed")
@@ -285,7 +284,7 @@ class Watcher:
                 saw("automatic run after a granted hold", event.reason == AUTOMATIC)
                 saw("flow begun again", event.start is not None)
                 raised = [path for path, generation in event.redo if generation > 1]
-                saw("undone step made again", any(model.track(path).undone_generation for path in raised))
+                saw("undone step made again", any(model.step(path).undone_generation for path in raised))
             case e.HoldChanged():
                 saw("hold refused", event.refused)
             case e.ExecutionFinished():

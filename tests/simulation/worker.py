@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tenuto.checker.books import refs_of
+from tenuto.checker.model import refs_of
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref

@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 from msgspec import Raw
 
-from tenuto.checker.books import refs_of
+from tenuto.checker.model import refs_of
 from tenuto.kernel import codec
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
@@ -354,8 +354,8 @@ class World:
 
     def was_granted(self, ref: Ref) -> bool:
         """Whether there was such an attempt: of one that there was, anybody may hold an answer."""
-        track = self.monitor.model.tracks.get(ref.path)
-        return track is not None and ref.number <= track.number(ref.phase)
+        step = self.monitor.model.steps.get(ref.path)
+        return step is not None and ref.number <= step.number(ref.phase)
 
     def begins(self, state: Execution, ref: Ref, key: str, generation: int) -> None:
         node = node_of(state, ref.path)

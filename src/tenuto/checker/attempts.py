@@ -3,9 +3,8 @@
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref
 
-from .books import Books
 from .invariants import Family, require
-from .tracks import Frame, Track
+from .model import Model, ModelScope, ModelStep
 
 family = Family("Attempts and leases")
 
@@ -21,61 +20,61 @@ L5 = family(
 L9 = family("L9", "A completed step is not run again, unless it was undone or a person asked for it, under a new key.")
 
 
-def granted(books: Books, ref: Ref, entry: e.Entry) -> None:
+def granted(model: Model, ref: Ref, entry: e.Entry) -> None:
     if ref.phase == "plan":
-        _granted_planning(books.frames[ref.path], ref)
+        _granted_planning(model.scopes[ref.path], ref)
         return
-    track = books.track(ref.path)
-    if track.open == ref:
-        _granted_again(track, entry)
+    step = model.step(ref.path)
+    if step.open == ref:
+        _granted_again(step, entry)
         return
-    require(track.open is None, L1, f"{ref} was granted while {track.open} was open")
-    require(ref.number == track.number(ref.phase) + 1, L2, f"{ref} follows number {track.number(ref.phase)}")
+    require(step.open is None, L1, f"{ref} was granted while {step.open} was open")
+    require(ref.number == step.number(ref.phase) + 1, L2, f"{ref} follows number {step.number(ref.phase)}")
     if ref.phase == "forward":
-        require(not track.done, L9, f"{ref} was granted after the step had completed")
-        again = track.undone_generation < track.generation
-        require(again, L9, f"{ref} was granted in generation {track.generation}, which was undone")
+        require(not step.done, L9, f"{ref} was granted after the step had completed")
+        again = step.undone_generation < step.generation
+        require(again, L9, f"{ref} was granted in generation {step.generation}, which was undone")
 
 
-def _granted_planning(frame: Frame, ref: Ref) -> None:
-    if frame.planning != ref:
-        require(frame.planning is None, L1, f"{ref} was granted while {frame.planning} was open")
-        require(ref.number == frame.plan_number + 1, L2, f"{ref} follows number {frame.plan_number}")
+def _granted_planning(scope: ModelScope, ref: Ref) -> None:
+    if scope.planning != ref:
+        require(scope.planning is None, L1, f"{ref} was granted while {scope.planning} was open")
+        require(ref.number == scope.plan_number + 1, L2, f"{ref} follows number {scope.plan_number}")
 
 
-def _granted_again(track: Track, entry: e.Entry) -> None:
-    assert track.open is not None
-    handed_back = (track.returned or track.epoch == 0) and not track.sent
-    nobody_began = handed_back or (track.open.phase == "forward" and track.never_begins)
-    require(nobody_began, L3, f"{track.open} was granted again in epoch {entry.epoch}, and may have begun")
+def _granted_again(step: ModelStep, entry: e.Entry) -> None:
+    assert step.open is not None
+    handed_back = (step.returned or step.epoch == 0) and not step.sent
+    nobody_began = handed_back or (step.open.phase == "forward" and step.never_begins)
+    require(nobody_began, L3, f"{step.open} was granted again in epoch {entry.epoch}, and may have begun")
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
-    require(entry.epoch >= books.epoch, L4, f"entry {entry.seq} has epoch {entry.epoch} after {books.epoch}")
+def recorded(model: Model, entry: e.Entry) -> None:
+    require(entry.epoch >= model.epoch, L4, f"entry {entry.seq} has epoch {entry.epoch} after {model.epoch}")
     event = entry.event
     match event:
         case e.AttemptSucceeded() | e.AttemptFailed() | e.AttemptTimedOut() | e.ProbeAnswered():
-            _reported(books, Ref(event.path, event.phase, event.number))
+            _reported(model, Ref(event.path, event.phase, event.number))
         case e.ChildrenAdded():
-            _reported(books, Ref(event.scope, "plan", event.number))
+            _reported(model, Ref(event.scope, "plan", event.number))
         case e.AttemptBegun() | e.AttemptDispatched() | e.DispatchFailed() | e.AttemptAcked():
-            _is_open(books, Ref(event.path, event.phase, event.number), "went on its way")
+            _is_open(model, Ref(event.path, event.phase, event.number), "went on its way")
         case e.AttemptLost():
             for loss in event.losses:
-                _is_open(books, Ref(loss.path, loss.phase, loss.number), "was lost")
+                _is_open(model, Ref(loss.path, loss.phase, loss.number), "was lost")
         case e.AttemptsReturned() | e.AttemptAbandoned():
             for ref in event.refs:
-                _is_open(books, ref, "was given up")
+                _is_open(model, ref, "was given up")
 
 
-def _reported(books: Books, ref: Ref) -> None:
+def _reported(model: Model, ref: Ref) -> None:
     if ref.phase == "plan":
-        require(books.frames[ref.path].planning == ref, L5, f"{ref} reported and was not open")
+        require(model.scopes[ref.path].planning == ref, L5, f"{ref} reported and was not open")
         return
-    track = books.track(ref.path)
-    require(ref in (track.open, track.late), L5, f"{ref} reported; open is {track.open}, late {track.late}")
+    step = model.step(ref.path)
+    require(ref in (step.open, step.late), L5, f"{ref} reported; open is {step.open}, late {step.late}")
 
 
-def _is_open(books: Books, ref: Ref, what: str) -> None:
-    open = books.frames[ref.path].planning if ref.phase == "plan" else books.track(ref.path).open
+def _is_open(model: Model, ref: Ref, what: str) -> None:
+    open = model.scopes[ref.path].planning if ref.phase == "plan" else model.step(ref.path).open
     require(open == ref, L5, f"{ref} {what}; open is {open}")

@@ -24,13 +24,12 @@ from tenuto.storage.shared.records import (
 )
 
 from .audit import AUDITED_SINCE, Chains, head_is_last
-from .definitions import D2
+from .definitions import D2, Plans
 from .findings import Finding, finding, show
 from .history import History
 from .invariants import Family, Violated
 from .lifecycle import G6
 from .limits import Use, crowded, miscounted
-from .plans import Plans
 from .records import End, Head, Page
 from .stuck import L8, SLACK_MS
 

@@ -9,10 +9,9 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, step_id
 from tenuto.kernel.definition import CompensationOrder
 
-from .books import Books
 from .invariants import Family, require
+from .model import Model, ModelStep, Rollback
 from .order import waits_for
-from .tracks import Rollback, Track
 
 
 class Policy(NamedTuple):
@@ -38,89 +37,89 @@ P4 = family("P4", "An undo that failed or was left out is put before a person.",
 P5 = family("P5", "Nothing is undone while an attempt that goes forward may still report.")
 
 
-def policy_of(books: Books) -> Policy:
-    return POLICIES[books.plan.definition.policies.compensation]
+def policy_of(model: Model) -> Policy:
+    return POLICIES[model.plan.definition.policies.compensation]
 
 
-def granted(books: Books, ref: Ref, entry: e.Entry) -> None:
+def granted(model: Model, ref: Ref, entry: e.Entry) -> None:
     if ref.phase != "compensate":
         return
-    track = books.track(ref.path)
-    if track.open == ref:
+    step = model.step(ref.path)
+    if step.open == ref:
         return
-    undo = books.undo
+    undo = model.undo
     require(undo is not None, P1, f"{ref} was granted outside of a rollback")
     assert undo is not None
-    others = [open for open in books.open_refs if open.phase != "compensate"][:3] if _mixed(books, undo) else []
+    others = [open for open in model.open_refs if open.phase != "compensate"][:3] if _mixed(model, undo) else []
     require(not others, P5, f"{ref} was granted while {others} were open")
     group = undo.group_of.get(ref.path)
     require(group is not None, P1, f"{ref} is not in the rollback")
     assert group is not None
-    _tried(books, track, ref)
-    if not (track.undo_failures or track.undo_losses or track.undo_human):
-        _in_turn(books, undo, ref, group)
-        _goes_on(books, undo, ref, undo.groups[group])
+    _tried(model, step, ref)
+    if not (step.undo_failures or step.undo_losses or step.undo_human):
+        _in_turn(model, undo, ref, group)
+        _goes_on(model, undo, ref, undo.groups[group])
 
 
-def _mixed(books: Books, undo: Rollback) -> bool:
+def _mixed(model: Model, undo: Rollback) -> bool:
     """Whether anything but undos is open: told by numbers, because a rollback may be long."""
-    undoing = sum(books.tracks[path].open is not None for path in undo.open if path in books.tracks)
-    return len(books.open_refs) > undoing
+    undoing = sum(model.steps[path].open is not None for path in undo.open if path in model.steps)
+    return len(model.open_refs) > undoing
 
 
-def _tried(books: Books, track: Track, ref: Ref) -> None:
-    allowed = (track.node.step.compensation_max_attempts or policy_of(books).max_attempts) + track.undo_human
-    tries = track.undo_failures
+def _tried(model: Model, step: ModelStep, ref: Ref) -> None:
+    allowed = (step.node.step.compensation_max_attempts or policy_of(model).max_attempts) + step.undo_human
+    tries = step.undo_failures
     require(tries < allowed, P3, f"{ref} was granted after {tries} failures of {allowed}")
-    limit = books.plan.root.limit
-    undo = books.undo
+    limit = model.plan.root.limit
+    undo = model.undo
     assert undo is not None
-    if limit and not track.undo_human:  # who asks for one more gets it, and it takes no other's place
-        tracks = [books.tracks[path] for path in undo.open if path != ref.path]
-        others = [other for other in tracks if other.open is not None and not other.undo_human]
+    if limit and not step.undo_human:  # who asks for one more gets it, and it takes no other's place
+        steps = [model.steps[path] for path in undo.open if path != ref.path]
+        others = [other for other in steps if other.open is not None and not other.undo_human]
         require(len(others) < limit, P2, f"{ref} was granted beside {len(others)} others, and the limit is {limit}")
 
 
-def _in_turn(books: Books, undo: Rollback, ref: Ref, group: int) -> None:
+def _in_turn(model: Model, undo: Rollback, ref: Ref, group: int) -> None:
     while undo.over < group:
         for path in undo.groups[undo.over]:
-            over = books.tracks[path].undo in ("done", "skipped", "failed", "again")
+            over = model.steps[path].undo in ("done", "skipped", "failed", "again")
             require(over, P2, f"{ref} was granted before the undo of {path} was over")
         undo.over += 1
 
 
-def _goes_on(books: Books, undo: Rollback, ref: Ref, group: tuple[str, ...]) -> None:
-    policy = policy_of(books)
+def _goes_on(model: Model, undo: Rollback, ref: Ref, group: tuple[str, ...]) -> None:
+    policy = policy_of(model)
     if policy.on_failure == "stop":
         together = set(group) if policy.order == "layers" else set()
         before = [path for path in undo.failed if path not in together][:3]
         require(not before, P2, f"{ref} was granted after the undo of {before} had failed")
     elif policy.on_failure == "break_if_critical":
-        critical = [path for path in undo.failed if books.tracks[path].node.step.compensation_critical][:3]
+        critical = [path for path in undo.failed if model.steps[path].node.step.compensation_critical][:3]
         require(not critical, P2, f"{ref} was granted after the critical undo of {critical} had failed")
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
+def recorded(model: Model, entry: e.Entry) -> None:
     match entry.event:
         case e.CompensationStarted() as event:
-            _started(books, event)
+            _started(model, event)
         case e.ExecutionFinished() as event:
-            _finished(books, event)
+            _finished(model, event)
 
 
-def _started(books: Books, event: e.CompensationStarted) -> None:
-    require(not books.open_refs, P5, f"a rollback began while {list(books.open_refs)[:3]} were open")
-    require(books.undo is None, P1, "a second rollback began in one run")
-    made = books.to_undo()
+def _started(model: Model, event: e.CompensationStarted) -> None:
+    require(not model.open_refs, P5, f"a rollback began while {list(model.open_refs)[:3]} were open")
+    require(model.undo is None, P1, "a second rollback began in one run")
+    made = model.to_undo()
     listed = [path for group in event.groups for path in group]
     require(len(listed) == len(set(listed)), P1, "a step is listed twice")
     missing, foreign = sorted(made.keys() - set(listed)), sorted(set(listed) - made.keys())
     require(not missing and not foreign, P1, f"made and not listed: {missing[:5]}; listed and not made: {foreign[:5]}")
-    _ordered(books, event.groups, made)
+    _ordered(model, event.groups, made)
 
 
-def _ordered(books: Books, groups: tuple[tuple[str, ...], ...], made: dict[str, int]) -> None:
-    order = policy_of(books).order
+def _ordered(model: Model, groups: tuple[tuple[str, ...], ...], made: dict[str, int]) -> None:
+    order = policy_of(model).order
     if order == "reverse":
         seqs = [made[path] for group in groups for path in group]
         require(all(len(group) == 1 for group in groups), P2, "steps are undone together")
@@ -128,10 +127,10 @@ def _ordered(books: Books, groups: tuple[tuple[str, ...], ...], made: dict[str, 
     elif order == "all":
         require(len(groups) == 1, P2, "steps are not undone together")
     else:
-        _layered(books, groups)
+        _layered(model, groups)
 
 
-def _layered(books: Books, groups: tuple[tuple[str, ...], ...]) -> None:
+def _layered(model: Model, groups: tuple[tuple[str, ...], ...]) -> None:
     """What depends on another is undone before it, clones before what they fan out from.
 
     Clones of one fan-out stand for one another, except in a flow, where the order of completion counts.
@@ -141,13 +140,13 @@ def _layered(books: Books, groups: tuple[tuple[str, ...], ...]) -> None:
     for group in groups:
         last_made: dict[str, int] = {}
         for path in group:
-            head, seq = _head(path), books.tracks[path].to_undo
+            head, seq = _head(path), model.steps[path].to_undo
             last_made[head] = max(last_made.get(head, 0), seq)
             first_made[head] = min(first_made.get(head, seq), seq)
         for head, seq in last_made.items():
             for other, made in first_made.items():
                 if (head, other) not in parted:
-                    parted[head, other] = _relation(books, head, other)
+                    parted[head, other] = _relation(model, head, other)
                 relation = parted[head, other]
                 wrong = relation == "depends" or (relation == "flow" and seq > made)
                 require(not wrong, P2, f"{other} is undone before {head}, which came after it")
@@ -158,7 +157,7 @@ def _head(path: str) -> str:
     return path if clone is None else clone[0]
 
 
-def _relation(books: Books, path: str, other: str) -> Literal["", "depends", "flow"]:
+def _relation(model: Model, path: str, other: str) -> Literal["", "depends", "flow"]:
     """Whether `path` waits for `other` in the scope where their ways part, or both stand in a flow there."""
     ours, theirs = path.split("/"), other.split("/")
     shared = 0
@@ -169,35 +168,35 @@ def _relation(books: Books, path: str, other: str) -> Literal["", "depends", "fl
     elif shared >= min(len(ours), len(theirs)):
         return ""
     scope = "/".join(ours[:shared])
-    if books.frames[scope].node.is_flow:
+    if model.scopes[scope].node.is_flow:
         return "flow"
     wanted = [step_id(ours[shared])]
     target = step_id(theirs[shared])
     for id in wanted:  # grows while it is walked
-        before = waits_for(books, scope, id)
+        before = waits_for(model, scope, id)
         if target in before:
             return "depends"
         wanted.extend(name for name in before if name not in wanted)
     return ""
 
 
-def _finished(books: Books, event: e.ExecutionFinished) -> None:
-    if books.undo is None:
+def _finished(model: Model, event: e.ExecutionFinished) -> None:
+    if model.undo is None:
         owed = event.status == "failed" and not event.retry_hold
-        owed = owed or (event.status == "canceled" and books.cancel == "compensate")
-        left = list(books.to_undo())[:5] if owed else []
+        owed = owed or (event.status == "canceled" and model.cancel == "compensate")
+        left = list(model.to_undo())[:5] if owed else []
         require(not left, P1, f"{event.status} without undoing {left}")
         return
-    if books.undo.stopped not in ("circuit_open", "terminated"):
-        paths = [path for group in books.undo.groups for path in group]
-        left = [path for path in paths if books.tracks[path].undo not in ("done", "skipped")][:5]
+    if model.undo.stopped not in ("circuit_open", "terminated"):
+        paths = [path for group in model.undo.groups for path in group]
+        left = [path for path in paths if model.steps[path].undo not in ("done", "skipped")][:5]
         require(not left, P1, f"{event.status} before {left} were undone")
 
 
-def at_rest(books: Books) -> None:
+def at_rest(model: Model) -> None:
     """Between two decisions: whoever can help with an undo that failed has been asked."""
-    if books.undo is not None and not books.finished:
-        asked = {review.path for review in books.reviews.values() if review.kind == "compensation_failed"}
-        failed = [path for path in books.undo.failed if books.tracks[path].undo == "failed"]
+    if model.undo is not None and not model.finished:
+        asked = {review.path for review in model.reviews.values() if review.kind == "compensation_failed"}
+        failed = [path for path in model.undo.failed if model.steps[path].undo == "failed"]
         left = [path for path in failed if path not in asked][:3]
         require(not left, P4, f"the undo of {left} failed, and no review is open for it")

@@ -2,8 +2,8 @@
 
 from tenuto.kernel import events as e
 
-from .books import Books
 from .invariants import Family, require
+from .model import Model
 
 family = Family("Credits")
 
@@ -11,14 +11,14 @@ C1 = family("C1", "When a run ends, what was charged and what was refunded add u
 C2 = family("C2", "A run is never charged more than it holds.")
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
+def recorded(model: Model, entry: e.Entry) -> None:
     event = entry.event
     if isinstance(event, e.ExecutionFinished):
-        require(event.charged == books.charged, C1, f"{event.charged} are settled, {books.charged} were charged")
+        require(event.charged == model.charged, C1, f"{event.charged} are settled, {model.charged} were charged")
         together = event.charged + event.refunded
-        require(together == books.hold, C1, f"{together} are settled, {books.hold} were held")
+        require(together == model.hold, C1, f"{together} are settled, {model.hold} were held")
 
 
-def noted(books: Books) -> None:
+def noted(model: Model) -> None:
     """After an entry was noted."""
-    require(0 <= books.charged <= books.hold, C2, f"{books.charged} were charged, and {books.hold} are held")
+    require(0 <= model.charged <= model.hold, C2, f"{model.charged} were charged, and {model.hold} are held")

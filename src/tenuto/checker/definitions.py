@@ -1,4 +1,4 @@
-"""Definitions: what was published stays as it was, and executions keep to it."""
+"""Stored definitions: published ones never change, and executions are pinned to one version."""
 
 import hashlib
 from functools import lru_cache
@@ -7,6 +7,7 @@ import msgspec
 
 from tenuto.kernel import events as e
 from tenuto.kernel.definition import Definition, from_document
+from tenuto.kernel.plan import Plan
 from tenuto.kernel.validation import problems
 from tenuto.storage.port import DefinitionRow
 from tenuto.storage.shared.records import ExecutionRecord
@@ -56,3 +57,30 @@ def input_is_valid(started: e.ExecutionStarted, definition: Definition) -> None:
 @lru_cache(maxsize=100)
 def _schema(schema: bytes) -> Schema:
     return Schema(msgspec.json.decode(schema))
+
+
+MOST = 200  # compiled ones that are kept
+
+
+class Plans:
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], DefinitionRow] = {}
+        self._plans: dict[tuple[str, int], Plan] = {}
+
+    def add(self, row: DefinitionRow) -> None:
+        """`Violated` if it is not what was published, or not well formed. A draft may be anything yet."""
+        self._rows[row.name, row.version] = row
+        if row.status != "draft":
+            stored(row)
+
+    def row(self, name: str, version: int) -> DefinitionRow | None:
+        return self._rows.get((name, version))
+
+    def plan(self, row: DefinitionRow) -> Plan:
+        at = (row.name, row.version)
+        plan = self._plans.get(at)
+        if plan is None:
+            if len(self._plans) >= MOST:
+                self._plans.clear()
+            plan = self._plans[at] = Plan(stored(row))
+        return plan

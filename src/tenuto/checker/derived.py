@@ -11,8 +11,8 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, idempotency_key, lease_id, parent_of, step_id
 from tenuto.storage.shared.records import ExecutionRecord
 
-from .books import Books, refs_of
 from .history import Follower
+from .model import Model, refs_of
 from .order import layers_in
 
 
@@ -126,7 +126,7 @@ class Deriver:
             self._run_began = entry.at
         elif isinstance(event, e.ExecutionFinished):
             yield self._run(event.status, entry.at)
-        for ref in [ref for ref in self._open if ref not in self._follower.books.open_refs]:
+        for ref in [ref for ref in self._open if ref not in self._follower.model.open_refs]:
             yield self._attempt(ref, self._open.pop(ref), entry)
         for ref in (ref for grant in entry.grants for ref in refs_of(grant)):
             self._grant(ref, entry)
@@ -166,8 +166,8 @@ class Deriver:
         return RunRow(execution=state.id, run=state.run, status=status, started_at=self._run_began, ended_at=ended_at)
 
     def _grant(self, ref: Ref, entry: e.Entry) -> None:
-        state, books = self._follower.state, self._follower.books
-        generation = 1 if ref.phase == "plan" else books.track(ref.path).generation
+        state, model = self._follower.state, self._follower.model
+        generation = 1 if ref.phase == "plan" else model.step(ref.path).generation
         key = idempotency_key(state.tenant, state.id, ref.path, ref.phase, generation)
         self._open[ref] = _Granted(state.run, entry.epoch, key, entry.seq, entry.at)
 
@@ -195,31 +195,31 @@ class Deriver:
         )
 
     def _steps(self) -> Iterator[StepRow]:
-        books, execution = self._follower.books, self._follower.state.id
-        policy = books.plan.definition.policies.compensation
-        for path, track in books.tracks.items():
+        model, execution = self._follower.model, self._follower.state.id
+        policy = model.plan.definition.policies.compensation
+        for path, step in model.steps.items():
             yield StepRow(
                 execution=execution,
-                run=books.run,
+                run=model.run,
                 path=path,
-                safety=track.node.step.safety,
-                compensable=track.node.compensable,
+                safety=step.node.step.safety,
+                compensable=step.node.compensable,
                 policy=policy,
-                layer=_layer(books, path),
-                generation=track.generation,
-                status=books.status_of(path),
-                done_seq=track.made_seq,
-                undo=track.undo,
+                layer=_layer(model, path),
+                generation=step.generation,
+                status=model.status_of(path),
+                done_seq=step.made_seq,
+                undo=step.undo,
             )
 
 
-def _layer(books: Books, path: str) -> int | None:
+def _layer(model: Model, path: str) -> int | None:
     clone = fan_of(path)
     at = clone[0] if clone is not None else path
     scope, id = parent_of(at), step_id(at)
-    spec = books.frames[scope].node.scope
-    layered = spec.mode == "dag" and spec.scheduling == "layered" and (scope, id) not in books.batches
-    return layers_in(books, scope)[id] if layered else None
+    spec = model.scopes[scope].node.scope
+    layered = spec.mode == "dag" and spec.scheduling == "layered" and (scope, id) not in model.batches
+    return layers_in(model, scope)[id] if layered else None
 
 
 def _how_it_ended(ref: Ref, event: e.Event) -> tuple[str, str, str]:

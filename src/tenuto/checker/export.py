@@ -11,11 +11,11 @@ from tenuto.storage.port import DefinitionRow
 from tenuto.storage.shared.records import EventsRow, ExecutionRecord, MailRow, TaskRecord
 
 from .callbacks import callback
+from .definitions import Plans
 from .derived import Deriver
 from .history import Follower
 from .invariants import Violated
 from .ndjson import line_of
-from .plans import Plans
 from .records import End, Head, Page
 
 

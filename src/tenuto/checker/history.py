@@ -1,4 +1,4 @@
-"""One execution with all its rows, followed entry by entry: every family is asked, then the books are brought up."""
+"""One execution with all its rows, followed entry by entry: every family is asked, then the model are brought up."""
 
 from collections.abc import Callable, Iterator
 
@@ -36,6 +36,7 @@ from . import (
     lifecycle,
     mail,
     messages,
+    model_updates,
     order,
     people,
     projections,
@@ -44,14 +45,14 @@ from . import (
     stuck,
     waking,
 )
-from .books import Books, refs_of
 from .findings import Finding, finding, show, show_entry
 from .invariants import Invariant, Violated
 from .lifecycle import G3
+from .model import Model, refs_of
 
 MOST = 20  # findings of one execution: the first are the cause of the rest
 
-ON_ENTRY: tuple[Callable[[Books, e.Entry], None], ...] = (
+ON_ENTRY: tuple[Callable[[Model, e.Entry], None], ...] = (
     lifecycle.recorded,
     waking.recorded,
     attempts.recorded,
@@ -61,7 +62,7 @@ ON_ENTRY: tuple[Callable[[Books, e.Entry], None], ...] = (
     people.recorded,
     credits.recorded,
 )
-ON_GRANT: tuple[Callable[[Books, Ref, e.Entry], None], ...] = (
+ON_GRANT: tuple[Callable[[Model, Ref, e.Entry], None], ...] = (
     lifecycle.granted,
     attempts.granted,
     retries.granted,
@@ -74,45 +75,46 @@ Ask = Callable[..., None]
 
 
 class Follower:
-    """Books and fold of one history. `ask` is given each rule with its arguments: it calls it, and hears `Violated`."""
+    """Model and fold of one history. `ask` is given each rule with its arguments: it calls it, and hears `Violated`."""
 
     def __init__(self, plan: Plan, ask: Ask) -> None:
-        self.books = Books(plan)
+        self.model = Model(plan)
         self.state = Execution(plan)
         self.statuses = statuses.Statuses()
         self._ask = ask
 
     def follow(self, entry: e.Entry) -> None:
         for on_entry in ON_ENTRY:
-            self._ask(on_entry, self.books, entry)
+            self._ask(on_entry, self.model, entry)
         self._record(entry)
         for grant in entry.grants:
             self._grant(grant, entry)
         self.state.changed.clear()
 
     def _record(self, entry: e.Entry) -> None:
-        books, state, ask = self.books, self.state, self._ask
+        model, state, ask = self.model, self.state, self._ask
+        ask(self.statuses.changes, state, entry.event)
         enter(state, entry.seq, entry.at, entry.epoch, entry.actor)
         apply(state, entry.event)
-        books.apply(entry)
-        ask(credits.noted, books)
+        model_updates.apply(model, entry)
+        ask(credits.noted, model)
         self._ask_statuses(entry.event)
         if isinstance(entry.event, e.ScopeOpened):
-            ask(order.took_slot, books, entry.event.path)
+            ask(order.took_slot, model, entry.event.path)
 
     def _grant(self, grant: e.Grant, entry: e.Entry) -> None:
-        books, ask = self.books, self._ask
+        model, ask = self.model, self._ask
         for ref in refs_of(grant):
             for on_grant in ON_GRANT:
-                ask(on_grant, books, ref, entry)
-            books.grant(ref, entry)
+                ask(on_grant, model, ref, entry)
+            model_updates.grant(model, ref, entry)
             if ref.phase == "forward":
-                ask(order.took_slot, books, ref.path)
+                ask(order.took_slot, model, ref.path)
         apply_grant(self.state, grant)
         self._ask_statuses(e.AttemptsGranted())
 
     def _ask_statuses(self, event: e.Event) -> None:
-        paths, self.books.touched = list(self.books.touched), {}
+        paths, self.model.touched = list(self.model.touched), {}
         self._ask(self.statuses.changed, self.state, event, paths)
 
 
@@ -215,17 +217,17 @@ class History:
     def end(self, now: int, slack_ms: int) -> Iterator[Finding]:
         """When all rows are there. Gives everything that was found."""
         self._entry = None
-        state, books, row = self.follower.state, self.follower.books, self.row
+        state, model, row = self.follower.state, self.follower.model, self.row
         if not state.seq and not self.broken:
             self._give_up("it has no history", show(row))
         if not self.broken:
-            assert books.started is not None
-            self._ask(definitions.pinned, row, books.started, self.definition)
-            self._ask(definitions.input_is_valid, books.started, books.plan.definition)
+            assert model.started is not None
+            self._ask(definitions.pinned, row, model.started, self.definition)
+            self._ask(definitions.input_is_valid, model.started, model.plan.definition)
             self._ask(waking.at_rest, state)
             self._ask(counters.at_rest, state)
-            self._ask(compensation.at_rest, books)
-            self._ask_rows(state, books, row, now + slack_ms)  # rows may be younger than the look at the clock
+            self._ask(compensation.at_rest, model)
+            self._ask_rows(state, model, row, now + slack_ms)  # rows may be younger than the look at the clock
         self._ask_lateness(now - slack_ms)
         yield from self.findings
 
@@ -242,10 +244,10 @@ class History:
             if messages.is_late(message, before):
                 self._find(messages.B2, f"not published since {message.created_at}", show(message))
 
-    def _ask_rows(self, state: Execution, books: Books, row: ExecutionRecord, soon: int) -> None:
+    def _ask_rows(self, state: Execution, model: Model, row: ExecutionRecord, soon: int) -> None:
         unread = {letter.row.id: None for letter in self._mail if letter.row.verdict is None}
         self._ask(projections.row_was_started, row, self._started)
-        self._ask(projections.row_is_fold, row, state, books, soon)
+        self._ask(projections.row_is_fold, row, state, model, soon)
         self._ask(projections.wakes, row, state, len(unread), soon)
         self._ask(self._made.are_listed, self._reviews, row)
         self._ask(projections.person_is_asked, row, self._reviews)

@@ -1,7 +1,7 @@
 """The register of invariants: each has an id, a sentence, and the family it belongs to.
 
 A family is a module. It declares its invariants at its top, and has functions that ask for them with `require`. What
-they are asked of is data: entries and grants against the books so far, or stored rows. No rule here calls the engine's
+they are asked of is data: entries and grants against the model so far, or stored rows. No rule here calls the engine's
 own rules: where both need a table, it is written down a second time.
 """
 

@@ -4,10 +4,9 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Ref, clone_path, parent_of
 from tenuto.kernel.definition import SUCCEED
 
-from .books import Books
 from .invariants import Family, require
+from .model import AUTOMATIC, Model, ModelScope, ModelStep
 from .order import flow_target
-from .tracks import AUTOMATIC, Frame, Track
 
 AFTER_THE_END = (e.RunOpened, e.HoldChanged, e.ReviewResolved)
 FINE = ("succeeded", "skipped")
@@ -22,120 +21,120 @@ G6 = family("G6", "Counters equal counts, and every row belongs to an execution 
 G7 = family("G7", "Pause, cancel, a closing scope and a missing admission stop new attempts.")
 
 
-def granted(books: Books, ref: Ref, entry: e.Entry) -> None:
-    require(not books.finished, G2, f"{ref} was granted after the end ({books.finished})")
-    if _is_open(books, ref):
+def granted(model: Model, ref: Ref, entry: e.Entry) -> None:
+    require(not model.finished, G2, f"{ref} was granted after the end ({model.finished})")
+    if _is_open(model, ref):
         return
-    require(books.paused_at is None, G7, f"{ref} was granted during a pause")
+    require(model.paused_at is None, G7, f"{ref} was granted during a pause")
     if ref.phase == "forward":
-        require(books.admitted, G7, f"{ref} was granted before the execution was admitted")
+        require(model.admitted, G7, f"{ref} was granted before the execution was admitted")
     if ref.phase in ("forward", "plan"):
-        require(not books.cancel, G7, f"{ref} was granted after a cancel")
-        require(books.undo is None, G7, f"{ref} was granted during an undo")
-        own = [books.frames[ref.path]] if ref.phase == "plan" else []
-        for frame in (*own, *books.ancestors(ref.path)):
-            require(frame.status == "open", G7, f"{ref} was granted in {frame.path!r}, which is {frame.status}")
+        require(not model.cancel, G7, f"{ref} was granted after a cancel")
+        require(model.undo is None, G7, f"{ref} was granted during an undo")
+        own = [model.scopes[ref.path]] if ref.phase == "plan" else []
+        for scope in (*own, *model.ancestors(ref.path)):
+            require(scope.status == "open", G7, f"{ref} was granted in {scope.path!r}, which is {scope.status}")
     elif ref.phase != "compensate":
-        require(books.undo is None, G7, f"{ref} was granted during an undo")
+        require(model.undo is None, G7, f"{ref} was granted during an undo")
 
 
-def _is_open(books: Books, ref: Ref) -> bool:
-    return ref in books.open_refs
+def _is_open(model: Model, ref: Ref) -> bool:
+    return ref in model.open_refs
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
+def recorded(model: Model, entry: e.Entry) -> None:
     event = entry.event
-    require(entry.seq == books.seq + 1, G3, f"entry {entry.seq} follows {books.seq}")
+    require(entry.seq == model.seq + 1, G3, f"entry {entry.seq} follows {model.seq}")
     is_start = isinstance(event, e.ExecutionStarted)
     require(is_start == (entry.seq == 1), G3, f"entry {entry.seq} is {type(event).__name__}")
-    if books.finished:
+    if model.finished:
         allowed = isinstance(event, AFTER_THE_END)
-        require(allowed, G2, f"{type(event).__name__} was recorded after the end ({books.finished})")
+        require(allowed, G2, f"{type(event).__name__} was recorded after the end ({model.finished})")
     match event:
         case e.NodesClosed():
-            _closed(books, event)
+            _closed(model, event)
         case e.AttemptAbandoned(why="settled"):
-            asked = [ref for ref in event.refs if ref.phase == "plan" and not books.frames[ref.path].unasked]
+            asked = [ref for ref in event.refs if ref.phase == "plan" and not model.scopes[ref.path].unasked]
             require(not asked, G5, f"{asked[:3]} were given up, and may have been under way")
         case e.ScopeRestarted():
-            require(not books.cancel, G7, f"a round of {event.path!r} began after a cancel")
-            inside = _open_in(books, event.path)
+            require(not model.cancel, G7, f"a round of {event.path!r} began after a cancel")
+            inside = _open_in(model, event.path)
             require(not inside, G5, f"a round of {event.path!r} began while {inside[:3]} were open")
         case e.ScopeClosed() | e.ScopeRepeated():
-            _scope_closed(books, event)
+            _scope_closed(model, event)
         case e.RunOpened():
-            _run_opened(books, event)
+            _run_opened(model, event)
         case e.ExecutionFinished():
-            _finished(books, event)
+            _finished(model, event)
 
 
-def _closed(books: Books, event: e.NodesClosed) -> None:
+def _closed(model: Model, event: e.NodesClosed) -> None:
     """What runs is awaited, whoever closes around it."""
-    tracks = [books.tracks[path] for path in event.paths if path in books.tracks]
-    running = [track.open for track in tracks if track.open and not track.never_begins and not track.is_nobodys]
+    steps = [model.steps[path] for path in event.paths if path in model.steps]
+    running = [step.open for step in steps if step.open and not step.never_begins and not step.is_nobodys]
     require(not running, G5, f"closed while {running[:3]} were open")
 
 
-def _run_opened(books: Books, event: e.RunOpened) -> None:
-    require(books.finished == "failed", G2, f"run {event.run} was opened after {books.finished or 'nothing'}")
-    require(event.run == books.run + 1, G2, f"run {event.run} follows {books.run}")
+def _run_opened(model: Model, event: e.RunOpened) -> None:
+    require(model.finished == "failed", G2, f"run {event.run} was opened after {model.finished or 'nothing'}")
+    require(event.run == model.run + 1, G2, f"run {event.run} follows {model.run}")
     for path, generation in event.redo:
-        track = books.track(path)
-        allowed = _next_generations(track, by_person=event.reason != AUTOMATIC)
-        require(generation in allowed, G2, f"{path} begins generation {generation} after {track.generation}")
+        step = model.step(path)
+        allowed = _next_generations(step, by_person=event.reason != AUTOMATIC)
+        require(generation in allowed, G2, f"{path} begins generation {generation} after {step.generation}")
 
 
-def _next_generations(track: Track, *, by_person: bool) -> tuple[int, ...]:
+def _next_generations(step: ModelStep, *, by_person: bool) -> tuple[int, ...]:
     """It rises after an undo, and may rise by a person's word."""
-    now = track.generation
-    if track.undone_generation == now:
+    now = step.generation
+    if step.undone_generation == now:
         return (now + 1,)
     return (now, now + 1) if by_person else (now,)
 
 
-def _finished(books: Books, event: e.ExecutionFinished) -> None:
-    require(not books.open_refs, G5, f"finished while {list(books.open_refs)[:3]} were open")
-    require(event.status != "canceled" or books.cancel, G5, "canceled, and nobody asked for it")
+def _finished(model: Model, event: e.ExecutionFinished) -> None:
+    require(not model.open_refs, G5, f"finished while {list(model.open_refs)[:3]} were open")
+    require(event.status != "canceled" or model.cancel, G5, "canceled, and nobody asked for it")
     require(event.status != "failed" or event.error is not None, G5, "failed without an error")
     if event.status == "succeeded":
-        _complete(books, books.frames[ROOT])
+        _complete(model, model.scopes[ROOT])
 
 
-def _scope_closed(books: Books, event: e.ScopeClosed | e.ScopeRepeated) -> None:
-    frame = books.frames[event.path]
-    inside = _open_in(books, event.path)
+def _scope_closed(model: Model, event: e.ScopeClosed | e.ScopeRepeated) -> None:
+    scope = model.scopes[event.path]
+    inside = _open_in(model, event.path)
     require(not inside, G5, f"{event.path!r} closed while {inside[:3]} were open")
     if isinstance(event, e.ScopeRepeated) or (event.outcome in FINE and event.failure is None):
-        _complete(books, frame)
+        _complete(model, scope)
 
 
-def _open_in(books: Books, path: str) -> list[Ref]:
+def _open_in(model: Model, path: str) -> list[Ref]:
     """Open attempts to plan this scope, of what stands in it, or of the clones of this fan-out."""
-    above = {ref: [ref.path, *(frame.path for frame in books.ancestors(ref.path))] for ref in books.open_refs}
+    above = {ref: [ref.path, *(scope.path for scope in model.ancestors(ref.path))] for ref in model.open_refs}
     return [ref for ref, paths in above.items() if path in paths]
 
 
-def _complete(books: Books, frame: Frame) -> None:
+def _complete(model: Model, scope: ModelScope) -> None:
     """It went well: so did all that is in it, or it was passed over."""
-    waiting = list(frame.active)[:5]
-    require(not waiting, G5, f"{frame.path!r} succeeded while {waiting} were not over")
-    if frame.node.is_flow:
-        target = flow_target(books, frame)
-        require(target == SUCCEED, G5, f"{frame.path!r} succeeded, and the flow leads to {target}")
+    waiting = list(scope.active)[:5]
+    require(not waiting, G5, f"{scope.path!r} succeeded while {waiting} were not over")
+    if scope.node.is_flow:
+        target = flow_target(model, scope)
+        require(target == SUCCEED, G5, f"{scope.path!r} succeeded, and the flow leads to {target}")
         return
-    left = _clones_left(books, frame) if not frame.node.is_scope else _children_left(books, frame)
-    require(not left, G5, f"{frame.path!r} succeeded without {left[:5]}")
+    left = _clones_left(model, scope) if not scope.node.is_scope else _children_left(model, scope)
+    require(not left, G5, f"{scope.path!r} succeeded without {left[:5]}")
 
 
-def _children_left(books: Books, frame: Frame) -> list[str]:
-    replaced = books.replaced(frame.path)
-    ids = [node.id for node in books.children(frame.path) if node.id not in replaced]
-    return [id for id in ids if frame.closed.get(id) not in FINE]
+def _children_left(model: Model, scope: ModelScope) -> list[str]:
+    replaced = model.replaced(scope.path)
+    ids = [node.id for node in model.children(scope.path) if node.id not in replaced]
+    return [id for id in ids if scope.closed.get(id) not in FINE]
 
 
-def _clones_left(books: Books, frame: Frame) -> list[str]:
+def _clones_left(model: Model, scope: ModelScope) -> list[str]:
     """What an earlier round or run completed is not run again; where its scope closes, some are canceled."""
-    fine = FINE if books.frames[parent_of(frame.path)].status == "open" else (*FINE, "canceled")
-    closed = frame.closed
-    paths = [clone_path(frame.path, index) for index in range(frame.count) if closed.get(str(index)) not in fine]
-    return [path for path in paths if path not in books.tracks or not books.tracks[path].done]
+    fine = FINE if model.scopes[parent_of(scope.path)].status == "open" else (*FINE, "canceled")
+    closed = scope.closed
+    paths = [clone_path(scope.path, index) for index in range(scope.count) if closed.get(str(index)) not in fine]
+    return [path for path in paths if path not in model.steps or not model.steps[path].done]

@@ -4,9 +4,8 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, parent_of, step_id
 from tenuto.kernel.definition import SUCCEED
 
-from .books import Books
 from .invariants import Family, require
-from .tracks import Frame
+from .model import Model, ModelScope
 
 family = Family("State machine")
 
@@ -17,85 +16,85 @@ G8 = family(
 )
 
 
-def granted(books: Books, ref: Ref, entry: e.Entry) -> None:
+def granted(model: Model, ref: Ref, entry: e.Entry) -> None:
     is_child = ref.phase == "forward" and fan_of(ref.path) is None
-    if is_child and ref not in books.open_refs and not _is_under_way(books, ref.path):
-        _starts(books, ref.path)
+    if is_child and ref not in model.open_refs and not _is_under_way(model, ref.path):
+        _starts(model, ref.path)
 
 
-def _is_under_way(books: Books, path: str) -> bool:
+def _is_under_way(model: Model, path: str) -> bool:
     """It started in this round, and is tried again."""
-    return path in books.frames[parent_of(path)].active
+    return path in model.scopes[parent_of(path)].active
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
-    for path in started_by(books, entry.event):
-        _starts(books, path)
+def recorded(model: Model, entry: e.Entry) -> None:
+    for path in started_by(model, entry.event):
+        _starts(model, path)
 
 
-def started_by(books: Books, event: e.Event) -> tuple[str, ...]:
+def started_by(model: Model, event: e.Event) -> tuple[str, ...]:
     """Children that it is the turn of, where no attempt says so."""
     match event:
         case e.ScopeOpened() | e.Expanded() | e.WaitOpened() | e.StepRefused() | e.ReviewOpened(kind="approval"):
             return (event.path,)
-        case e.BranchTaken() if books.decides(event):
+        case e.BranchTaken() if model.decides(event):
             return (event.path,)
         case e.NodesClosed(status="skipped" | "reused" | "marked"):
             return event.paths
     return ()
 
 
-def _starts(books: Books, path: str) -> None:
-    frame = books.frames[parent_of(path)]
+def _starts(model: Model, path: str) -> None:
+    scope = model.scopes[parent_of(path)]
     id = step_id(path)
-    others = [other for other in frame.active if other != path] if frame.node.is_flow else []
+    others = [other for other in scope.active if other != path] if scope.node.is_flow else []
     require(not others, G8, f"{path} started in a flow beside {others[:3]}")
-    if frame.node.is_flow:
-        target = flow_target(books, frame)
+    if scope.node.is_flow:
+        target = flow_target(model, scope)
         require(id == target, G8, f"{path} started, and the flow leads to {target}")
         return
-    require(id not in frame.closed, G8, f"{path} started twice in a round")
-    for before in waits_for(books, frame.path, id):
-        status = frame.closed.get(before)
-        over = status in ("succeeded", "skipped") or _is_passed(books, frame, id, before)
+    require(id not in scope.closed, G8, f"{path} started twice in a round")
+    for before in waits_for(model, scope.path, id):
+        status = scope.closed.get(before)
+        over = status in ("succeeded", "skipped") or _is_passed(model, scope, id, before)
         require(over, G8, f"{path} started before {before} ({status or 'not closed'})")
 
 
-def _is_passed(books: Books, frame: Frame, id: str, before: str) -> bool:
+def _is_passed(model: Model, scope: ModelScope, id: str, before: str) -> bool:
     """Whether a planner replaced it, which stops only what needs its result."""
-    needed = frame.node.scope.mode == "dag" and before in books.child(frame.path, id).spec.depends_on
-    return not needed and before in books.replaced(frame.path)
+    needed = scope.node.scope.mode == "dag" and before in model.child(scope.path, id).spec.depends_on
+    return not needed and before in model.replaced(scope.path)
 
 
-def flow_target(books: Books, frame: Frame) -> str:
+def flow_target(model: Model, scope: ModelScope) -> str:
     """Where a flow goes next, or how it ends."""
-    if not frame.last:
-        return frame.start or books.children(frame.path)[0].id
-    if frame.taken is not None:
-        return frame.taken
-    return books.child(frame.path, step_id(frame.last)).spec.on_success or SUCCEED
+    if not scope.last:
+        return scope.start or model.children(scope.path)[0].id
+    if scope.taken is not None:
+        return scope.taken
+    return model.child(scope.path, step_id(scope.last)).spec.on_success or SUCCEED
 
 
-def waits_for(books: Books, scope: str, id: str) -> list[str]:
-    spec = books.frames[scope].node.scope
-    batch = books.batches.get((scope, id))
+def waits_for(model: Model, scope: str, id: str) -> list[str]:
+    spec = model.scopes[scope].node.scope
+    batch = model.batches.get((scope, id))
     ids = list(batch) if batch is not None else [child.id for child in spec.children]
     if spec.mode == "sequence":
         return ids[: ids.index(id)]
     if spec.mode != "dag":
         return []
     if spec.scheduling == "layered" and batch is None:
-        layers = layers_in(books, scope)
+        layers = layers_in(model, scope)
         return [other for other in ids if layers[other] < layers[id]]
-    node = books.child(scope, id)
+    node = model.child(scope, id)
     return list(node.spec.depends_on)
 
 
-def layers_in(books: Books, scope: str) -> dict[str, int]:
-    node = books.frames[scope].node
-    if node.id not in books.layers:
-        books.layers[node.id] = layers_of({child.id: child.depends_on for child in node.scope.children})
-    return books.layers[node.id]
+def layers_in(model: Model, scope: str) -> dict[str, int]:
+    node = model.scopes[scope].node
+    if node.id not in model.layers:
+        model.layers[node.id] = layers_of({child.id: child.depends_on for child in node.scope.children})
+    return model.layers[node.id]
 
 
 def layers_of(edges: dict[str, tuple[str, ...]]) -> dict[str, int]:
@@ -112,9 +111,9 @@ def layers_of(edges: dict[str, tuple[str, ...]]) -> dict[str, int]:
     return layers
 
 
-def took_slot(books: Books, path: str) -> None:
+def took_slot(model: Model, path: str) -> None:
     """After something began to run."""
-    for frame in books.ancestors(path)[:2]:
-        limit = frame.node.limit
-        count = len(frame.running)
-        require(not limit or count <= limit, G8, f"{count} run in {frame.path!r}, and the limit is {limit}")
+    for scope in model.ancestors(path)[:2]:
+        limit = scope.node.limit
+        count = len(scope.running)
+        require(not limit or count <= limit, G8, f"{count} run in {scope.path!r}, and the limit is {limit}")

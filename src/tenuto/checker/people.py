@@ -3,8 +3,8 @@
 from tenuto.kernel import events as e
 from tenuto.kernel.address import review_id
 
-from .books import Books
 from .invariants import Family, require
+from .model import Model
 
 family = Family("People and messages")
 
@@ -13,23 +13,23 @@ H5 = family("H5", "A signal ends one wait, and is kept once.")
 H6 = family("H6", "When a run ends no review is open that could start an attempt.")
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
+def recorded(model: Model, entry: e.Entry) -> None:
     match entry.event:
         case e.ReviewOpened(id=id):
-            own = books.started is not None and id == review_id(books.started.execution, entry.seq)
+            own = model.started is not None and id == review_id(model.started.execution, entry.seq)
             require(own, H2, f"review {id} was opened by entry {entry.seq}: it has the name of another")
         case e.ReviewResolved(id=id):
-            require(id in books.reviews, H2, f"review {id} was resolved, and was not open")
+            require(id in model.reviews, H2, f"review {id} was resolved, and was not open")
         case e.SignalKept(id=id):
-            require(id not in books.kept and id not in books.used, H5, f"signal {id} was kept, and is known")
+            require(id not in model.kept and id not in model.used, H5, f"signal {id} was kept, and is known")
         case e.WaitEnded(by=by) as event if by != "timer":
-            require(by not in books.used, H5, f"signal {by} ended a second wait, {event.path}")
+            require(by not in model.used, H5, f"signal {by} ended a second wait, {event.path}")
         case e.ExecutionFinished():
-            _finished(books)
+            _finished(model)
 
 
-def _finished(books: Books) -> None:
+def _finished(model: Model) -> None:
     """A dead letter outlives its run; so does the question that `terminate` leaves."""
-    left = {review.kind for review in books.reviews.values() if review.kind != "dead_letter"}
-    allowed = {"indeterminate"} if books.cancel == "terminate" else set()
+    left = {review.kind for review in model.reviews.values() if review.kind != "dead_letter"}
+    allowed = {"indeterminate"} if model.cancel == "terminate" else set()
     require(left <= allowed, H6, f"finished with open reviews: {sorted(left)}")

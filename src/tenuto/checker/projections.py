@@ -17,8 +17,8 @@ from tenuto.storage.shared.queries import CLOCKS_MS
 from tenuto.storage.shared.records import AdmissionRow, ExecutionRecord, NoticeRecord, ReviewRecord, TaskRecord
 from tenuto.views.projections import PRIORITIES, ReviewClosed, ReviewRow, TaskRow, has_work, standing, tasks
 
-from .books import Books
 from .invariants import Family, require
+from .model import Model
 from .waking import V1, V2
 
 family = Family("Rows and their history")
@@ -33,7 +33,7 @@ STANDING = ("ended_at", "cancel_requested", "error_class")
 OF_TASK = ("tenant", "plan", "queue", "handler", "priority")
 
 
-def row_is_fold(row: ExecutionRecord, state: Execution, books: Books, soon: int) -> None:
+def row_is_fold(row: ExecutionRecord, state: Execution, model: Model, soon: int) -> None:
     require(row.status == state.status, G4, f"the row says {row.status}, the history {state.status}")
     require(row.run == state.run, G4, f"the row says run {row.run}, the history {state.run}")
     ended = row.ended_at is not None
@@ -43,8 +43,8 @@ def row_is_fold(row: ExecutionRecord, state: Execution, books: Books, soon: int)
     at_hand = row.owner is not None or row.parked or (row.wake_at is not None and row.wake_at <= soon)
     require(at_hand or row.seq == state.seq, G4, f"the row is at entry {row.seq}, the history at {state.seq}")
     require(row.epoch >= state.epoch, G4, f"the row has epoch {row.epoch}, the history {state.epoch}")
-    assert books.started is not None
-    require(row.tenant == books.started.tenant, I1, "the tenant of the row is not the history's")
+    assert model.started is not None
+    require(row.tenant == model.started.tenant, I1, "the tenant of the row is not the history's")
 
 
 def row_was_started(row: ExecutionRecord, started: e.Entry) -> None:

@@ -5,25 +5,28 @@ that is its own, at last rows of executions that do not exist, and an end, which
 definition can also come later, before the first execution that needs it: somebody may publish while we read.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 
+import msgspec
 from msgspec import Struct
 
 from tenuto.storage.port import DefinitionRow
+from tenuto.storage.registry import AuditEntry
 from tenuto.storage.shared.records import (
     NOBODYS,
     OF_EXECUTION,
     OF_NONE,
+    ActRecord,
     AuditRecord,
     ExecutionRecord,
     InboxRecord,
     Reader,
+    ReviewRecord,
     select,
 )
-
-from .acts import acts_of
-from .paging import rows_of_page
+from tenuto.views.projections import AuditRow, execution_of
 
 FORMAT = 2
 PAGE = 100
@@ -146,3 +149,76 @@ async def _executions(
                 yield record
         for act in acts.pop(row.id, ()):
             yield act
+
+
+_IN_PAGE = "t.execution > $1 AND t.execution <= $2"
+
+
+class Rows:
+    """The rows of one kind, in the order of their executions. Those of executions that are not there are left out."""
+
+    def __init__(self, rows: AsyncIterator[Struct], executions: Collection[str]) -> None:
+        self._rows = rows
+        self._executions = executions
+        self._next: Struct | None = None
+        self._over = False
+
+    async def of(self, execution: str) -> AsyncIterator[Struct]:
+        """What belongs to this one. Executions are asked for in their order, each once."""
+        while (row := await self._peek()) is not None and _execution(row) == execution:
+            self._next = None
+            yield row
+
+    async def _peek(self) -> Struct | None:
+        while not self._over and (self._next is None or _execution(self._next) not in self._executions):
+            self._next = await anext(self._rows, None)
+            self._over = self._next is None
+        return self._next
+
+
+def _execution(row: Struct) -> str:
+    execution: str = getattr(row, "execution")  # noqa: B009  (what is read here has one, whatever kind it is)
+    return execution
+
+
+def rows_of_page(reader: Reader, after: str, page: list[ExecutionRecord]) -> list[Rows]:
+    executions = frozenset(row.id for row in page)
+    last = page[-1].id
+    return [Rows(reader.rows(kind, select(kind, _IN_PAGE), after, last), executions) for kind in OF_EXECUTION]
+
+
+AT_ONCE = 200
+
+Acts = dict[str, list[ActRecord]]
+
+
+async def acts_of(reader: Reader, after: str, page: list[ExecutionRecord]) -> Acts:
+    """Of each execution of the page, in the order in which they were written."""
+    tenants = {row.id: row.tenant for row in page}
+    objects: defaultdict[str, list[str]] = defaultdict(list)
+    for row in page:
+        objects[row.tenant].append(row.id)
+    query = select(ReviewRecord, "t.execution > $1 AND t.execution <= $2")
+    async for review in reader.rows(ReviewRecord, query, after, page[-1].id):
+        if (tenant := tenants.get(review.execution)) is not None:
+            objects[tenant].append(review.id)
+    found: defaultdict[str, list[ActRecord]] = defaultdict(list)
+    for tenant, ids in objects.items():
+        for first in range(0, len(ids), AT_ONCE):
+            for entry in await _about(reader, tenant, ids[first : first + AT_ONCE]):
+                act = ActRecord(execution=_execution_of(entry), **msgspec.structs.asdict(entry))
+                found[act.execution].append(act)
+    return found
+
+
+async def _about(reader: Reader, tenant: str, objects: list[str]) -> list[AuditEntry]:
+    marks = ", ".join(f"${number + 2}" for number in range(len(objects)))
+    query = select(
+        AuditEntry, f"t.tenant = $1 AND t.object_id IN ({marks}) AND t.object_type IN ('execution', 'review')"
+    )
+    return [row async for row in reader.rows(AuditEntry, query, tenant, *objects)]
+
+
+def _execution_of(entry: AuditEntry) -> str:
+    fields = {name: getattr(entry, name) for name in AuditRow.__struct_fields__}
+    return execution_of(AuditRow(**fields))

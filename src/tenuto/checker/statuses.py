@@ -1,4 +1,7 @@
-"""Statuses, derived from the folded state after every change. The tables are written down once more."""
+"""Status changes of executions and steps, compared with a second copy of the documented tables.
+
+The kernel refuses to fold a change that its own tables do not allow, so changes of an execution are checked first.
+"""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.evolve import find_step
@@ -15,7 +18,7 @@ EXECUTION: dict[str, tuple[str, ...]] = {
     "failed": ("running",),
     "canceled": (),
 }
-# Of a closed step only a new round or run makes a pending one, and those begin a new page here.
+# Of a closed step only a new round or run makes a pending one, and for those the recorded statuses are dropped.
 STEP: dict[str, tuple[str, ...]] = {
     "pending": ("running", "awaiting_approval", "succeeded", "failed", "skipped"),
     "running": ("retrying", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
@@ -26,22 +29,30 @@ STEP: dict[str, tuple[str, ...]] = {
 
 class Statuses:
     def __init__(self) -> None:
-        self.execution = "running"
         self.steps: dict[str, str] = {}
 
+    def changes(self, state: Execution, event: e.Event) -> None:
+        """Before an event is folded."""
+        match event:
+            case e.ExecutionFinished():
+                wanted: str = event.status
+            case e.Paused():
+                wanted = "paused"
+            case e.Resumed() | e.RunOpened():
+                wanted = "running"
+            case _:
+                return
+        require(wanted in EXECUTION[state.status], G1, f"the execution went from {state.status} to {wanted}")
+
     def changed(self, state: Execution, event: e.Event, paths: list[str]) -> None:
-        """After a change that touched these steps."""
+        """After an event that touched these steps was folded."""
         if isinstance(event, e.RunOpened):
             self.steps, paths = {}, []
         elif isinstance(event, e.ScopeRestarted):
             prefix = f"{event.path}/" if event.path else ""
             self.steps = {path: status for path, status in self.steps.items() if not path.startswith(prefix)}
-        was, now = self.execution, state.status
-        self.execution = now
         for path in paths:
             self._step(state, path)
-        if was != now:
-            require(now in EXECUTION[was], G1, f"the execution went from {was} to {now}")
 
     def _step(self, state: Execution, path: str) -> None:
         step = find_step(state, path)

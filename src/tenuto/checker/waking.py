@@ -4,10 +4,10 @@ from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of
 from tenuto.kernel.state import CLONE_PENDING, CLOSED, Execution, FanState, NodeState, ScopeState, StepState, TimerKind
 
-from .books import Books
 from .dues import Kind
 from .invariants import Family, require
 from .lifecycle import G5
+from .model import Model
 
 EXPIRED: dict[str, Kind] = {  # codes of steps whose time is over
     "deadline": "deadline",
@@ -29,24 +29,24 @@ V4 = family(
 )
 
 
-def recorded(books: Books, entry: e.Entry) -> None:
-    require(entry.at >= books.at, V3, f"entry {entry.seq} is of {entry.at}, the one before it of {books.at}")
-    if (found := _time_out(books, entry)) is not None:
+def recorded(model: Model, entry: e.Entry) -> None:
+    require(entry.at >= model.at, V3, f"entry {entry.seq} is of {entry.at}, the one before it of {model.at}")
+    if (found := _time_out(model, entry)) is not None:
         kind, path = found
-        due = books.dues.of(kind, path)
+        due = model.dues.of(kind, path)
         in_time = due is not None and due <= entry.at
         require(in_time, V4, f"the time of {kind} {path!r} was over at {entry.at}, and should be at {due}")
     elif isinstance(entry.event, e.Resumed):
-        lasted = None if books.paused_at is None else entry.at - books.paused_at
+        lasted = None if model.paused_at is None else entry.at - model.paused_at
         require(entry.event.shift == lasted, V4, f"a pause of {lasted} moved times by {entry.event.shift}")
 
 
-def _time_out(books: Books, entry: e.Entry) -> tuple[Kind, str] | None:
+def _time_out(model: Model, entry: e.Entry) -> tuple[Kind, str] | None:
     """Which time is said to be over. How long an attempt took is the word of whoever ran it, by his own clock."""
     match entry.event:
         case e.CancelRequested(reason="pause_limit") if entry.cause == "timer:pause":
             return "pause", ROOT
-        case e.WaitEnded(path=path) if books.dues.of("wait", path) is not None:  # else it waited for a signal
+        case e.WaitEnded(path=path) if model.dues.of("wait", path) is not None:  # else it waited for a signal
             return "wait", path
         case e.AttemptTimedOut(path=path, kind="ack" | "result" as kind):
             return kind, path

@@ -1,15 +1,23 @@
-"""What the books keep of a step, of a scope, and of a rollback."""
+"""An independent model of one execution, built from its recorded history alone.
 
+The checker does not use the kernel's state: what the kernel gets wrong would be wrong on both sides. `model_updates`
+applies entries to the model; the families of invariants read it.
+"""
+
+from collections import Counter
 from dataclasses import dataclass, field
 
-from tenuto.kernel.address import Phase, Ref, fan_of
-from tenuto.kernel.plan import Node
+from tenuto.kernel import events as e
+from tenuto.kernel.address import ROOT, Phase, Ref, clone_path, fan_of, parent_of, step_id
+from tenuto.kernel.plan import Node, Plan
+
+from .dues import Dues
 
 AUTOMATIC = "automatic retry"  # the reason of a run that no person asked for
 
 
 @dataclass(eq=False, slots=True)
-class Track:
+class ModelStep:
     """One step, or one clone of a fan-out."""
 
     path: str
@@ -105,7 +113,7 @@ class Track:
 
 
 @dataclass(eq=False, slots=True)
-class Frame:
+class ModelScope:
     """A scope, or a fan-out, of which only what concerns its children is kept."""
 
     path: str
@@ -146,3 +154,93 @@ class Rollback:
 
     def __post_init__(self) -> None:
         self.group_of = {path: number for number, group in enumerate(self.groups) for path in group}
+
+
+class Model:
+    """What the recorded history of one execution says, without the kernel's own state."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.steps: dict[str, ModelStep] = {}
+        self.scopes: dict[str, ModelScope] = {}
+        self.nodes: dict[str, dict[str, Node]] = {}  # children that planners added, by scope
+        self.batches: dict[tuple[str, str], tuple[str, ...]] = {}  # (scope, child) -> the ids it was added with
+        self.superseded: dict[str, None] = {}
+        self.layers: dict[str, dict[str, int]] = {}  # of layered scopes, worked out once
+        self.reviews: dict[str, e.ReviewOpened] = {}
+        self.paused_at: int | None = None
+        self.dues = Dues()
+        self.cancel: str = ""
+        self.finished: str = ""
+        self.admitted = True
+        self.undo: Rollback | None = None
+        self.run = 1
+        self.hold = self.charged = 0
+        self.budget = plan.definition.policies.retry_budget
+        self.touched: dict[str, ModelStep] = {}
+        self.clearances: Counter[str] = Counter()  # reasons why an unsafe effect may be made once more, by path
+        self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
+        self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
+        self.kept: list[str] = []  # signals that wait for somebody who waits for them
+        self.used: dict[str, None] = {}  # signals that ended a wait, the last ones
+        self.open_refs: dict[Ref, None] = {}  # attempts that may still report
+        self.finishes = 0
+        self.dead_letters = 0  # opened in this run
+        self.failure: e.Failure | None = None
+        self.started: e.ExecutionStarted | None = None
+        self.seq = self.at = self.epoch = 0
+
+    def node(self, path: str) -> Node:
+        clone = fan_of(path)
+        at = clone[0] if clone is not None else path
+        return self.child(parent_of(at), step_id(at))
+
+    def child(self, scope: str, id: str) -> Node:
+        added = self.nodes.get(scope, {})
+        return added[id] if id in added else self.scopes[scope].node.by_id[id]
+
+    def children(self, scope: str) -> list[Node]:
+        return [*self.scopes[scope].node.children, *self.nodes.get(scope, {}).values()]
+
+    def replaced(self, scope: str) -> set[str]:
+        """The ids of children that a planner has put others in the place of."""
+        return {step_id(path) for path in self.superseded if parent_of(path) == scope}
+
+    def step(self, path: str) -> ModelStep:
+        step = self.steps.get(path)
+        if step is None:
+            step = self.steps[path] = ModelStep(path, self.node(path))
+        self.touched[path] = step
+        return step
+
+    def status_of(self, path: str) -> str:
+        """How a step or a clone was closed, or `open`."""
+        clone = fan_of(path)
+        if clone is not None:
+            return self.scopes[clone[0]].closed.get(str(clone[1]), "open")
+        return self.scopes[parent_of(path)].closed.get(step_id(path), "open")
+
+    def ancestors(self, path: str) -> list[ModelScope]:
+        """The fan-out and the scopes that this stands in, innermost first."""
+        clone = fan_of(path)
+        found = [self.scopes[clone[0]]] if clone is not None else []
+        while path != ROOT:
+            path = parent_of(path)
+            found.append(self.scopes[path])
+        return found
+
+    def to_undo(self) -> dict[str, int]:
+        return {path: seq for path, step in self.steps.items() if (seq := step.to_undo)}
+
+    def decides(self, event: e.BranchTaken) -> bool:
+        """Whether a decision is made by it. The edge that a failure goes by is taken from what is closed."""
+        node = self.node(event.path)
+        is_decision = not node.is_scope and node.step.type == "decision"
+        return is_decision and self.scopes[parent_of(event.path)].last != event.path
+
+
+def refs_of(grant: e.Grant) -> list[Ref]:
+    if grant.first < 0:
+        return [Ref(grant.path, grant.phase, grant.number)]
+    clones = range(grant.first, grant.last + 1)
+    return [Ref(clone_path(grant.path, index), grant.phase, grant.number) for index in clones]
