@@ -19,8 +19,8 @@ from tenuto.kernel.definition import (
 from tenuto.kernel.validation.tree import MAX_NESTING, MAX_NODES
 from tenuto.runtime.start_request import MAX_HEADERS as MAX_EXECUTION_HEADERS
 from tenuto.service import connection, server
-from tenuto.service.http.caller import MAX_STREAMS
 from tenuto.service.http.request_body import MAX_TEXT_BYTES
+from tenuto.service.http.request_limits import MAX_STREAMS
 from tenuto.service.http.responses import MAX_PAGE
 from tenuto.settings import Settings
 from tenuto.values.writing import DEFAULT_LIMIT

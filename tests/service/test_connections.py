@@ -259,7 +259,7 @@ async def test_connections_that_read_nothing_leave_room_for_others(make_site: Ma
         async with httpx2.AsyncClient(base_url=found, trust_env=False) as other:
             for _ in range(20):
                 assert (await other.get("/openapi.json")).status_code == 200
-        assert site.app.state.service.room.under_way == 0
+        assert site.app.state.service.limiter.in_flight == 0
         for client in clients:
             client.close()
 

@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_is_forgotten(make_site: MakeSite) -> None:
             async for event in events(response):
                 assert event.type == "started"
                 break
-        streams = site.app.state.service.streams
+        streams = site.app.state.service.limiter.streams
         while streams:
             await client.get("/healthz")
 
@@ -129,20 +129,20 @@ async def test_a_server_that_ends_lets_go_of_those_who_listen_and_wait(
         await client.get(f"/v1/executions/{id}?wait=settled")
         waiting = asyncio.create_task(client.get(f"/v1/executions/{id}?wait=terminal&seconds=60"))
         listening = asyncio.create_task(client.get(f"/v1/executions/{id}/events"))
-        while len(site.app.state.service.streams) < 2:
+        while len(site.app.state.service.limiter.streams) < 2:
             await client.get("/healthz")
         stop.set()
         assert (await waiting).json()["status"] == "waiting_approval"
         heard = await listening  # whole, or this raises
         assert (heard.status_code, b"event: end" in heard.content) == (200, False)
         await serving
-    assert len(site.app.state.service.streams) == 0
+    assert len(site.app.state.service.limiter.streams) == 0
     assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_streams_are_shared_between_tenants(make_site: MakeSite) -> None:
     site = await make_site(SAGA)
-    streams = site.app.state.service.streams
+    streams = site.app.state.service.limiter.streams
     for _ in range(750):
         streams.take("acme")
     async with listening(site) as client:

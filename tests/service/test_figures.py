@@ -70,19 +70,19 @@ async def test_what_is_turned_away_is_counted_with_the_reason(telemetry: Telemet
             max_requests=4, rate_per_second=0.001, rate_burst=2, tenant_rate_per_second=0.001, tenant_rate_burst=2
         )
         app = create_app(engine, settings)
-        room = app.state.service.room
+        limiter = app.state.service.limiter
         transport = httpx2.ASGITransport(app=app)
         key, other = [(await engine.keys.create(tenant="acme", roles=["admin"])).token for _ in range(2)]
         async with httpx2.AsyncClient(transport=transport, base_url="http://service") as http:
             http.headers["Authorization"] = f"Bearer {key}"
-            room.under_way = 4
+            limiter.in_flight = 4
             assert (await http.get("/v1/executions")).status_code == 429
-            room.under_way = 0
+            limiter.in_flight = 0
             for _ in range(3):
-                room.shares.take("acme")
+                limiter.shares.take("acme")
             assert (await http.get("/v1/executions")).status_code == 429
             for _ in range(3):
-                room.shares.give("acme")
+                limiter.shares.release("acme")
             assert (await http.get("/v1/executions")).status_code == 200
             assert (await http.get("/v1/executions")).status_code == 429
             http.headers["Authorization"] = f"Bearer {other}"

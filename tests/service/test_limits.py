@@ -187,15 +187,15 @@ def test_buckets_fill_again() -> None:
     now = 0.0
     buckets = TokenBuckets(2, 2, lambda: now)
     for _ in range(2):
-        buckets.spend("a")
+        buckets.take("a")
     with pytest.raises(RateExceeded) as caught:
-        buckets.spend("a")
+        buckets.take("a")
     assert caught.value.retry_after == 0.5
-    buckets.spend("b")
+    buckets.take("b")
     now = 0.5
-    buckets.spend("a")
+    buckets.take("a")
     with pytest.raises(RateExceeded):
-        buckets.spend("a")
+        buckets.take("a")
 
 
 async def test_a_verdict_that_is_late_is_answered_with_202(make_site: MakeSite) -> None:
@@ -204,5 +204,5 @@ async def test_a_verdict_that_is_late_is_answered_with_202(make_site: MakeSite) 
     id = (await client.post("/v1/executions", json={"definition": "asks"})).json()["execution_id"]
     paused = await client.post(f"/v1/executions/{id}:pause", json={"reason": "x"})
     assert paused.status_code == 202
-    await asyncio.gather(*site.app.state.service.under_way)
+    await asyncio.gather(*site.app.state.service.commands)
     assert (await client.get(f"/v1/executions/{id}")).json()["status"] == "paused"

@@ -13,9 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import RateExceeded
-from tenuto.service.http.refused_starts import RefusedStarts
-from tenuto.service.http.request_limits import Gate, Room, Turnstile
-from tenuto.service.http.shares import Shares
+from tenuto.service.http.request_limits import RequestLimiter, TenantShares
 from tenuto.settings import Settings
 from tests.service.conftest import MakeSite
 from tests.service.test_events import listening
@@ -75,9 +73,8 @@ async def test_what_is_under_way_is_bounded_and_probes_are_answered_all_the_same
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    room, refused_starts = Room(2), RefusedStarts(Engine("memory://"))
-    gates = Gate(Turnstile(slow, room, refused_starts), room, refused_starts)
-    transport = httpx2.ASGITransport(app=gates)
+    limiter = RequestLimiter(2, Engine("memory://"))
+    transport = httpx2.ASGITransport(app=limiter.reject_early(limiter.hold_slot(slow)))
     async with httpx2.AsyncClient(transport=transport, base_url="http://tenuto") as client:
         taken = [asyncio.create_task(client.get("/v1/executions")) for _ in range(2)]
         for _ in taken:
@@ -104,24 +101,24 @@ NOT_FREE = (
 async def test_when_it_is_full_only_probes_and_those_who_wait_get_in(make_site: MakeSite) -> None:
     site = await make_site(SAGA, settings=Settings(max_requests=4, rate_per_second=0))
     client = await site.client()
-    room = site.app.state.service.room
-    room.under_way = 4
+    limiter = site.app.state.service.limiter
+    limiter.in_flight = 4
     for method, path in NOT_FREE:
         assert (await client.request(method, path)).status_code == 429, path
     for path in ("/healthz", "/readyz"):
         assert (await client.get(path)).status_code == 200
     assert (await client.get("/v1/executions/x?wait=terminal")).status_code == 404
     assert (await client.get("/v1/executions/x/events")).status_code == 404
-    room.under_way = 0
+    limiter.in_flight = 0
     assert (await client.get("/v1/executions")).status_code == 200
-    assert (room.under_way, len(room.shares)) == (0, 0)
+    assert (limiter.in_flight, len(limiter.shares)) == (0, 0)
 
 
 async def test_one_tenant_leaves_room_for_others(make_site: MakeSite) -> None:
     site = await make_site(SAGA, settings=Settings(max_requests=8, rate_per_second=0))
     acme, other = await site.client("acme"), await site.client("other")
     for _ in range(6):
-        site.app.state.service.room.shares.take("acme")
+        site.app.state.service.limiter.shares.take("acme")
     refused = await acme.post("/v1/executions", json={"definition": "double", "input": 1})
     assert (refused.status_code, refused.json()["code"]) == (429, "rate_exceeded")
     assert (await acme.get("/v1/dlq")).status_code == 429
@@ -129,20 +126,20 @@ async def test_one_tenant_leaves_room_for_others(make_site: MakeSite) -> None:
 
 
 def test_shares() -> None:
-    shares = Shares(8)
+    shares = TenantShares(8)
     for _ in range(6):
         shares.take("acme")
-    for tenant, words in (("acme", "its share"), ("other", ""), ("third", ""), ("fourth", "as many")):
+    for tenant, words in (("acme", "its share"), ("other", ""), ("third", ""), ("fourth", "at its limit")):
         if not words:
             shares.take(tenant)
             continue
         with pytest.raises(RateExceeded, match=words):
             shares.take(tenant)
-    shares.give("acme")
+    shares.release("acme")
     with shares.held("fourth"):
         assert len(shares) == 8
     assert len(shares) == 7
-    unlimited = Shares(0)
+    unlimited = TenantShares(0)
     for _ in range(1_000):
         unlimited.take("acme")
 

@@ -62,7 +62,7 @@ async def test_every_answer_has_one_of_its_own(make_site: MakeSite) -> None:
         await stranger.get("/healthz"),
         await client.get("/healthz", headers={NAME: "mine"}),
     ]
-    site.app.state.service.room.under_way = 4
+    site.app.state.service.limiter.in_flight = 4
     answers.append(await client.get("/v1/executions"))
     assert [answer.status_code for answer in answers] == [201, 400, 200, 404, 404, 405, 401, 200, 200, 429]
     found = [answer.headers[NAME] for answer in answers]

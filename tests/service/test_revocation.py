@@ -78,7 +78,7 @@ async def test_a_stream_and_a_waiting_read_of_a_revoked_key_end(make_site: MakeS
         stream = asyncio.create_task(listen(client, handle.id, opening))
         waiting = asyncio.create_task(client.get(f"/v1/executions/{handle.id}?wait=terminal&seconds=60"))
         await opening.wait()
-        while len(site.app.state.service.streams) < 2:
+        while len(site.app.state.service.limiter.streams) < 2:
             await client.get("/healthz")
         await end(site, key, url)
         assert "end" not in await stream
@@ -97,7 +97,7 @@ async def test_nothing_is_sent_after_the_revocation(make_site: MakeSite, url: st
         stream = asyncio.create_task(listen(client, handle.id, opening))
         waiting = asyncio.create_task(client.get(f"/v1/executions/{handle.id}?wait=terminal&seconds=60"))
         await opening.wait()
-        while len(site.app.state.service.streams) < 2:
+        while len(site.app.state.service.limiter.streams) < 2:
             await client.get("/healthz")
         await end(site, key, url)
         await site.engine.get(handle.id).approve("ok", data=SECRET)

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.runtime.durable import tenant_admission as crowds
-from tenuto.service.http import refused_starts
+from tenuto.service.http import request_limits
 from tests.service.conftest import MakeSite, Site
 
 WAITS = SagaBuilder("waits").approval("ok")
@@ -33,7 +33,7 @@ async def crowded(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 async def refused_often(make_site: MakeSite, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(crowds, "FORGOTTEN_S", 3_600.0)
-    monkeypatch.setattr(refused_starts, "REMEMBERED_S", 3_600.0)
+    monkeypatch.setattr(request_limits, "REMEMBERED_S", 3_600.0)
     site = await make_site(WAITS)
     await site.engine.tenant_limit("acme", max_in_flight=ROOM)
     client = await site.client()
@@ -121,6 +121,6 @@ async def test_what_has_not_arrived_whole_takes_nobodys_place(
 async def test_a_credential_is_looked_at_again(crowded: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have been revoked since it was refused."""
     client = await crowded.client()
-    monkeypatch.setattr(refused_starts, "REMEMBERED_S", -1.0)
+    monkeypatch.setattr(request_limits, "REMEMBERED_S", -1.0)
     answer = await client.post("/v1/executions", content=b"not JSON", headers={"Content-Type": "application/json"})
     assert answer.status_code == 400

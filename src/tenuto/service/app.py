@@ -16,22 +16,20 @@ from tenuto.api.engine import Engine
 from tenuto.settings import Settings, load
 
 from . import executions, probes
-from .http.authentication import Admission
-from .http.caller import MAX_STREAMS, Service, unless_closed
+from .http.authentication import Authentication
+from .http.caller import Service, unless_closed
 from .http.docs_page import docs_page, policy
 from .http.error_responses import add_error_handlers
 from .http.fast_path import FastPath
 from .http.headers import ResponseHeaders
 from .http.openapi import add_openapi
-from .http.paths import Exact
-from .http.refused_starts import RefusedStarts
+from .http.paths import ExactRoute
 from .http.request_body import BodyReader
 from .http.request_deadline import RequestDeadline
-from .http.request_limits import Gate, Room, Turnstile
+from .http.request_limits import RequestLimiter
 from .http.request_log import RequestLog
 from .http.request_metrics import RequestMetrics
 from .http.responses import json_response
-from .http.shares import Shares
 
 
 class Application(FastAPI):
@@ -66,33 +64,30 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # ours tells more, and is asked for by settings
     )
-    room = Room(settings.max_requests)
-    refused_starts = RefusedStarts(engine)
-    admission = Admission(Authenticator(engine.keys, Tokens(settings.jwt_issuers)), settings)
+    limiter = RequestLimiter(settings.max_requests, engine)
+    authentication = Authentication(Authenticator(engine.keys, Tokens(settings.jwt_issuers)), settings)
     app.state.service = Service(
         engine=engine,
         settings=settings,
         registry=engine.registry,
-        admission=admission,
-        under_way=set(),
-        room=room,
-        streams=Shares(MAX_STREAMS, "streams open"),
+        authentication=authentication,
+        limiter=limiter,
+        commands=set(),
         engines={},
         starting=set(),
-        refused_starts=refused_starts,
     )
-    app.router.route_class = Exact
+    app.router.route_class = ExactRoute
     add_error_handlers(app)
     app.router.routes.extend(executions.routes())
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
     add_openapi(app)
     layers: list[Callable[[ASGIApp], ASGIApp]] = [
-        partial(FastPath, fast_routes=executions.fast_routes()),
-        partial(Turnstile, room=room, refused_starts=refused_starts),
-        partial(BodyReader, settings=settings, admission=admission),
+        partial(FastPath, routes=executions.fast_routes()),
+        limiter.hold_slot,
+        partial(BodyReader, settings=settings, authentication=authentication),
         partial(RequestDeadline, seconds=settings.answer_seconds, body_seconds=settings.body_seconds),
-        partial(Gate, room=room, refused_starts=refused_starts),
+        limiter.reject_early,
         RequestLog,
         ResponseHeaders,
     ]

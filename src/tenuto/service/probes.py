@@ -20,14 +20,14 @@ from tenuto.settings import Settings
 from tenuto.telemetry import CONTENT_TYPE_LATEST
 
 from .http.error_responses import add_error_handlers
-from .http.paths import Exact
+from .http.paths import ExactRoute
 from .http.responses import json_response
 
 logger = logging.getLogger("tenuto.service")
 
 
 def router(engine: Engine, **options: Any) -> APIRouter:
-    routes = APIRouter(tags=["service"], route_class=Exact, **options)
+    routes = APIRouter(tags=["service"], route_class=ExactRoute, **options)
 
     @routes.get("/healthz", operation_id="healthz", summary="The process does its work: restart it if not")
     async def healthz() -> Response:

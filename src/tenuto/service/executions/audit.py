@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from tenuto.errors import InvalidInput
 from tenuto.runtime.shared.pages import Paging
-from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.caller import Called
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 from tenuto.storage.audit import Kept

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.kernel.definition import ErrorClass
-from tenuto.service.http.caller import Called, Caller, EndpointRouter
+from tenuto.service.http.caller import Called, Caller
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.moment import Timestamp
 from tenuto.service.http.openapi import documented
@@ -79,7 +80,7 @@ async def discard_dead_letter(id: str, caller: Called, body: DiscardBody) -> Res
 async def _decided(caller: Caller, id: str, resolution: Literal["retry", "dismiss"], reason: str) -> Response:
     """By the letter's own id, also where its execution's was given: when it is decided, it is that one still."""
     letter = (await caller.engine.listing.dead_letter(id))["id"]
-    heard = await caller.heard(caller.engine.resolve(letter, resolution, reason=reason))
+    heard = await caller.has_verdict(caller.engine.resolve(letter, resolution, reason=reason))
     return json_response(await caller.engine.listing.dead_letter(letter), 200 if heard else 202)
 
 

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.authoring.document import definition_schema
-from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.caller import Called
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.request_models import NoFields

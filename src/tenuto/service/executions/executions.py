@@ -14,7 +14,8 @@ from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.port import Until
 from tenuto.runtime.start_request import StartOptions
-from tenuto.service.http.caller import Called, Caller, EndpointRouter
+from tenuto.service.http.caller import Called, Caller
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.fast_path import body_of, is_valid_header
 from tenuto.service.http.headers import header, trace_of
 from tenuto.service.http.idempotency import REPLAYED, IdempotencyKey, exclusive_start, unquoted_key
@@ -76,7 +77,7 @@ async def _start(caller: Caller, given: _Start) -> Response:
         try:
             handle = await caller.engine.start(body.definition, input, idempotency_key=key, **options)
         except TenantLimit:
-            caller.service.refused_starts.note(caller.authorization, caller.principal.tenant)
+            caller.service.limiter.refused_starts.remember(caller.authorization, caller.principal.tenant)
             raise
     document = await handle.first_status()
     headers = {"Location": f"/v1/executions/{handle.id}"}
@@ -212,7 +213,7 @@ _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 40
 
 async def commanded(caller: Caller, id: str, command: Coroutine[Any, Any, object]) -> Response:
     """200 with the execution as it stands after the verdict; 202 if that is not known yet."""
-    heard = await caller.heard(command)
+    heard = await caller.has_verdict(command)
     return json_response(await caller.engine.get(id).status(), 200 if heard else 202)
 
 

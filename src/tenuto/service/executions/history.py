@@ -10,7 +10,8 @@ from starlette.responses import Response, StreamingResponse
 
 from tenuto.errors import EngineClosed, NotAuthenticated, RateExceeded, StorageError
 from tenuto.runtime.shared.pages import Paging, part_of
-from tenuto.service.http.caller import Called, Caller, EndpointRouter
+from tenuto.service.http.caller import Called, Caller
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.openapi import documented, streamed
 from tenuto.service.http.responses import Cursor, Limit, page_response
 from tenuto.views import EventDocument

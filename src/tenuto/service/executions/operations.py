@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import Path
 from starlette.responses import Response
 
-from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.caller import Called
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.request_models import LimitBody, TenantLimitBody
 from tenuto.service.http.responses import Cursor, Limit, page_of_rows

@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tenuto.kernel.events import ReviewKind
-from tenuto.service.http.caller import Called, EndpointRouter
+from tenuto.service.http.caller import Called
+from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once, unquoted_key
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.request_models import DecisionBody, ResolveBody, RetryStepBody, SignalBody
@@ -150,7 +151,7 @@ async def resolve_review(id: str, body: ResolveBody, caller: Called) -> Response
     """A dead letter needs `dlq:write`, every other review `approvals:write`, and the permission that the review
     names. The kind of the review says which resolutions it takes; the error for another one lists them."""
     await caller.engine.listing.review(id)
-    heard = await caller.heard(
+    heard = await caller.has_verdict(
         caller.engine.resolve(id, body.resolution, reason=body.reason, result=body.result, again=body.again)
     )
     return json_response(await caller.engine.listing.review(id), 200 if heard else 202)

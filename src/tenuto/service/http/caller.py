@@ -1,16 +1,13 @@
-"""Who calls, and what they may do: every route says which permission it needs, and none is open by mistake."""
+"""The caller of a request: its principal, and the engine with the principal's permissions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends
-from fastapi.routing import APIRoute
-from starlette.convertors import StringConvertor, register_url_convertor
+from fastapi import Depends
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Scope
 
 from tenuto.access.permission import Permission
@@ -20,43 +17,32 @@ from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
-from .authentication import PRINCIPAL, Admission, take
-from .fast_path import FastRoute
+from .authentication import PRINCIPAL, Authentication
 from .headers import header
-from .paths import Exact
-from .query import known_parameters
-from .refused_starts import RefusedStarts
-from .request_limits import TAKEN, Room
-from .shares import Shares
+from .request_limits import RequestLimiter
 from .shutdown import shutdown_event_of
 
 MAX_ENGINES = 1_000
-MAX_STREAMS = 1_000
-# Together less than a second, within which a revoked key ends what is open.
+# Together less than a second, within which a revoked key ends open requests.
 CONFIRM_SECONDS = 0.5
 CONFIRMED_SECONDS = 0.3
-
-T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Service:
-    """What the routes of one application share."""
+    """The state that the routes of one application share."""
 
     engine: Engine
     settings: Settings
     registry: Registry
-    admission: Admission
-    under_way: set[asyncio.Task[Any]]
-    room: Room
-    streams: Shares
+    authentication: Authentication
+    limiter: RequestLimiter
+    commands: set[asyncio.Task[Any]]  # whose verdict may come after the response
     engines: dict[Principal, Engine]
-    starting: set[tuple[str, str]]
-    refused_starts: RefusedStarts
+    starting: set[tuple[str, str]]  # tenants and idempotency keys
 
     def engine_for(self, principal: Principal) -> Engine:
-        """The engine as this caller may use it; made once for each, because they call again and again."""
+        """Returns the engine with this principal's permissions. It is kept, because a client sends many requests."""
         found = self.engines.get(principal)
         if found is None:
             if len(self.engines) >= MAX_ENGINES:
@@ -71,28 +57,28 @@ class Service:
 
 
 class Caller(NamedTuple):
-    """Whoever made this request, and the engine as they may use it."""
+    """The sender of a request, and the engine with its permissions."""
 
     principal: Principal
     engine: Engine
     service: Service
     authorization: str | None
-    shutdown: asyncio.Event  # of the server: nobody is kept on the line any longer
+    shutdown: asyncio.Event  # of the server: streams and long polls end
 
     def stream_slot(self) -> AbstractContextManager[None]:
-        """For as long as somebody stays on the line. There are so many at once, and no more."""
-        return self.service.streams.held(self.principal.tenant)
+        """Holds a slot for a stream or long poll. Raises `RateExceeded` if none is left."""
+        return self.service.limiter.streams.held(self.principal.tenant)
 
     async def confirm(self, max_age: float = 0.0) -> None:
-        """Raises `NotAuthenticated` if the credential was revoked, has expired, or stands for other roles by now.
+        """Raises `NotAuthenticated` if the credential was revoked, has expired, or has other roles now.
 
-        Requests that stay open call this before they send anything, and every `CONFIRM_SECONDS` while they wait.
+        Open requests call it before they send anything, and every `CONFIRM_SECONDS` while they wait.
         """
-        if await self.service.admission.authenticator.principal(self.authorization, max_age) != self.principal:
-            raise NotAuthenticated("The credential has changed since the request began.", hint="send it again")
+        if await self.service.authentication.authenticator.principal(self.authorization, max_age) != self.principal:
+            raise NotAuthenticated("The credential has changed since the request began.", hint="send the request again")
 
     async def wait(self, *awaited: asyncio.Future[Any]) -> None:
-        """Waits for the first of them, or until the server ends. After `CONFIRM_SECONDS` without either, confirms."""
+        """Waits for the first of them, or for shutdown. After `CONFIRM_SECONDS` without either, confirms the caller."""
         ended = asyncio.ensure_future(self.shutdown.wait())
         try:
             futures = [*awaited, ended]
@@ -103,7 +89,7 @@ class Caller(NamedTuple):
             await self.confirm(CONFIRMED_SECONDS)
 
     async def wait_for(self, work: Coroutine[Any, Any, object]) -> None:
-        """Waits for the work, which is given up when the server ends or the credential is not valid any more."""
+        """Waits for the work. Cancels it at shutdown, or if the credential is no longer valid."""
         working = asyncio.ensure_future(work)
         try:
             while not (working.done() or self.shutdown.is_set()):
@@ -113,12 +99,12 @@ class Caller(NamedTuple):
         finally:
             working.cancel()
 
-    async def heard(self, command: Coroutine[Any, Any, object]) -> bool:
-        """Whether the command's verdict came in time. If not, it goes on, and the answer is 202."""
+    async def has_verdict(self, command: Coroutine[Any, Any, object]) -> bool:
+        """Whether the command's verdict arrived in time. If not, the command continues, and the response is 202."""
         task = asyncio.create_task(command)
-        self.service.under_way.add(task)
-        task.add_done_callback(self.service.under_way.discard)
-        task.add_done_callback(_retrieve)
+        self.service.commands.add(task)
+        task.add_done_callback(self.service.commands.discard)
+        task.add_done_callback(_retrieve_exception)
         await asyncio.wait([task], timeout=self.service.settings.verdict_seconds)
         if not task.done():
             return False
@@ -126,8 +112,8 @@ class Caller(NamedTuple):
         return True
 
 
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Nobody may wait for it any more; what it raised was for its caller."""
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Marks the exception as handled: the caller that it was meant for may be gone."""
     if not task.cancelled():
         task.exception()
 
@@ -138,16 +124,13 @@ def service_of(scope: Scope) -> Service:
 
 
 async def authenticated(request: Request) -> Caller:
-    return await _caller(request.scope)
+    return await caller_of(request.scope)
 
 
-async def _caller(scope: Scope) -> Caller:
+async def caller_of(scope: Scope) -> Caller:
     service = service_of(scope)
-    principal = scope.get(PRINCIPAL) or await service.admission.admit(scope)
-    taken: list[str] | None = scope.get(TAKEN)
-    if taken is not None and not taken:
-        take(scope, "share", service.room.shares.take, principal.tenant)
-        taken.append(principal.tenant)
+    principal = scope.get(PRINCIPAL) or await service.authentication.authenticate(scope)
+    service.limiter.take_share(scope, principal.tenant)
     authorization = header(scope, b"authorization")
     return Caller(principal, service.engine_for(principal), service, authorization, shutdown_event_of(scope))
 
@@ -156,7 +139,7 @@ Called = Annotated[Caller, Depends(authenticated)]
 
 
 def allow(*permissions: Permission) -> Callable[[Caller], Awaitable[None]]:
-    """The dependency of a route that needs one of these permissions."""
+    """Creates the dependency of a route that needs one of these permissions."""
 
     async def check(caller: Called) -> None:
         caller.engine.scope.require(*permissions)
@@ -165,69 +148,6 @@ def allow(*permissions: Permission) -> Callable[[Caller], Awaitable[None]]:
 
 
 async def unless_closed(request: Request) -> None:
-    """Of routes that tell nothing of any tenant: open, unless the settings close them."""
+    """The dependency of routes without tenant data: they are open unless the settings close them."""
     if not service_of(request.scope).settings.open_routes:
         await authenticated(request)
-
-
-class Plain(StringConvertor):
-    """A part of a path without a colon: what follows one is a verb."""
-
-    regex = "[^/:]+"
-
-
-class Whole(StringConvertor):
-    """A name that others chose, up to its verb or the end: it may have colons, slashes and lines in it."""
-
-    regex = "(?s:.+)"
-
-
-register_url_convertor("plain", Plain())
-register_url_convertor("whole", Whole())
-
-
-class EndpointRouter(APIRouter):
-    """Routes, each with its permission. `{id:plain}` in a path is what precedes a verb."""
-
-    def __init__(self, tags: list[str]) -> None:
-        super().__init__(tags=[*tags], route_class=Exact)
-        self.fast_routes: list[FastRoute[Any]] = []
-        self._permissions: dict[Callable[..., Any], tuple[Permission, ...]] = {}
-
-    def operation(self, method: str, path: str, *permissions: Permission, **options: Any) -> Callable[[F], F]:
-        """Adds an endpoint, as the framework calls it. One of the permissions is enough to call it."""
-        assert permissions, "every operation needs a permission"
-
-        def add(endpoint: F) -> F:
-            self._permissions[endpoint] = permissions
-            extra = {"x-permission": " or ".join(permissions), **options.pop("openapi_extra", {})}
-            self.add_api_route(
-                path,
-                endpoint,
-                methods=[method],
-                operation_id=endpoint.__name__,
-                dependencies=[Depends(allow(*permissions)), Depends(known_parameters)],
-                openapi_extra=extra,
-                **options,
-            )
-            return endpoint
-
-        return add
-
-    def add_fast_path(
-        self,
-        operation: Callable[..., Any],
-        read: Callable[[Scope], T | None],
-        answer: Callable[[Caller, T], Awaitable[Response]],
-    ) -> None:
-        """Gives an operation that was added a short way: the same permission, and the same answer."""
-        route = next(each for each in self.routes if isinstance(each, APIRoute) and each.endpoint is operation)
-        permissions = self._permissions[operation]
-
-        async def authorised(scope: Scope, given: T) -> Response:
-            caller = await _caller(scope)
-            caller.engine.scope.require(*permissions)
-            return await answer(caller, given)
-
-        method = next(iter(route.methods or ()))
-        self.fast_routes.append(FastRoute(method, route.path_regex, route.path_format, read, authorised))

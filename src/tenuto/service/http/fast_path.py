@@ -1,8 +1,8 @@
-"""The short way through hot operations.
+"""The fast path of hot endpoints.
 
-The framework looks up, for each request, what an endpoint wants and where it comes from. That costs more than starting
-an execution does. So hot operations say how to read their request themselves, and are called with it. What is not
-plainly right goes the long way, which knows how to say what is wrong with it.
+For each request the framework resolves the parameters of the endpoint, which costs more than starting an execution. So
+hot endpoints have a parser of their own. A request that it does not accept takes the framework's path, which reports
+what is wrong with it.
 """
 
 import re
@@ -17,19 +17,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tenuto.errors import TenutoError
 
 from .error_responses import error_response
-from .paths import path_of
+from .paths import FAST_ROUTE, path_of
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel)
 
-ROUTE = "tenuto.route"  # in a request's scope: the template of its path, if that has a short way
-BODY = "tenuto.body"  # in a request's scope: its JSON, read and checked by the guard
-LONGEST_HEADER = 255
+BODY = "tenuto.body"  # in a request's scope: its JSON, read and checked by the body reader
+MAX_HEADER_LENGTH = 255
 
 
 @dataclass(frozen=True)
 class FastRoute(Generic[T]):
-    """`read` takes what an operation needs from a request without a query, or None: then the framework does."""
+    """`read` parses a request without a query, or returns None to leave it to the framework."""
 
     method: str
     path: re.Pattern[str]
@@ -39,35 +38,29 @@ class FastRoute(Generic[T]):
 
 
 class FastPath:
-    """Stands before the framework's own layers and its routes."""
+    """The layer in front of the framework's own layers and routes."""
 
-    def __init__(self, app: ASGIApp, fast_routes: Sequence[FastRoute[Any]]) -> None:
+    def __init__(self, app: ASGIApp, routes: Sequence[FastRoute[Any]]) -> None:
         self._app = app
-        self._shorts = fast_routes
+        self._routes = routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path = path_of(scope)
-            for short in self._shorts:
-                if scope["method"] == short.method and (found := short.path.match(path)) is not None:
+            for route in self._routes:
+                if scope["method"] == route.method and (found := route.path.match(path)) is not None:
                     scope["path_params"] = found.groupdict()
-                    scope[ROUTE] = short.template
-                    given = None if scope["query_string"] else short.read(scope)
-                    if given is None:
+                    scope[FAST_ROUTE] = route.template
+                    parsed = None if scope["query_string"] else route.read(scope)
+                    if parsed is None:
                         break
                     try:
-                        response = await short.answer(scope, given)
+                        response = await route.answer(scope, parsed)
                     except TenutoError as error:
                         response = error_response(error)
                     await response(scope, receive, send)
                     return
         await self._app(scope, receive, send)
-
-
-def route_of(scope: Scope) -> str | None:
-    """The template of a request's path, once it is known: it names nobody."""
-    found: str | None = scope.get(ROUTE) or getattr(scope.get("route"), "path_format", None)
-    return found
 
 
 def body_of(scope: Scope, kind: type[B]) -> B | None:
@@ -79,4 +72,4 @@ def body_of(scope: Scope, kind: type[B]) -> B | None:
 
 
 def is_valid_header(header: str | None) -> bool:
-    return header is None or 1 <= len(header) <= LONGEST_HEADER
+    return header is None or 1 <= len(header) <= MAX_HEADER_LENGTH

@@ -1,22 +1,47 @@
-"""The path of a request within this application, and routes that take one only as it is written."""
+"""Paths of requests: as this application sees them, as routes match them, and as logs and metrics show them."""
 
 import re
 from typing import Any
 
 from fastapi.routing import APIRoute
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.types import Scope
+
+FAST_ROUTE = "tenuto.route"  # in a request's scope: the template of its path, if it took a fast path
 
 
 def path_of(scope: Scope) -> str:
-    """Without what an outer application has it mounted at: whole parts of the path, as the router takes them off."""
+    """The path without the prefix at which an outer application has mounted this one."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "")
     return path[len(root) :] if f"{path}/".startswith(f"{root}/") else path
 
 
-class Exact(APIRoute):
-    """A `$`, with which the framework ends the pattern of a path, also stands before a line feed that ends it."""
+def route_of(scope: Scope) -> str | None:
+    """The template of a request's path, once it is known. It contains no ids."""
+    found: str | None = scope.get(FAST_ROUTE) or getattr(scope.get("route"), "path_format", None)
+    return found
+
+
+class ExactRoute(APIRoute):
+    """A route whose pattern ends with `\\Z`: the `$` of the framework also matches before a trailing line feed."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
+
+
+class PlainSegment(StringConvertor):
+    """`{id:plain}`: a path segment without a colon, because a verb follows the colon."""
+
+    regex = "[^/:]+"
+
+
+class WholeName(StringConvertor):
+    """`{name:whole}`: a name that users choose, up to its verb or the end. It may contain colons, slashes and lines."""
+
+    regex = "(?s:.+)"
+
+
+register_url_convertor("plain", PlainSegment())
+register_url_convertor("whole", WholeName())

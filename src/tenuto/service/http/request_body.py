@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tenuto.errors import TenutoError
 from tenuto.settings import Settings
 
-from .authentication import Admission
+from .authentication import Authentication
 from .error_responses import RequestRejected, error_response, rejection_response
 from .fast_path import BODY
 from .headers import header
@@ -28,10 +28,10 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 class BodyReader:
     """Reads the whole body of whoever is known, checks it, and hands it on as it was."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, admission: Admission) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, authentication: Authentication) -> None:
         self._app = app
         self._settings = settings
-        self._admission = admission
+        self._authentication = authentication
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -47,7 +47,7 @@ class BodyReader:
             return
         answer = _and_close(send) if header(scope, b"expect") is not None else send
         try:
-            await self._admission.admit(scope)
+            await self._authentication.authenticate(scope)
             answer = send
             with sending(scope):
                 body = await self._read(scope, receive)

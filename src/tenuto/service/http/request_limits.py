@@ -1,105 +1,220 @@
-"""How many requests are under way at once: what comes beyond that is turned away at once, and may come again.
+"""Limits on the requests that one process works on at once: in all, by tenant, and for starts of full tenants.
 
-A process that takes in more than it can do makes everybody wait, and in the end answers nobody in time. So those that
-it has taken stay quick, and the others hear 429 before anything was read for them. A request counts from when it has
-arrived whole: whoever sends his slowly, or not at all, takes nobody's place.
+A process that accepts more than it can do makes every client wait. So requests beyond the limit get 429 before any of
+their body is read, and the accepted ones stay fast. A request counts from the moment it has arrived completely: a
+client that sends slowly, or not at all, occupies no slot.
 """
 
 import random
 import re
-from contextlib import nullcontext
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import get_args
 from urllib.parse import parse_qsl
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tenuto.errors import RateExceeded
+from tenuto.api.engine import Engine
+from tenuto.errors import RateExceeded, TenantLimit
 from tenuto.runtime.port import Until
+from tenuto.runtime.shared.in_flight import tenant_is_full
 
 from .error_responses import error_response
 from .paths import path_of
-from .refused_starts import RefusedStarts
-from .shares import Shares
 
-SHORTEST_WAIT_S, LONGEST_WAIT_S = 1, 4  # by chance between the two: those turned away do not all come back together
-REFUSED = "tenuto.refused"  # in a request's scope: for which reason it was turned away
-TAKEN = "tenuto.taken"  # in a request's scope: the tenants of whose share it has taken
+MAX_STREAMS = 1_000
+MIN_RETRY_S, MAX_RETRY_S = 1, 4  # a random delay between the two spreads the retries of rejected clients
+REMEMBERED_S = 5.0  # after that a credential is checked again: it may be revoked
+MAX_REMEMBERED = 10_000
 
+REJECTED = "tenuto.rejected"  # in a request's scope: the reason of its 429, for the metrics
+_SHARES = "tenuto.shares"  # in a request's scope: the tenants whose share it holds
+
+_START = "/v1/executions"
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _EXECUTION = re.compile(r"/v1/executions/[^/:]+")
 _EVENTS = re.compile(r"/v1/executions/[^/:]+/events")
-_NOBODY = nullcontext()
+_NO_START = nullcontext()
 _TRUE = ("1", "on", "t", "true", "y", "yes")
 
 
-class Room:
-    """What one process has under way, all in all and by tenant. A most of 0 is no limit."""
+class RequestLimiter:
+    """The limiter of one application. Two of its layers use it: one before the body is read, one after it."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.under_way = 0
-        self.shares = Shares(most)
+    def __init__(self, max_requests: int, engine: Engine) -> None:
+        """A `max_requests` of 0 is no limit."""
+        self._max_requests = max_requests
+        self.in_flight = 0
+        self.shares = TenantShares(max_requests)
+        self.streams = TenantShares(MAX_STREAMS, "open streams")
+        self.refused_starts = RefusedStarts(engine)
 
-    @property
-    def is_full(self) -> bool:
-        return 0 < self._most <= self.under_way
+    def reject_early(self, app: ASGIApp) -> ASGIApp:
+        """The outer layer: rejects a request by its head."""
 
+        async def layer(scope: Scope, receive: Receive, send: Send) -> None:
+            rejection = None
+            if scope["type"] == "http":
+                rejection = self._rejection(scope, self.refused_starts.tenant_of(scope))
+            await (rejection or app)(scope, receive, send)
 
-class _Barrier:
-    def __init__(self, app: ASGIApp, room: Room, refused_starts: RefusedStarts) -> None:
-        self._app = app
-        self._room = room
-        self._refused_starts = refused_starts
+        return layer
 
-    def _refused(self, scope: Scope, tenant: str | None) -> ASGIApp | None:
-        """What answers instead of the application. The tenant is that of a start, if some of its were refused."""
-        if tenant is not None and (refusal := self._refused_starts.refusal(tenant)) is not None:
-            scope[REFUSED] = "tenant"
+    def hold_slot(self, app: ASGIApp) -> ASGIApp:
+        """The inner layer: holds a slot for a request that has arrived, until it is answered."""
+
+        async def layer(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http" or _is_exempt(scope):
+                await app(scope, receive, send)
+                return
+            tenant = self.refused_starts.tenant_of(scope)
+            if (rejection := self._rejection(scope, tenant)) is not None:
+                await rejection(scope, receive, send)
+                return
+            self.in_flight += 1
+            held: list[str] = []
+            scope[_SHARES] = held
+            try:
+                with _NO_START if tenant is None else self.refused_starts.retried(tenant):
+                    await app(scope, receive, send)
+            finally:
+                self.in_flight -= 1
+                for holder in held:
+                    self.shares.release(holder)
+
+        return layer
+
+    def take_share(self, scope: Scope, tenant: str) -> None:
+        """Counts a request against its tenant, once the tenant is known. Raises `RateExceeded`."""
+        held: list[str] | None = scope.get(_SHARES)
+        if held is not None and not held:
+            count_rejection(scope, "share", self.shares.take, tenant)
+            held.append(tenant)
+
+    def _rejection(self, scope: Scope, tenant: str | None) -> ASGIApp | None:
+        """The response that replaces the application's. `tenant`: whose start this is, if it was refused recently."""
+        if tenant is not None and (refusal := self.refused_starts.refusal(tenant)) is not None:
+            scope[REJECTED] = "tenant"
             return error_response(refusal)
-        return _turned_away(scope) if self._room.is_full and not _is_free(scope) else None
+        if 0 < self._max_requests <= self.in_flight and not _is_exempt(scope):
+            scope[REJECTED] = "room"
+            delay = random.uniform(MIN_RETRY_S, MAX_RETRY_S)  # noqa: S311  (not a secret)
+            return error_response(
+                RateExceeded("This process is at its limit of concurrent requests.", retry_after=delay)
+            )
+        return None
 
 
-class Gate(_Barrier):
-    """The outer of two: turns away before a request was read."""
+class TenantShares:
+    """Counts slots by tenant. One tenant gets at most three quarters of them, so that it cannot block the others."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = None
-        if scope["type"] == "http":
-            refused = self._refused(scope, self._refused_starts.tenant_of(scope))
-        await (refused or self._app)(scope, receive, send)
+    def __init__(self, limit: int, slots: str = "concurrent requests") -> None:
+        """A `limit` of 0 is no limit."""
+        self._limit = limit
+        self._of_one = max(1, limit - limit // 4)
+        self._slots = slots
+        self._by_tenant: Counter[str] = Counter()
 
+    def __len__(self) -> int:
+        return self._by_tenant.total()
 
-class Turnstile(_Barrier):
-    """The inner one: counts those that were read."""
+    def take(self, tenant: str) -> None:
+        """Raises `RateExceeded` if no slot is left for this tenant."""
+        if 0 < self._limit <= len(self):
+            raise RateExceeded(f"This process is at its limit of {self._slots}.", retry_after=5)
+        if self._limit > 0 and self._by_tenant[tenant] >= self._of_one:
+            raise RateExceeded(f"This tenant has used its share of {self._slots}.", retry_after=2)
+        self._by_tenant[tenant] += 1
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or _is_free(scope):
-            await self._app(scope, receive, send)
-            return
-        tenant = self._refused_starts.tenant_of(scope)
-        if (refused := self._refused(scope, tenant)) is not None:
-            await refused(scope, receive, send)
-            return
-        room = self._room
-        room.under_way += 1
-        taken: list[str] = []
-        scope[TAKEN] = taken
+    @contextmanager
+    def held(self, tenant: str) -> Iterator[None]:
+        self.take(tenant)
         try:
-            with _NOBODY if tenant is None else self._refused_starts.passing(tenant):
-                await self._app(scope, receive, send)
+            yield
         finally:
-            room.under_way -= 1
-            for tenant in taken:
-                room.shares.give(tenant)
+            self.release(tenant)
+
+    def release(self, tenant: str) -> None:
+        self._by_tenant[tenant] -= 1
+        if not self._by_tenant[tenant]:
+            del self._by_tenant[tenant]
 
 
-def _is_free(scope: Scope) -> bool:
-    """Probes must be heard. Whoever listens to an execution, or waits for it, is counted as a stream."""
+class RefusedStarts:
+    """Remembers the credentials whose starts were refused because their tenant is at its in-flight limit.
+
+    Reading and authenticating such a start costs far more than refusing it. So while a credential is remembered, the
+    engine is asked about its tenant first, and further starts get 429 unread; a repeated start gets 429 too, and its
+    response when it is sent again.
+
+    Once the tenant may have room, only a few of its starts are let through at a time: they fill the room as fast as a
+    whole crowd, which would only wait or be refused at full cost.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._by_credential: dict[int, tuple[str, float]] = {}
+        self._in_flight: Counter[str] = Counter()
+
+    def remember(self, authorization: str | None, tenant: str) -> None:
+        """Notes that a start with this credential was refused."""
+        if authorization is None:
+            return
+        if len(self._by_credential) >= MAX_REMEMBERED:
+            self._by_credential.clear()
+        self._by_credential[hash(authorization.encode("latin-1"))] = (tenant, time.monotonic())
+
+    def tenant_of(self, scope: Scope) -> str | None:
+        """The tenant of this start, if a start with its credential was refused recently."""
+        if not self._by_credential or scope["method"] != "POST" or path_of(scope) != _START:
+            return None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                return self._remembered(hash(value))
+        return None
+
+    def refusal(self, tenant: str) -> TenantLimit | None:
+        return tenant_is_full(tenant) if self._engine.is_crowded(tenant, self._in_flight[tenant]) else None
+
+    @contextmanager
+    def retried(self, tenant: str) -> Iterator[None]:
+        """Counts a start that is let through, until it is answered."""
+        self._in_flight[tenant] += 1
+        try:
+            yield
+        finally:
+            self._in_flight[tenant] -= 1
+            if not self._in_flight[tenant]:
+                del self._in_flight[tenant]
+
+    def _remembered(self, credential: int) -> str | None:
+        tenant, at = self._by_credential.get(credential, ("", 0.0))
+        if not tenant:
+            return None
+        if time.monotonic() > at + REMEMBERED_S:
+            del self._by_credential[credential]
+            return None
+        return tenant
+
+
+def count_rejection(scope: Scope, reason: str, take: Callable[[str], None], key: str) -> None:
+    """Takes a slot or a token. If none is left, notes the reason for the metrics and raises `RateExceeded`."""
+    try:
+        take(key)
+    except RateExceeded:
+        scope[REJECTED] = reason
+        raise
+
+
+def _is_exempt(scope: Scope) -> bool:
+    """Probes are always answered. Streams and long polls have a limit of their own."""
     return scope["method"] == "GET" and (path_of(scope) in _PROBES or is_stream(scope))
 
 
 def is_stream(scope: Scope) -> bool:
-    """Whether somebody stays on the line until something happens."""
+    """Whether the request stays open until something happens: an event stream or a long poll."""
     if scope["method"] != "GET":
         return False
     path = path_of(scope)
@@ -109,12 +224,6 @@ def is_stream(scope: Scope) -> bool:
 
 
 def _query(scope: Scope) -> dict[str, str]:
-    """As the routes read it: of what is given twice the last, and whatever way it is written."""
+    """The query as the routes read it: the last of repeated parameters counts."""
     query: bytes = scope["query_string"]
     return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)) if query else {}
-
-
-def _turned_away(scope: Scope) -> ASGIApp:
-    scope[REFUSED] = "room"
-    wait = random.uniform(SHORTEST_WAIT_S, LONGEST_WAIT_S)  # noqa: S311  (nobody gains by guessing it)
-    return error_response(RateExceeded("This process has as many requests under way as it takes.", retry_after=wait))

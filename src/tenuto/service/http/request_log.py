@@ -5,8 +5,8 @@ import logging
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .error_responses import CODES, FAULT, problem_response
-from .fast_path import route_of
 from .headers import REQUEST_ID, STATUS
+from .paths import route_of
 
 logger = logging.getLogger("tenuto.service")
 

@@ -6,9 +6,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.telemetry.served import Served
 
-from .fast_path import route_of
 from .headers import STATUS
-from .request_limits import REFUSED, is_stream
+from .paths import route_of
+from .request_limits import REJECTED, is_stream
 
 
 class RequestMetrics:
@@ -35,5 +35,5 @@ class RequestMetrics:
     def _note(self, scope: Scope, seconds: float) -> None:
         spent = None if is_stream(scope) else seconds
         self._served.answered(route_of(scope), scope["method"], scope.get(STATUS, 0), spent)
-        if (reason := scope.get(REFUSED)) is not None:
+        if (reason := scope.get(REJECTED)) is not None:
             self._served.refused(reason)
