@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from tenuto import Engine
-from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable.claimer import Claimer
 
 from . import scenarios
 from .client import Client
@@ -64,10 +64,10 @@ def work(job: Job) -> None:
 def _watch_net(world: World) -> None:
     """Whatever the net under claims catches goes on, and the outcome may be right. But somebody had lost it."""
 
-    def caught(_: DurableRuntime, number: int) -> None:
+    def caught(_: Claimer, number: int) -> None:
         world.note("wrong", why=f"{number} executions were in nobody's hand")
 
-    type.__setattr__(DurableRuntime, "_say_caught", caught)
+    type.__setattr__(Claimer, "_report_found", caught)
 
 
 async def _run(job: Job) -> None:

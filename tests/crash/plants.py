@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from tenuto.kernel.decide import ending
 from tenuto.kernel.decide.attempts import losses
-from tenuto.runtime.durable import DurableRuntime, committer
+from tenuto.runtime.durable import committer
+from tenuto.runtime.durable.claimer import Claimer
 from tenuto.runtime.executor import attempt
 from tenuto.storage.port import Committed
 from tenuto.storage.pruning import Pruning
@@ -60,15 +61,15 @@ def _() -> None:
 
 @plant("what is claimed first is not taken into hand", "signal")
 def _() -> None:
-    adopt = DurableRuntime._adopt
+    adopt = Claimer._adopt
     claimed: list[Any] = []
 
-    async def forgetful(self: DurableRuntime, claim: Any, *given: Any) -> None:
+    async def forgetful(self: Claimer, claim: Any, *given: Any) -> None:
         claimed.append(claim)
         if len(claimed) > 1:
             await adopt(self, claim, *given)
 
-    type.__setattr__(DurableRuntime, "_adopt", forgetful)
+    type.__setattr__(Claimer, "_adopt", forgetful)
 
 
 @plant("what belongs together is written one by one", "a definition's life")

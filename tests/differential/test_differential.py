@@ -12,7 +12,7 @@ import pytest
 
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
-from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable.held_executions import HeldExecutions
 from tests.servers.postgres import Server
 
 from .compare import compare, places
@@ -94,15 +94,15 @@ async def test_a_runtime_that_differs_is_found(
 
     What is not made again is answered for another way: a program in which nothing was changed is passed over.
     """
-    answer = DurableRuntime._answer
+    answer = HeldExecutions._answer
     planted: list[f.Fact] = []
 
-    def changed(self: DurableRuntime, record: Any, ref: Any, fact: f.Fact) -> None:
+    def changed(self: HeldExecutions, record: Any, ref: Any, fact: f.Fact) -> None:
         told = PLANTED[kind](fact)
         planted.extend([told] if told is not fact else ())
         answer(self, record, ref, told)
 
-    monkeypatch.setattr(DurableRuntime, "_answer", changed)
+    monkeypatch.setattr(HeldExecutions, "_answer", changed)
     with pytest.raises(AssertionError, match=r"program \d+ differs"):
         await _compare_those_that_meet(kind, tmp_path, planted)
 

@@ -130,7 +130,7 @@ class Backup:
 async def _until_reopened(engine: Engine, former: str) -> None:
     runtime = engine._runtime
     assert isinstance(runtime, DurableRuntime)
-    while runtime._session.id == former or not runtime._session.alive:
+    while runtime._current.session.id == former or not runtime._current.session.alive:
         await asyncio.to_thread(lambda: None)
 
 
@@ -144,7 +144,7 @@ async def test_a_worker_finds_out_by_itself_that_an_older_backup_was_restored(tm
         assert isinstance(runtime, DurableRuntime)
         handle = await engine.start("gates")
         await gates.all_at([handle.id], "a")
-        former = runtime._session.id
+        former = runtime._current.session.id
         backup = Backup(url, tmp_path)
         await asyncio.to_thread(backup.take)
         renewed = _renewals(url, former)
@@ -173,7 +173,7 @@ async def test_raising_the_incarnation_ends_every_session(url: str) -> None:
         assert isinstance(runtime, DurableRuntime)
         handle = await engine.start("gates")
         await gates.all_at([handle.id], "a")
-        former = runtime._session.id
+        former = runtime._current.session.id
         other = make_store(url)
         await other.open(migrate=False)
         first = await other.mark_restored()
@@ -198,9 +198,9 @@ async def test_definitions_that_a_restored_database_does_not_have_are_stored_aga
         assert (await (await engine.start("gates")).result()).output == "c"
         runtime = engine._runtime
         assert isinstance(runtime, DurableRuntime)
-        former = runtime._session.id
+        former = runtime._current.session.id
         await asyncio.to_thread(backup.restore)
         await _until_reopened(engine, former)
-        while runtime._stored:
+        while runtime._held._stored:
             await asyncio.to_thread(lambda: None)
         assert (await (await engine.start("gates")).result()).output == "c"

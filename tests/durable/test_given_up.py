@@ -66,7 +66,7 @@ async def test_what_was_granted_to_a_session_that_is_over_is_not_run(url: str, m
     async def commit(batch: Batch) -> Committed:
         committed = await real.commit(batch)
         if batch.starts and not runs:
-            session = _runtime(engine)._session
+            session = _runtime(engine)._current.session
             await real.end_session(session.id)
             session.lose()
         return committed
@@ -134,7 +134,7 @@ async def test_a_start_that_cannot_be_written_leaves_nothing_behind(url: str, mo
             patch.setattr(keeping, "encode_entries", unable)
             with pytest.raises(UnicodeEncodeError):
                 await engine.start("quick")
-        assert not _runtime(engine)._records
+        assert not _runtime(engine)._held.records
         assert (await engine.execute("quick")).status == "waiting_approval"
 
 

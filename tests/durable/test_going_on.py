@@ -53,7 +53,8 @@ async def test_whoever_looks_for_work_goes_on_looking(
     async def reap(own: str) -> int:
         raise RuntimeError("never works")
 
-    monkeypatch.setattr(_runtime(worker), "_store", Altered(real, claim=claim, reap=reap))
+    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claim=claim))
+    monkeypatch.setattr(_runtime(worker)._poller, "_store", Altered(real, reap=reap))
     async with worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))
@@ -89,7 +90,7 @@ async def test_nothing_begins_while_the_lease_is_over(url: str, monkeypatch: pyt
         engine.register(SagaBuilder("s").step("a", note), SagaBuilder("t").step("b", note))
         lease.is_over = True
         first, second = await engine.start("s"), await engine.start("t")
-        while len(_runtime(engine)._late) < 2:
+        while len(_runtime(engine)._held._late) < 2:
             await asyncio.to_thread(lambda: None)
         assert begun == []
         lease.is_over = False
@@ -115,14 +116,14 @@ async def test_what_is_on_record_as_begun_does_not_begin_either(url: str, monkey
 
     async with Engine(url) as engine:
         runtime = _runtime(engine)
-        monkeypatch.setattr(runtime, "_observers", (Watching(),))
+        monkeypatch.setattr(runtime._held, "observers", (Watching(),))
         builder = SagaBuilder("pay").step("pay", note, safety="not_safe_to_retry", compensation_policy="manual")
         engine.register(builder)
         handle = await engine.start("pay")
-        while not runtime._late:
+        while not runtime._held._late:
             await asyncio.to_thread(lambda: None)
         assert begun == []
-        monkeypatch.setattr(runtime, "_observers", ())
+        monkeypatch.setattr(runtime._held, "observers", ())
         lease.is_over = False
         assert (await handle.result()).succeeded
     assert begun == ["pay"]

@@ -22,7 +22,7 @@ DAY_MS = 24 * 3_600_000
 
 def _hardly_polling(url: str, **options: Any) -> Engine:
     engine = Engine(url, **options)
-    _runtime(engine)._poll_ms = DAY_MS
+    _runtime(engine)._wakeups.poll_ms = DAY_MS
     return engine
 
 

@@ -12,7 +12,8 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.runtime.durable import DurableRuntime
-from tenuto.runtime.durable.held_executions import SET_ASIDE_MS, Parking
+from tenuto.runtime.durable.parked_executions import PARKED_MS, Parking
+from tenuto.runtime.durable.wakeups import Wakeups
 from tenuto.storage.port import NEWS, Claim, Loaded, Mail
 from tests.durable.test_unknown_fates import Altered
 
@@ -44,7 +45,7 @@ async def _waiting(engine: Engine) -> Handle[Any]:
     """One that waits for `go`, and has left memory."""
     handle = await engine.start("listens")
     runtime = _runtime(engine)
-    while (await runtime._store.row(handle.id)).owner is not None or runtime._letting_go:  # type: ignore[union-attr]
+    while (await runtime._store.row(handle.id)).owner is not None or runtime._held.releasing:  # type: ignore[union-attr]
         await asyncio.to_thread(lambda: None)
     return handle
 
@@ -89,17 +90,17 @@ async def test_what_was_owned_when_it_was_asked_is_not_taken_from_whoever_has_it
                 taken.set()
             return claim
 
-        monkeypatch.setattr(runtime, "_store", Altered(real, owned=owned, claim_one=claim_one))
-        runtime._astray_at = [0.0]  # as after a claim that failed
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, owned=owned, claim_one=claim_one))
+        runtime._parked_executions.lost_claims_at = [0.0]  # as after a claim that failed
         await asked.wait()
         await first.get(handle.id).signal("other", 1)
         await taken.wait()
-        await _until(lambda: not runtime._records and not runtime._letting_go)
+        await _until(lambda: not runtime._held.records and not runtime._held.releasing)
         second.register(_listens(last("second")))
         await second.get(handle.id).signal("go", 1)
         await answered.wait()
-        await _until(lambda: not runtime._claimed)
-        assert handle.id not in runtime._records
+        await _until(lambda: not runtime._claimer._claimed)
+        assert handle.id not in runtime._held.records
         go_on.set()
         assert (await handle.result()).output == 2
     assert ran == ["second"]
@@ -112,13 +113,13 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
         engine.register(_listens())
         handle = await _waiting(engine)
         runtime, real = _runtime(engine), _runtime(engine)._store
-        former = runtime._session
+        former = runtime._current.session
         begun = [asyncio.Event(), asyncio.Event()]
         answer = [asyncio.Event(), asyncio.Event()]
 
         async def load(ids: list[str], *, short: bool = False) -> list[Loaded]:
             found = await real.load(ids, short=short)
-            number = int(runtime._session is not former)
+            number = int(runtime._current.session is not former)
             if not begun[number].is_set():
                 begun[number].set()
                 await answer[number].wait()
@@ -126,7 +127,7 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
                 raise StorageError("whoever looks beside them must not be held up", code="busy")
             return found
 
-        monkeypatch.setattr(runtime, "_store", Altered(real, load=load))
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, load=load))
         sending = asyncio.create_task(handle.signal("go", 1))
         await begun[0].wait()
         await real.end_session(former.id)
@@ -160,16 +161,18 @@ async def test_what_was_loaded_for_one_claim_is_not_taken_for_the_next_of_the_sa
                 await go_on.wait()
             return found
 
-        monkeypatch.setattr(runtime, "_store", Altered(real, load=load, claim=_nothing_due))
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, load=load, claim=_nothing_due))
         first = asyncio.create_task(handle.signal("other", 1))
         await _until(lambda: loads)
-        while runtime._claimed or runtime._records or runtime._letting_go:  # the second has it in hand, and lets go
+        while (
+            runtime._claimer._claimed or runtime._held.records or runtime._held.releasing
+        ):  # the second has it in hand, and lets go
             await _claim_and_read(runtime)
         second = asyncio.create_task(handle.signal("go", 1))
         await claimed_again.wait()
         late.set()
         await first
-        assert await runtime._astray() == []
+        assert await runtime._claimer._lost_claims() == []
         go_on.set()
         await second
         assert (await handle.result()).output == 1
@@ -186,8 +189,8 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
         late, came_back, look = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def mail(session: str) -> list[Mail]:
-            is_fresh = handle.id in runtime._fresh
-            query = runtime._letters._queries
+            is_fresh = handle.id in runtime._held.mail_unchecked
+            query = runtime._held.unread_mail._queries
             found = await real.mail(session)
             if is_fresh and not held_back:
                 held_back.append(query)
@@ -198,18 +201,18 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
             return found
 
         second: list[str] = []
-        monkeypatch.setattr(runtime, "_store", Altered(real, mail=mail))
+        monkeypatch.setattr(runtime._mailbox, "_store", Altered(real, mail=mail))
         sending = asyncio.create_task(handle.signal("other", 1))
         await _until(lambda: held_back)
-        while runtime._records or runtime._letting_go:  # another reading answers, and lets go
-            await runtime._read_mail()
+        while runtime._held.records or runtime._held.releasing:  # another reading answers, and lets go
+            await runtime._mailbox.read()
         second.append("go")
-        letter = f.Signal(at=runtime._now(), name="go", id="go", payload=msgspec.Raw(b"1"))
+        letter = f.Signal(at=runtime._held.now(), name="go", id="go", payload=msgspec.Raw(b"1"))
         await real.post("letter", handle.id, encode_fact(letter))  # and nobody asks for its verdict
         reading = asyncio.create_task(_claim_and_read(runtime))
         await came_back.wait()
         late.set()
-        await _until(lambda: held_back[0] not in runtime._letters._under_way)
+        await _until(lambda: held_back[0] not in runtime._held.unread_mail._under_way)
         look.set()
         await reading
         await sending  # which may be the one that waited to look
@@ -217,8 +220,8 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
 
 
 async def _claim_and_read(runtime: DurableRuntime) -> None:
-    await runtime._claim()
-    await runtime._read_mail()
+    await runtime._claimer.claim()
+    await runtime._mailbox.read()
 
 
 async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -228,16 +231,16 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
         owned, deaf = await _waiting(engine), await _waiting(engine)
         runtime = _runtime(engine)
         store = runtime._store
-        letter = encode_fact(f.Signal(at=runtime._now(), name="go", id="go", payload=msgspec.Raw(b"1")))
+        letter = encode_fact(f.Signal(at=runtime._held.now(), name="go", id="go", payload=msgspec.Raw(b"1")))
         async with asyncio.timeout(None):
-            await store.claim_one(runtime._session.id, owned.id)
+            await store.claim_one(runtime._current.session.id, owned.id)
             for handle in (owned, deaf):
                 await store.post(f"letter of {handle.id}", handle.id, letter)
             query = "UPDATE executions SET wake_at = NULL WHERE id = $1 AND owner IS NULL RETURNING id"
             await store.run(query, (deaf.id,))  # type: ignore[attr-defined]  # a store of SQL has it
-        runtime._look_over_at = 0.0
-        await _until(lambda: runtime._suspected)
-        runtime._look_over_at = 0.0
+        runtime._claimer._sweep_at = 0.0
+        await _until(lambda: runtime._claimer._suspected)
+        runtime._claimer._sweep_at = 0.0
         for handle in (owned, deaf):
             assert (await handle.result()).output == 1
     assert "were in nobody's hand" in caplog.text
@@ -249,13 +252,13 @@ async def test_what_is_being_taken_into_hand_is_in_somebodys(url: str, monkeypat
         engine.register(_listens())
         handle = await _waiting(engine)
         runtime = _runtime(engine)
-        real = runtime._restore
+        real = runtime._restorer.restore
 
         async def restore(record: Any, loaded: Loaded) -> None:
-            found.append(await runtime._astray())
+            found.append(await runtime._claimer._lost_claims())
             await real(record, loaded)
 
-        monkeypatch.setattr(runtime, "_restore", restore)
+        monkeypatch.setattr(runtime._restorer, "restore", restore)
         await handle.signal("go", 1)
         assert (await handle.result()).output == 1
     assert found
@@ -276,11 +279,13 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
         async def claim_one(session: str, execution: str) -> Claim | None:
             claim = await real.claim_one(session, execution)
             for _ in range(2):
-                await runtime._look_over()
-                looked.append({*runtime._suspected, *(found.id for found in await runtime._astray())})
+                await runtime._claimer._sweep()
+                looked.append(
+                    {*runtime._claimer._suspected, *(found.id for found in await runtime._claimer._lost_claims())}
+                )
             return claim
 
-        monkeypatch.setattr(runtime, "_store", Altered(real, claim=_nothing_due, claim_one=claim_one))
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claim=_nothing_due, claim_one=claim_one))
         await handle.signal("go", 1)
         assert (await handle.result()).output == 1
     assert looked
@@ -299,10 +304,12 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
         parked: list[str] = []
 
         async def break_it() -> None:
-            claim = await real.claim_one(runtime._session.id, handle.id)
+            claim = await real.claim_one(runtime._current.session.id, handle.id)
             assert claim is not None
             epochs.append(claim.epoch)
-            runtime._to_park[handle.id] = Parking(runtime._session, claim.epoch, "incompatible", SET_ASIDE_MS)
+            runtime._parked_executions.to_park[handle.id] = Parking(
+                runtime._current.session, claim.epoch, "incompatible", PARKED_MS
+            )
 
         async def park(session: str, id: str, *given: Any) -> None:
             parked.append(id)
@@ -311,10 +318,10 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
             if is_first:
                 await break_it()  # somebody had it in hand before this is answered
 
-        monkeypatch.setattr(runtime, "_store", Altered(real, park=park, claim=_nothing_due))
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, park=park, claim=_nothing_due))
         await break_it()
-        while runtime._to_park or len(epochs) < 2:
-            await runtime._park_all()
+        while runtime._parked_executions.to_park or len(epochs) < 2:
+            await runtime._claimer._park_all()
             await asyncio.to_thread(lambda: None)
         row = await real.row(handle.id)
         assert row is not None
@@ -350,7 +357,7 @@ async def test_an_observer_that_fails_keeps_nothing_from_going_on(url: str) -> N
     async with Engine(url) as engine:
         engine.register(SagaBuilder("s", output="b").step("a", _one).step("b", _one, depends_on=["a"]))
         runtime = _runtime(engine)
-        runtime._observers = runtime._hear_starts = (Bad(),)
+        runtime._held.observers = runtime._held._hear_starts = (Bad(),)
         assert (await (await engine.start("s")).result()).output == 1
     assert set(said) == {"An observer failed; the execution goes on."}
 
@@ -359,19 +366,19 @@ async def test_what_cannot_be_followed_is_set_aside_and_followed_later(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit is there: whoever reads it again starts what it granted."""
-    monkeypatch.setattr("tenuto.runtime.durable.claimer.SET_ASIDE_MS", 10)
+    monkeypatch.setattr("tenuto.runtime.durable.claimer.PARKED_MS", 10)
     said: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
     async with Engine(url) as engine:
         engine.register(SagaBuilder("s", output="b").step("a", _one).step("b", _one, depends_on=["a"]))
         runtime = _runtime(engine)
-        take_up = runtime._take_up
+        take_up = runtime._held._take_up
 
         def once(*given: Any) -> None:
-            monkeypatch.setattr(runtime, "_take_up", take_up)
+            monkeypatch.setattr(runtime._held, "_take_up", take_up)
             raise ValueError("nobody thought of this")
 
-        monkeypatch.setattr(runtime, "_take_up", once)
+        monkeypatch.setattr(runtime._held, "_take_up", once)
         assert (await (await engine.start("s")).result()).output == 1
     assert [message for message in said if "could not go on; it is set aside" in message]
 
@@ -379,7 +386,7 @@ async def test_what_cannot_be_followed_is_set_aside_and_followed_later(
 async def test_hints_without_end_do_not_keep_a_worker_from_looking_by_itself(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DurableRuntime, "_hear", lambda *_: None)  # nobody is told of work
+    monkeypatch.setattr(Wakeups, "notify_all", lambda *_: None)  # nobody is told of work
     async with Engine(url) as worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))
@@ -388,8 +395,8 @@ async def test_hints_without_end_do_not_keep_a_worker_from_looking_by_itself(
 
         def flood() -> None:
             """In every turn of the loop."""
-            runtime._hints |= {NEWS}
-            runtime._nudged.set()
+            runtime._wakeups._hints |= {NEWS}
+            runtime._wakeups.polling.set()
             if not over:
                 asyncio.get_running_loop().call_soon(flood)
 

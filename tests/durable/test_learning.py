@@ -29,15 +29,15 @@ def _worker(url: str) -> tuple[Engine, DurableRuntime]:
 
 async def _given_back(engine: Engine, runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch) -> Handle[Any]:
     """Started, and given back when it was first taken: as if its handler were not there."""
-    enter = runtime._enter
+    enter = runtime._held._enter
     returned = asyncio.Event()
 
     def enter_later(visit: Any, task: Task) -> None:
-        monkeypatch.setattr(runtime, "_enter", enter)
-        runtime._return(task.taking, "no handler")
+        monkeypatch.setattr(runtime._held, "_enter", enter)
+        runtime._held._return(task.taking, "no handler")
         returned.set()
 
-    monkeypatch.setattr(runtime, "_enter", enter_later)
+    monkeypatch.setattr(runtime._held, "_enter", enter_later)
     engine.register(SagaBuilder("q", output="a").step("a", _one, queue="mail"))
     handle = await engine.start("q")
     await returned.wait()
@@ -62,7 +62,7 @@ async def test_when_the_first_word_that_it_can_now_is_lost(url: str, monkeypatch
 
         monkeypatch.setattr(runtime._store, "tasks", Altered(real, try_again=try_again))
         handle = await _given_back(engine, runtime, monkeypatch)
-        while runtime._untold:
+        while runtime._held._untold:
             await asyncio.to_thread(lambda: None)
         _learn(engine)
         assert (await handle.result()).output == 1
@@ -82,7 +82,7 @@ async def test_when_it_learns_before_it_has_said_that_it_cannot(
             if not learned.is_set():
                 _learn(engine)
                 learned.set()
-                while runtime._served is None or not runtime._served[1] & {"other/1/other.a"}:
+                while runtime._held._served is None or not runtime._held._served[1] & {"other/1/other.a"}:
                     await asyncio.to_thread(lambda: None)  # and that is known to the database before this arrives
                 if when == "before it is said":
                     raise FULL

@@ -119,7 +119,7 @@ async def test_what_could_not_begin_before_the_worker_left_begins_elsewhere(
                 await goes_on.wait()
             return await real.commit(batch)
 
-        monkeypatch.setattr(runtime._committer, "_store", Altered(real, commit=commit))
+        monkeypatch.setattr(runtime._current.committer, "_store", Altered(real, commit=commit))
         handle = await both.first.start("unsafe")
         await on_its_way.wait()
         both.leave()

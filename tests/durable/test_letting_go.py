@@ -13,7 +13,7 @@ from tenuto.errors import ResultTimeout, StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.decide import decide
-from tenuto.runtime.durable import DurableRuntime
+from tenuto.runtime.durable import DurableRuntime, parked_executions
 from tenuto.runtime.durable import claimer as claiming
 from tenuto.runtime.durable import starter as starting
 from tenuto.runtime.executor import worker
@@ -92,7 +92,7 @@ async def test_callers_who_wait_keep_nothing_in_memory(url: str) -> None:
         results = [asyncio.create_task(handle.result()) for handle in handles]
         with pytest.raises(ResultTimeout):
             await handles[0].result(timeout="10ms")
-        await until(lambda: not runtime._records)
+        await until(lambda: not runtime._held.records)
         assert (await engine.execute("quick")).output == 1
         for handle in handles:
             await handle.signal("paid")
@@ -115,7 +115,7 @@ async def test_what_a_release_cannot_go_on_with_leaves_room_for_others(url: str)
         runtime = runtime_of(engine)
         await asyncio.gather(*(engine.get(id).signal("go") for id in batch.execution_ids))
         assert (await engine.execute("quick")).output == 1
-        await until(lambda: len(runtime._records) < ROOM)
+        await until(lambda: len(runtime._held.records) < ROOM)
         for id in batch.execution_ids:
             await until_blocked(engine.get(id), "incompatible")
     async with Engine(url) as engine:
@@ -140,14 +140,14 @@ async def test_an_execution_leaves_memory_when_the_handler_ends_that_outlived_it
         runtime = runtime_of(engine)
         handle = await engine.start("slow")
         assert (await handle.result()).status == "failed"
-        assert handle.id in runtime._records  # its thread still runs
+        assert handle.id in runtime._held.records  # its thread still runs
         async with Engine(url) as other:
             other.register(saga)
             release.set()
             await other.get(handle.id).retry(reason="again")
             assert (await other.get(handle.id).result()).status == "succeeded"
         assert (await handle.status())["status"] == "succeeded"
-        await until(lambda: not runtime._records)
+        await until(lambda: not runtime._held.records)
 
 
 async def test_a_client_keeps_nothing_of_what_it_decided_for_others(url: str) -> None:
@@ -158,10 +158,10 @@ async def test_a_client_keeps_nothing_of_what_it_decided_for_others(url: str) ->
         for id in batch.execution_ids:
             await client.get(id).approve("agreed")
         runtime = runtime_of(client)
-        await until(lambda: not runtime._records)
+        await until(lambda: not runtime._held.records)
         gc.collect()
-        assert not runtime._parked
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime]
+        assert not runtime._held._parked
+        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime._held]
         assert len(held) <= 1  # the last one, on its way out
 
 
@@ -170,14 +170,14 @@ async def test_a_client_keeps_nothing_of_what_it_decided_for_others(url: str) ->
 async def test_a_command_that_its_caller_gives_up_strands_nothing(
     url: str, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claiming, "ASTRAY_SECONDS", (0.0, 0.1, 0.3))
+    monkeypatch.setattr(parked_executions, "LOST_CLAIM_SECONDS", (0.0, 0.1, 0.3))
     async with Engine(url) as engine, Engine(url, worker=False) as client:
         engine.register(listens())
         handle = await engine.start("listens")
-        await until(lambda: not runtime_of(engine)._records and not runtime_of(engine)._letting_go)
+        await until(lambda: not runtime_of(engine)._held.records and not runtime_of(engine)._held.releasing)
         runtime = runtime_of(client)
         reached, given_up = asyncio.Event(), asyncio.Event()
-        real: Any = runtime._store.claim_one if where == "claim" else runtime._restore
+        real: Any = runtime._store.claim_one if where == "claim" else runtime._restorer.restore
 
         async def answers_late(*given: Any) -> Any:
             answer = await real(*given)
@@ -188,15 +188,15 @@ async def test_a_command_that_its_caller_gives_up_strands_nothing(
         if where == "claim":
             monkeypatch.setattr(runtime._store, "claim_one", answers_late)
         else:
-            monkeypatch.setattr(runtime, "_restore", answers_late)
-        monkeypatch.setattr(runtime_of(engine), "_works", False)  # it is the client that claims it
+            monkeypatch.setattr(runtime._restorer, "restore", answers_late)
+        monkeypatch.setattr(runtime_of(engine)._held, "works", False)  # it is the client that claims it
         command = asyncio.create_task(client.get(handle.id).signal("paid"))
         await reached.wait()
         command.cancel()
         with pytest.raises(asyncio.CancelledError):
             await command
         given_up.set()
-        monkeypatch.setattr(runtime_of(engine), "_works", True)
+        monkeypatch.setattr(runtime_of(engine)._held, "works", True)
         assert (await handle.result()).output == 1  # what was sent is acted upon
 
 
@@ -254,7 +254,7 @@ async def test_nothing_is_recorded_on_top_of_what_the_kernel_contradicted(
             await handle.pause()
         go_on.set()
         await until_set_aside(runtime, handle.id)
-        assert handle.id not in runtime._records
+        assert handle.id not in runtime._held.records
         assert (await handle.status())["status"] == "running"
         await knock(runtime, handle.id)
         assert (await handle.result()).output == 1
@@ -283,4 +283,4 @@ async def test_a_thread_that_cannot_be_started_fails_the_attempt_alone(
         result = await engine.execute("t")
         assert result.output == 1
         assert "no_thread" in str(await engine.get(result.execution_id).history())
-        assert runtime_of(engine)._in_threads.running == 0
+        assert runtime_of(engine)._held.thread_lane.running == 0

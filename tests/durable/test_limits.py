@@ -59,7 +59,7 @@ def a_saga(name: str, function: Any, *limits: str) -> object:
 def exchanges(engine: Engine) -> int:
     runtime = engine._runtime
     assert isinstance(runtime, DurableRuntime)
-    return runtime._permits.exchanges
+    return runtime._held.permits.exchanges
 
 
 async def test_so_many_run_at_once_in_all_engines_together(make_engine: MakeEngine) -> None:
@@ -116,7 +116,7 @@ async def test_what_one_engine_sets_the_others_keep_to(make_engine: MakeEngine) 
     held = await worker.start("b")
     await gate.reached.wait()
     await other.limit("l", concurrency=1)
-    await worker._runtime._permits._ask()  # the next of those that happen by themselves
+    await worker._runtime._held.permits._ask()  # the next of those that happen by themselves
     waiting = await worker.start("a", 1)
     blocked = await until_blocked(waiting, "limit")
     assert blocked["waiting_for"] == "l"

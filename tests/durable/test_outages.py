@@ -121,7 +121,7 @@ async def test_an_engine_can_be_closed_while_its_server_is_away(own_server: post
         await engine.execute("chain")
         own_server.kill()
         starting = asyncio.ensure_future(engine.start("chain"))
-        while not _runtime(engine)._committer._in_hand:
+        while not _runtime(engine)._current.committer._in_hand:
             await asyncio.to_thread(lambda: None)
     with pytest.raises(StorageError) as caught:
         await starting
@@ -148,7 +148,7 @@ async def test_g2_a_process_that_lost_its_session_opens_another_and_answers_ever
         handle = await engine.start("held")
         while not runs:
             await asyncio.to_thread(lambda: None)
-        before = _runtime(engine)._session.id
+        before = _runtime(engine)._current.session.id
         await _end_session(url, before)
         await handle.pause(reason="a commit of the old session is refused, and the new one hears of it")
         assert (await handle.status())["status"] == "paused"
@@ -156,7 +156,7 @@ async def test_g2_a_process_that_lost_its_session_opens_another_and_answers_ever
         go.set()
         await handle.resume()
         assert {(await each.result()).status for each in (handle, second)} == {"succeeded"}
-        assert _runtime(engine)._session.id != before
+        assert _runtime(engine)._current.session.id != before
 
 
 async def _end_session(url: str, id: str) -> None:

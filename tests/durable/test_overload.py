@@ -11,7 +11,7 @@ from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import IdempotencyConflict, TenantLimit
 from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.durable import tenant_admission as crowds
-from tenuto.runtime.durable.tenant_admission import Crowds, Door
+from tenuto.runtime.durable.tenant_admission import OverLimitTenants, StartQueue
 from tenuto.storage.postgres.store import PostgresStore
 from tests.checking.soundness import assert_sound
 
@@ -172,7 +172,7 @@ async def test_a_known_key_is_answered_in_the_densest_crowd(url: str) -> None:
 # -- The memory of refusals --------------------------------------------------------------------------------------------
 
 
-def _full(known: Crowds) -> None:
+def _full(known: OverLimitTenants) -> None:
     for _ in range(crowds.MANY):
         assert not known.refuse("t")
         known.refused("t")
@@ -185,7 +185,7 @@ def long_moments(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_few_refusals_are_each_asked_about() -> None:
-    known = Crowds()
+    known = OverLimitTenants()
     for _ in range(crowds.MANY - 1):
         assert not known.refused("t")
         assert not known.is_full("t")
@@ -195,7 +195,7 @@ def test_a_few_refusals_are_each_asked_about() -> None:
 
 @pytest.mark.usefixtures("long_moments")
 def test_after_many_as_many_are_let_through_as_a_commit_left_room_for() -> None:
-    known = Crowds()
+    known = OverLimitTenants()
     _full(known)
     assert known.refuse("t")
     assert not known.refuse("another")
@@ -208,7 +208,7 @@ def test_after_many_as_many_are_let_through_as_a_commit_left_room_for() -> None:
 
 @pytest.mark.usefixtures("long_moments")
 def test_and_as_many_as_ended_here_since_then() -> None:
-    known = Crowds()
+    known = OverLimitTenants()
     _full(known)
     known.told("t", 1)
     known.ended("t")
@@ -218,7 +218,7 @@ def test_and_as_many_as_ended_here_since_then() -> None:
 
 def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)  # which is over at once
-    known = Crowds()
+    known = OverLimitTenants()
     _full(known)
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
     assert not known.refuse("t")
@@ -237,7 +237,7 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
 
 def test_when_what_was_heard_is_old_one_looks_and_the_others_wait_for_him(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)
-    known = Crowds()
+    known = OverLimitTenants()
     assert not known.must_look("t")
     _full(known)
     assert [known.must_look("t") for _ in range(3)] == [True, False, False]
@@ -249,7 +249,7 @@ def test_when_what_was_heard_is_old_one_looks_and_the_others_wait_for_him(monkey
 
 
 def test_of_those_who_come_a_few_at_a_time_are_let_in_however_much_room_there_is(long_moments: None) -> None:
-    known = Crowds()
+    known = OverLimitTenants()
     assert not known.has_enough("t", 10**6)
     _full(known)
     known.told("t", 10 * crowds.MANY)
@@ -258,7 +258,7 @@ def test_of_those_who_come_a_few_at_a_time_are_let_in_however_much_room_there_is
 
 def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "MOMENT_S", 3_600.0)
-    known = Crowds()
+    known = OverLimitTenants()
     _full(known)
     assert known.refuse("t")
     monkeypatch.setattr(crowds, "FORGOTTEN_S", -1.0)
@@ -269,7 +269,7 @@ def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
 # -- The door ----------------------------------------------------------------------------------------------------------
 
 
-async def _guest(door: Door, came: list[int], number: int) -> None:
+async def _guest(door: StartQueue, came: list[int], number: int) -> None:
     while door.is_closed("t"):
         await door.wait("t")
     door.enter("t")
@@ -288,7 +288,7 @@ async def _settled() -> None:
 
 async def test_so_many_are_on_their_way_and_the_others_follow_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "ON_THE_WAY", 2)
-    door, came = Door(), list[int]()
+    door, came = StartQueue(), list[int]()
     guests = [asyncio.create_task(_guest(door, came, number)) for number in range(5)]
     await _settled()
     assert came == [0, 1]
@@ -304,12 +304,12 @@ async def test_so_many_are_on_their_way_and_the_others_follow_in_turn(monkeypatc
     assert not door.is_closed("t")
 
 
-def outside(door: Door) -> int:
+def outside(door: StartQueue) -> int:
     return len(door._queues["t"].outside)
 
 
 async def test_whoever_has_waited_long_enough_goes_and_is_not_called() -> None:
-    door = Door()
+    door = StartQueue()
     door.enter("t")
     assert not await door.wait("t", patience_s=0)
     assert outside(door) == 0
@@ -323,7 +323,7 @@ async def test_whoever_has_waited_long_enough_goes_and_is_not_called() -> None:
 async def test_when_the_last_one_leaves_nobody_is_left_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Although those who were called did not come in: they were refused, or their engine was closed."""
     monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
-    door = Door()
+    door = StartQueue()
     door.enter("t")
 
     async def is_refused() -> None:
@@ -339,7 +339,7 @@ async def test_when_the_last_one_leaves_nobody_is_left_outside(monkeypatch: pyte
 
 async def test_all_may_be_called_to_hear_that_there_is_no_sense_in_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
-    door = Door()
+    door = StartQueue()
     door.enter("t")
     waiting = [asyncio.create_task(door.wait("t")) for _ in range(3)]
     await _settled()
@@ -352,7 +352,7 @@ async def test_all_may_be_called_to_hear_that_there_is_no_sense_in_waiting(monke
 
 async def test_whoever_was_called_is_before_those_who_come(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
-    door, came = Door(), list[int]()
+    door, came = StartQueue(), list[int]()
     await _guest(door, came, 0)
     guests = [asyncio.create_task(_guest(door, came, 1))]
     await _settled()
@@ -366,7 +366,7 @@ async def test_whoever_was_called_is_before_those_who_come(monkeypatch: pytest.M
 
 
 async def test_nothing_is_left_of_a_door_when_all_have_gone() -> None:
-    door = Door()
+    door = StartQueue()
     door.enter("t")
     waits, gives_up = (asyncio.create_task(door.wait("t")) for _ in range(2))
     await _settled()
@@ -413,14 +413,14 @@ async def test_no_more_are_on_their_way_than_there_may_be_before_anybody_is_know
         engine.register(Work().saga())
         runtime = engine._runtime
         assert isinstance(runtime, DurableRuntime)
-        most, enter = 0, Door.enter
+        most, enter = 0, StartQueue.enter
 
-        def enter_and_count(door: Door, tenant: str) -> None:
+        def enter_and_count(door: StartQueue, tenant: str) -> None:
             nonlocal most
             enter(door, tenant)
             most = max(most, door.inside(tenant))
 
-        monkeypatch.setattr(Door, "enter", enter_and_count)
+        monkeypatch.setattr(StartQueue, "enter", enter_and_count)
         accepted, _ = await offer(engine, OFFERED)
     assert (len(accepted), most <= ROOM) == (OFFERED, True)
 
@@ -433,14 +433,14 @@ async def test_whoever_comes_to_a_closed_door_while_somebody_looks_waits_or_is_r
         engine.register(Work().saga())
         runtime = engine._runtime
         assert isinstance(runtime, DurableRuntime)
-        known = runtime._crowds
+        known = runtime._admission.over_limit
         for _ in range(crowds.MANY):
             known.refused("busy")
-        runtime._door.enter("busy")
-        known._scout(known._crowds["busy"], time.monotonic())
-        assert runtime._must_wait("busy")
+        runtime._admission.starting.enter("busy")
+        known._scout(known._tenants["busy"], time.monotonic())
+        assert runtime._admission.must_wait("busy")
         for _ in range(crowds.MANY):
             known.waits("busy")
-        assert not runtime._must_wait("busy")
+        assert not runtime._admission.must_wait("busy")
         assert known.refuse("busy")
-        runtime._door.leave("busy")
+        runtime._admission.starting.leave("busy")

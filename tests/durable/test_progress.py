@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
-from tenuto.runtime.durable import DurableRuntime, runtime
+from tenuto.runtime.durable import DurableRuntime, poller
 from tenuto.storage import make_store
 
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(poller, "EVERY_SECONDS", 0.01)
 
 
 class Counting:
@@ -67,7 +67,7 @@ async def test_what_is_over_leaves_no_progress_behind(url: str) -> None:
 
 
 async def test_g8_a_worker_that_leaves_writes_how_far_it_came(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "EVERY_SECONDS", 3_600.0)
+    monkeypatch.setattr(poller, "EVERY_SECONDS", 3_600.0)
     counting = Counting()
     async with Engine(url, shutdown_grace=0) as engine:
         engine.register(counting.saga())
@@ -88,5 +88,5 @@ def _runtime(engine: Engine) -> DurableRuntime:
 async def _end_session(engine: Engine, url: str) -> None:
     store = make_store(url)
     await store.open(migrate=False)
-    await store.end_session(_runtime(engine)._session.id)
+    await store.end_session(_runtime(engine)._current.session.id)
     await store.close()

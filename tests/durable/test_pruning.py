@@ -255,7 +255,7 @@ async def test_who_waits_for_an_execution_that_is_pruned_is_told(url: str) -> No
     async with Engine(url) as engine, Engine(url, worker=False) as other:
         engine.register(SagaBuilder("s").step("work", work))
         handle = await engine.start("s")
-        watched = other._runtime._watched  # type: ignore[attr-defined]  # to keep it from looking
+        watched = other._runtime._watcher  # type: ignore[attr-defined]  # to keep it from looking
         watched._rests_until = monotonic() + 3_600
         waiting = asyncio.create_task(other.get(handle.id).result())
         while not watched:

@@ -56,7 +56,7 @@ async def guest(owner: MakeEngine) -> MakeEngine:
 
 def session_of(engine: Engine) -> str:
     runtime: Any = engine._runtime
-    id: str = runtime._session.id
+    id: str = runtime._current.session.id
     return id
 
 
@@ -213,7 +213,7 @@ async def test_a_guest_of_many_attempts_remembers_those_that_are_not_over(owner:
     runtime: Any = away._runtime
 
     async def only_the_last_is_known() -> bool:
-        visit = runtime._visits.get(handle.id)
+        visit = runtime._held._visits.get(handle.id)
         return visit is not None and [ref.path for ref in visit.takings] == ["work#29"]
 
     await until_true(only_the_last_is_known)

@@ -11,7 +11,7 @@ import pytest
 from tenuto import Engine, FromStep, SagaBuilder
 from tenuto.checker import check_database, find_stuck_in
 from tenuto.kernel.address import Ref, lease_id
-from tenuto.runtime.durable import claimer as claiming
+from tenuto.runtime.durable import parked_executions
 from tests.contract.doubles import until_blocked
 
 PATIENCE_S = 60
@@ -137,7 +137,7 @@ async def test_a_worker_that_can_read_it_and_was_there_before_gets_it(
     url: str, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by chance when it is due again: workers that cannot would take it as often."""
-    monkeypatch.setattr(claiming, "ASIDE_SECONDS", 0.05)
+    monkeypatch.setattr(parked_executions, "LOOK_SECONDS", 0.05)
     id = await stored_by_the_code_before(url, saga(text, takes_text))
     newer = await make(saga(number, takes_number))
     await newer.get(id).signal("go")
@@ -148,7 +148,7 @@ async def test_a_worker_that_can_read_it_and_was_there_before_gets_it(
 async def test_workers_that_cannot_read_it_do_not_hand_it_around(
     url: str, make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(claiming, "ASIDE_SECONDS", 0.0)
+    monkeypatch.setattr(parked_executions, "LOOK_SECONDS", 0.0)
     id = await stored_by_the_code_before(url, saga(text, takes_text))
     engines = [await make(saga(number, takes_number)) for _ in range(3)]
     handle = engines[0].get(id)
@@ -160,8 +160,8 @@ async def test_workers_that_cannot_read_it_do_not_hand_it_around(
     before = await recorded(engines[0], id)
     for engine in engines:  # each looks at everything, and leaves it alone
         runtime: Any = engine._runtime
-        await runtime._claim()
-        assert id not in runtime._records
+        await runtime._claimer.claim()
+        assert id not in runtime._held.records
     assert await recorded(engines[0], id) == before
 
 
@@ -277,15 +277,15 @@ async def test_what_is_learned_while_it_is_handed_back_begins_when_it_is_granted
     id = await stored_by_the_code_before(url, saga(text, takes_text))
     engine = await make(saga(number, takes_number))
     runtime: Any = engine._runtime
-    hand_back = runtime._return_work
+    hand_back = runtime._held.return_work
 
     def learn_meanwhile(record: Any, unknown: Any) -> None:
-        runtime._return_work = hand_back
+        runtime._held.return_work = hand_back
         hand_back(record, unknown)
         assert record.unkept
         engine.register(saga(text, takes_text))
 
-    runtime._return_work = learn_meanwhile
+    runtime._held.return_work = learn_meanwhile
     await engine.get(id).signal("go")
     assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
     events = await recorded(engine, id)

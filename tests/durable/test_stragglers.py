@@ -35,7 +35,7 @@ def _pays(pay: Any, **options: Any) -> SagaBuilder:
 async def _end_session(engine: Engine) -> None:
     """Somebody takes it for dead, and it learns of that."""
     runtime = _runtime(engine)
-    session = runtime._session
+    session = runtime._current.session
     await runtime._store.end_session(session.id)
     session.lose()
 
@@ -51,7 +51,7 @@ def _hold_up_reports(runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch) -
             await goes_on.wait()
         return await real.commit(batch)
 
-    monkeypatch.setattr(runtime._committer, "_store", Altered(real, commit=commit))
+    monkeypatch.setattr(runtime._current.committer, "_store", Altered(real, commit=commit))
     return on_its_way, goes_on
 
 
@@ -91,7 +91,7 @@ async def test_a_payment_that_is_under_way_is_made_once_and_known(url: str, else
         gate.open()
         assert await _output(second, handle) == "receipt"
         assert [review async for review in second.reviews()] == []
-        assert _runtime(first)._stragglers == {}
+        assert list(_runtime(first)._late_reports.jobs()) == []
     assert stage.log == ["receipt"]
 
 
@@ -115,9 +115,11 @@ async def test_a_late_answer_spares_the_question_what_became_of_it(url: str) -> 
         engine.register(_pays(gate.pass_through, reconcile=stage.does("looked")))
         handle = await engine.start("pays")
         await gate.reached.wait()
-        former = _runtime(engine)._session
+        former = _runtime(engine)._current.session
         await _end_session(engine)
-        await _true(lambda: _runtime(engine)._session is not former and handle.id in _runtime(engine)._records)
+        await _true(
+            lambda: _runtime(engine)._current.session is not former and handle.id in _runtime(engine)._held.records
+        )
         gate.open()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -153,7 +155,7 @@ async def test_a_report_that_could_not_be_recorded_any_more_is_known(url: str, m
         on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
         gate.open()
         await on_its_way.wait()
-        await runtime._store.end_session(runtime._session.id)
+        await runtime._store.end_session(runtime._current.session.id)
         goes_on.set()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -190,7 +192,7 @@ async def test_nothing_else_of_the_step_begins_here_before_the_straggler_has_end
         await _asks_a_person(engine, handle)
         await _resolve(engine, "not_completed")
         runtime = _runtime(engine)
-        await _true(lambda: any(record.held for record in runtime._records.values()))
+        await _true(lambda: any(record.held for record in runtime._held.records.values()))
         assert not again.reached.is_set()
         first.open()
         again.open()
@@ -206,7 +208,7 @@ async def test_an_engine_that_is_closed_waits_for_a_straggler_and_passes_on_what
         await gate.reached.wait()
         await _end_session(engine)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: _runtime(engine)._closing)
+        await _true(lambda: _runtime(engine)._held.closing)
         gate.open()
         await closing
     async with Engine(url) as other:
@@ -224,10 +226,10 @@ async def test_a_guest_whose_tasks_were_swept_up_before_it_knows_that_it_is_take
         handle = await home.start("pays")
         await gate.reached.wait()
         runtime = _runtime(guest)
-        former = runtime._session
+        former = runtime._current.session
         await runtime._store.end_session(former.id)
         await runtime._store.tasks.sweep(15_000)
-        await _true(lambda: runtime._session is not former)
+        await _true(lambda: runtime._current.session is not former)
         await _asks_a_person(home, handle)
         gate.open()
         assert await _output(home, handle) == "receipt"
@@ -243,8 +245,8 @@ async def test_an_engine_that_is_taken_for_dead_while_it_closes_passes_on_what_i
         await gate.reached.wait()
         runtime = _runtime(engine)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: runtime._closing)
-        await runtime._store.end_session(runtime._session.id)
+        await _true(lambda: runtime._held.closing)
+        await runtime._store.end_session(runtime._current.session.id)
         gate.open()
         await closing
     async with Engine(url) as other:
@@ -262,14 +264,14 @@ async def test_an_engine_that_is_closed_waits_for_what_its_former_session_was_ab
         handle = await engine.start("pays")
         await gate.reached.wait()
         runtime = _runtime(engine)
-        former = runtime._session
+        former = runtime._current.session
         on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
         gate.open()
         await on_its_way.wait()
         await _end_session(engine)
-        await _true(lambda: runtime._session is not former)
+        await _true(lambda: runtime._current.session is not former)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: runtime._closing)
+        await _true(lambda: runtime._held.closing)
         goes_on.set()
         await closing
     async with Engine(url) as other:
@@ -284,13 +286,13 @@ async def test_what_was_not_called_yet_when_the_session_was_lost_is_not_called(
     async with Engine(url) as engine:
         engine.register(_pays(stage.does("receipt")))
         runtime = _runtime(engine)
-        run = runtime._run
+        run = runtime._held._run
 
         def run_and_lose(record: Record, ref: Ref, role: Role) -> None:
             run(record, ref, role)
-            runtime._session.lose()
+            runtime._current.session.lose()
 
-        monkeypatch.setattr(runtime, "_run", run_and_lose)
+        monkeypatch.setattr(runtime._held, "_run", run_and_lose)
         handle = await engine.start("pays")
         await _asks_a_person(engine, handle)
     assert stage.log == []
@@ -308,7 +310,7 @@ async def test_a_thread_whose_execution_has_failed_and_is_retried_runs_alone(url
             await handle.result(return_when="terminal")
         await handle.retry(reason="the bank knows nothing of it")
         runtime = _runtime(engine)
-        await _true(lambda: any(record.held for record in runtime._records.values()))
+        await _true(lambda: any(record.held for record in runtime._held.records.values()))
         assert gate.calls == 1
         gate.open()
         assert await _output(engine, handle) == "through"
@@ -352,5 +354,5 @@ async def test_a_straggler_that_cannot_be_run_here_is_not_taken_up_again(url: st
         await _end_session(engine)
         await _asks_a_person(engine, handle)
         gate.open()
-        await _true(lambda: runtime.running == 0)
-        assert not runtime._parked
+        await _true(lambda: runtime._held.running == 0)
+        assert not runtime._held._parked

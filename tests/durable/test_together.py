@@ -131,4 +131,4 @@ async def test_executions_are_read_together_by_each_tenant_for_itself(url: str) 
                 assert isinstance(each, NotFound)
         with pytest.raises(NotFound):
             await reads.scoped(tenant="third", actor="a").get("0" * 22).status()
-        assert list(runtime._asked_by) == [("third", True)], "what nobody asks is forgotten"
+        assert list(runtime._reader._asked_by) == [("third", True)], "what nobody asks is forgotten"

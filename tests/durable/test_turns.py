@@ -132,7 +132,7 @@ async def test_g6_a_tenant_with_many_executions_does_not_keep_others_out(url: st
             small = await client.start("s", tenant="small")
             runtime = worker._runtime
             assert isinstance(runtime, DurableRuntime)
-            while small.id not in runtime._records:
+            while small.id not in runtime._held.records:
                 await asyncio.to_thread(os.sched_yield)
             gate.open()
             assert (await small.result()).succeeded

@@ -10,8 +10,7 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.events import NULL
-from tenuto.runtime.durable import DurableRuntime
-from tenuto.runtime.durable import claimer as claiming
+from tenuto.runtime.durable import DurableRuntime, parked_executions
 from tenuto.runtime.durable import mailbox as mailing
 from tenuto.storage.outbox import Waiting
 from tenuto.storage.port import MAIL_AT_ONCE, Claim, Store
@@ -46,7 +45,7 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database was slow: when the worker asked what it owns, the claim was under way still."""
-    monkeypatch.setattr(claiming, "ASTRAY_SECONDS", (0.0, 0.01, 0.02))
+    monkeypatch.setattr(parked_executions, "LOST_CLAIM_SECONDS", (0.0, 0.01, 0.02))
     worker = Engine(url)
     real = _runtime(worker)._store
     under_way: list[str] = []
@@ -64,7 +63,7 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
             made.extend(await real.claim(session, under_way, 10))
         return found
 
-    monkeypatch.setattr(_runtime(worker), "_store", Altered(real, claim=claim, owned=owned))
+    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claim=claim, owned=owned))
     async with worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))

@@ -36,12 +36,12 @@ async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_d
         runtime = engine._runtime
         assert isinstance(runtime, DurableRuntime)
         batches = [await engine.start_many(name, [None] * (WAITING // 3)) for name in ("asks", "listens", "sleeps")]
-        await runtime._committer.drain()
+        await runtime._current.committer.drain()
         gc.collect()
-        assert len(runtime._records) < IN_MEMORY
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime]
+        assert len(runtime._held.records) < IN_MEMORY
+        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime._held]
         assert len(held) < IN_MEMORY
-        assert len(runtime._alarms) <= 2 * IN_MEMORY + STALE
+        assert len(runtime._held.alarms) <= 2 * IN_MEMORY + STALE
         asks, listens, sleeps = (batch.execution_ids[WAITING // 5] for batch in batches)
         await engine.get(asks).approve("agreed")
         await engine.get(listens).signal("paid")

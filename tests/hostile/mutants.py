@@ -12,13 +12,13 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.decide.attempts import reports
 from tenuto.kernel.effects import DispatchAttempt, Effect
-from tenuto.runtime.durable import claimer as claiming
-from tenuto.runtime.durable import committer, session, snapshots
+from tenuto.runtime.durable import committer, parked_executions, session, snapshots
 from tenuto.runtime.durable import unread_mail as letters
+from tenuto.runtime.durable.claimer import Claimer
 from tenuto.runtime.durable.committer import Committer, Fate, Write
-from tenuto.runtime.durable.held_executions import Kept
+from tenuto.runtime.durable.held_executions import HeldExecutions, Kept
+from tenuto.runtime.durable.mailbox import Mailbox
 from tenuto.runtime.durable.permits import Permits
-from tenuto.runtime.durable.runtime import DurableRuntime
 from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.outbox_relay import Relay
@@ -66,36 +66,36 @@ def mutant(name: str, *, since: int = NEWER) -> Callable[[Changes], Changes]:
 
 @mutant("effects are let out before the commit")
 def _() -> list[Change]:
-    write = DurableRuntime._write
+    write = HeldExecutions.write
 
-    def hasty(self: DurableRuntime, kept: Kept, *, release: bool = False) -> None:
-        self._follow(kept.record, kept.changed, kept.rank)
+    def hasty(self: HeldExecutions, kept: Kept, *, release: bool = False) -> None:
+        self.follow_agenda(kept.record, kept.changed, kept.rank)
         write(self, kept, release=release)
 
-    return [(DurableRuntime, "_write", hasty)]
+    return [(HeldExecutions, "write", hasty)]
 
 
 @mutant("after a takeover the newest agenda is followed, kept or not")
 def _() -> list[Change]:
-    adopt = DurableRuntime._adopt
+    adopt = Claimer._adopt
 
-    async def hasty(self: DurableRuntime, claim: Claim, *given: Any) -> None:
+    async def hasty(self: Claimer, claim: Claim, *given: Any) -> None:
         await adopt(self, claim, *given)
-        if (record := self._records.get(claim.id)) is not None:
-            self._follow(record, list(record.state.agenda), None)
+        if (record := self._held.records.get(claim.id)) is not None:
+            self._held.follow_agenda(record, list(record.state.agenda), None)
 
-    return [(DurableRuntime, "_adopt", hasty)]
+    return [(Claimer, "_adopt", hasty)]
 
 
 @mutant("an unsafe attempt begins before that is on record")
 def _() -> list[Change]:
     def hasty(self: Worker, ticket: Ticket) -> bool:
         record, ref, role = ticket
-        if record.tickets.get(ref) is not ticket or self._closing or ref.path in record.zombies:
+        if record.tickets.get(ref) is not ticket or self.closing or ref.path in record.zombies:
             return start(self, ticket)
         if role.begins:
             del record.tickets[ref]
-            self.apply(record, f.Begun(at=self._now(), ref=ref, worker="w", build=""))
+            self.apply(record, f.Begun(at=self.now(), ref=ref, worker="w", build=""))
             self._run(record, ref, role)
             return True
         return start(self, ticket)
@@ -106,16 +106,15 @@ def _() -> list[Change]:
 
 @mutant("callers are told before it is kept")
 def _() -> list[Change]:
-    async def hasty(self: DurableRuntime, record: Record, fact: f.Fact) -> f.Answer:
-        return self.apply(record, fact)
+    async def hasty(self: Mailbox, record: Record, fact: f.Fact) -> f.Answer:
+        return self._held.apply(record, fact)
 
-    async def sent(self: DurableRuntime, execution_id: str, fact: f.Fact) -> f.Answer:
-        if self._loop is not None:
-            self._loop.create_task(send(self, execution_id, fact)).add_done_callback(_whatever_came)
+    async def sent(self: Mailbox, execution_id: str, fact: f.Fact) -> f.Answer:
+        asyncio.get_running_loop().create_task(send(self, execution_id, fact)).add_done_callback(_whatever_came)
         return f.APPLIED
 
-    send = DurableRuntime._send
-    return [(DurableRuntime, "_apply_and_wait", hasty), (DurableRuntime, "_send", sent)]
+    send = Mailbox._send
+    return [(Mailbox, "_apply_and_wait", hasty), (Mailbox, "_send", sent)]
 
 
 def _whatever_came(task: "asyncio.Task[Any]") -> None:
@@ -171,7 +170,7 @@ def _() -> list[Change]:
 
 @mutant("a claim with an unknown outcome is taken for failed")
 def _() -> list[Change]:
-    return [(claiming, "ASTRAY_SECONDS", ())]
+    return [(parked_executions, "LOST_CLAIM_SECONDS", ())]
 
 
 @mutant("messages taken with an unknown outcome are taken for free")
@@ -281,17 +280,17 @@ def _() -> list[Change]:
 
 @mutant("a takeover is not reported to the kernel")
 def _() -> list[Change]:
-    apply = DurableRuntime.apply
+    apply = HeldExecutions.apply
 
     def silent(
-        self: DurableRuntime, record: Record, fact: f.Fact, rank: int | None = None, then: Any = None
+        self: HeldExecutions, record: Record, fact: f.Fact, rank: int | None = None, then: Any = None
     ) -> f.Answer:
         if isinstance(fact, f.Taken) and record.state.epoch:
             then(f.APPLIED)
             return f.APPLIED
         return apply(self, record, fact, rank, then)
 
-    return [(DurableRuntime, "apply", silent)]
+    return [(HeldExecutions, "apply", silent)]
 
 
 @mutant("a claim does not raise the epoch")
@@ -330,13 +329,13 @@ def _() -> list[Change]:
 
 @mutant("an execution is let go of before its mail was looked for")
 def _() -> list[Change]:
-    adopt = DurableRuntime._adopt
+    adopt = Claimer._adopt
 
-    async def forgetful(self: DurableRuntime, claim: Claim, *given: Any) -> None:
+    async def forgetful(self: Claimer, claim: Claim, *given: Any) -> None:
         await adopt(self, claim, *given)
-        self._fresh.pop(claim.id, None)
+        self._held.mail_unchecked.pop(claim.id, None)
 
-    return [(DurableRuntime, "_adopt", forgetful)]
+    return [(Claimer, "_adopt", forgetful)]
 
 
 @mutant("mail that meets a release does not make the execution due")
@@ -356,13 +355,13 @@ def _() -> list[Change]:
 
 @mutant("a worker that leaves says that what it stopped had not begun")
 def _() -> list[Change]:
-    give_back = DurableRuntime._return_work
+    give_back = HeldExecutions.return_work
 
-    def sloppy(self: DurableRuntime, record: Record, unknown: Any) -> None:
+    def sloppy(self: HeldExecutions, record: Record, unknown: Any) -> None:
         record.jobs.clear()
         give_back(self, record, ())
 
-    return [(DurableRuntime, "_return_work", sloppy)]
+    return [(HeldExecutions, "return_work", sloppy)]
 
 
 # -- Mail --------------------------------------------------------------------------------------------------------------
@@ -380,14 +379,14 @@ def _() -> list[Change]:
 
 @mutant("a letter is answered before what it caused is kept")
 def _() -> list[Change]:
-    read = DurableRuntime._read
+    read = Mailbox._decide
 
-    def hasty(self: DurableRuntime, record: Record, mail: Mail) -> None:
+    def hasty(self: Mailbox, record: Record, mail: Mail) -> None:
         store: Any = self._store
         store.inner._write.execute("UPDATE mailbox SET verdict = ? WHERE id = ?", (b'{"type":"Applied"}', mail.id))
         read(self, record, mail)
 
-    return [(DurableRuntime, "_read", hasty)]
+    return [(Mailbox, "_decide", hasty)]
 
 
 @mutant("a letter that was read is read again")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import tenuto.api.connection
 import tenuto.storage.sqlite.reader  # else it is imported when somebody reads, and knows the wrong time
-from tenuto.runtime.durable import DurableRuntime, committer
+from tenuto.runtime.durable import committer
+from tenuto.runtime.durable.claimer import Claimer
 from tenuto.storage import Store
 from tenuto.storage.port import MAIL_AT_ONCE
 
@@ -55,7 +56,7 @@ def in_world(world: "World") -> Iterator[None]:
         _set(stack, committer, "ENOUGH", world.told_at_once)
         _set(stack, committer, "TELL_AT_ONCE", world.told_at_once)
         _set(stack, tenuto.api.connection, "make_store", make_store)
-        _set(stack, DurableRuntime, "_say_caught", lambda _, number: world.fail("the net stays empty", str(number)))
+        _set(stack, Claimer, "_report_found", lambda _, number: world.fail("the net stays empty", str(number)))
         yield
 
 

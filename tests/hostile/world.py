@@ -214,7 +214,7 @@ class World:
         """
         process = PROCESS.get()
         engine: Any = self.workers.get(process) if process is not None else None
-        here = (process, self.frozen[process], engine._runtime._session.id if engine is not None else None)
+        here = (process, self.frozen[process], engine._runtime._current.session.id if engine is not None else None)
         self.few.append(here)
         live = {id for (id,) in self.reader().execute(_LIVE, (self.database_now(),))}
         well = [who for who, frozen, session in self.few if session in live and self._is_as_before(who, frozen)]
@@ -263,8 +263,8 @@ class World:
             shutdown_grace=self.grace,
         )
         runtime: Any = engine._runtime
-        runtime._poll_ms = self.poll_ms
-        runtime._smallest_tail = self.smallest_tail
+        runtime._wakeups.poll_ms = self.poll_ms
+        runtime._held._smallest_tail = self.smallest_tail
         for saga in (*SAGAS, Bounded, *((Mailed,) if self.passers else ())):
             engine.register(saga(self.outside))
         if self.is_wide:
@@ -313,8 +313,8 @@ class World:
             await engine.close()
         self.sometimes("worker closed in good order")
         runtime: Any = engine._runtime
-        if is_quiet and self._is_open(runtime._session.id):
-            self.fail("whoever closes in quiet times ends its session", f"{process} {runtime._session.id}")
+        if is_quiet and self._is_open(runtime._current.session.id):
+            self.fail("whoever closes in quiet times ends its session", f"{process} {runtime._current.session.id}")
 
     def _is_open(self, session: str) -> bool:
         query = "SELECT count(*) FROM sessions WHERE id = ? AND ended_at IS NULL"

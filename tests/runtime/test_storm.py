@@ -161,7 +161,7 @@ async def test_everything_settles_and_nothing_leaks(seed: int) -> None:
 
 
 def _check_nothing_leaked(runtime: MemoryRuntime) -> None:
-    assert runtime.running == runtime._tasks.waiting == runtime._in_threads.waiting == 0
+    assert runtime.running == runtime.async_lane.waiting == runtime.thread_lane.waiting == 0
     assert runtime._named_limits._named["l"].running == 0
     for record in runtime._in_order:
         left = [record.jobs, record.tickets, record.held, record.zombies, record.parked]

@@ -258,4 +258,4 @@ async def test_every_metric_is_in_the_catalogue_and_promtool_agrees(make_engine:
 
 async def test_an_engine_without_telemetry_has_no_observer(make_engine: MakeEngine) -> None:
     engine: Engine = await make_engine(telemetry=None)
-    assert engine._runtime._observers == ()  # type: ignore[attr-defined]  # a worker's
+    assert engine._runtime.observers == ()  # type: ignore[attr-defined]  # a worker's

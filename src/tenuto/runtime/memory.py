@@ -38,7 +38,7 @@ from .executor import Performer
 from .executor.held_execution import Record
 from .executor.limits import LocalLimits
 from .executor.slots import RESUME
-from .executor.worker import ASYNC_SLOTS, THREADS, Then, Worker, has_come
+from .executor.worker import ASYNC_SLOTS, THREADS, Then, Worker, WorkerOptions, has_come
 from .port import (
     BacklogRow,
     DefinitionStatus,
@@ -53,6 +53,7 @@ from .port import (
     Summary,
     Until,
 )
+from .shared.documents import Documents
 from .shared.in_flight import InFlight
 from .shared.outbox_relay import Relay
 from .shared.pages import id_at, number_at
@@ -75,7 +76,8 @@ class MemoryRuntime(Worker):
         announced: Announced | None = None,
         publish: Publish | None = None,
     ) -> None:
-        super().__init__(environment, observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
+        options = WorkerOptions(observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
+        super().__init__(environment, options)
         self._in_order: list[Record] = []
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._lines: dict[tuple[str, str, str], deque[Record]] = {}
@@ -89,7 +91,26 @@ class MemoryRuntime(Worker):
         self._opened_at = 0
         self._announced = announced
         self._outbox = MemoryOutbox()
-        self._relay = None if publish is None else Relay(self._outbox, publish, self._now, lambda: "memory")
+        self._relay = None if publish is None else Relay(self._outbox, publish, self.now, lambda: "memory")
+
+        documents = Documents(self, lambda _: self.registry, self.now)
+        self.act = documents.act
+        self.answer_letter = documents.answer_letter
+        self.reprocess = documents.reprocess
+        self.document = documents.document
+        self.follow = documents.follow
+        self.summaries = documents.summaries
+        self.reviews = documents.reviews
+        self.dead_letters = documents.dead_letters
+        self.review_page = documents.review_page
+        self.review = documents.review
+        self.note = documents.note
+        self.audit = documents.audit
+        self.audit_chain = documents.audit_chain
+        self.verify_audit = documents.verify_audit
+
+    def check_scope(self, tenant: str) -> None:
+        """Any tenant: the process that embeds the engine is trusted."""
 
     def _make_limits(self) -> LocalLimits:
         self._named_limits = LocalLimits(self.environment.clock, self._pump)
@@ -108,22 +129,22 @@ class MemoryRuntime(Worker):
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._opened_at = self._now()
+        self.loop = asyncio.get_running_loop()
+        self._opened_at = self.now()
         if self._relay is not None:
             self._relay.start()
 
     async def close(self, grace_ms: int) -> None:
-        await self._stop_work(grace_ms)
+        await self.stop_work(grace_ms)
         if self._relay is not None:
             await self._relay.stop(grace_ms / 1_000, drain=True)
-        self._close_up()
+        self.close_up()
 
     # -- Definitions ---------------------------------------------------------------------------------------------------
 
     @property
     def programs(self) -> list[Program]:
-        return [performer.program for performer in self._performers.values()]
+        return [performer.program for performer in self.performers.values()]
 
     async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         self.provide(program)
@@ -132,7 +153,7 @@ class MemoryRuntime(Worker):
         return False
 
     async def program(self, name: str, version: int | None) -> Program:
-        performer = self._performer(name, version)
+        performer = self.performer(name, version)
         if self._in_catalog:
             performer = self._startable(performer, version)
         return performer.program
@@ -143,10 +164,10 @@ class MemoryRuntime(Worker):
         if version is None:
             known = [
                 found
-                for other, found in self._performers
+                for other, found in self.performers
                 if other == name and self._in_catalog.get((other, found), "published") == "published"
             ]
-            performer = self._performers[name, max(known)] if known else performer
+            performer = self.performers[name, max(known)] if known else performer
         at = (name, performer.program.version)
         check_startable(*at, self._in_catalog.get(at, "published"))
         return performer
@@ -160,7 +181,7 @@ class MemoryRuntime(Worker):
     async def keep_definitions(self) -> None:
         catalog = self.catalog
         for program in self.programs:
-            row = definition_row(program, self._now())
+            row = definition_row(program, self.now())
             if not await catalog.add(row) and await catalog.replace(row):
                 await catalog.move(row.name, row.version, "draft", "published", row.created_at)
 
@@ -180,7 +201,7 @@ class MemoryRuntime(Worker):
         return False  # a refusal costs no more here than this question
 
     async def submit(self, request: StartRequest) -> Submitted:
-        self._check_open()
+        self.check_open()
         if request.connection is not None:
             raise NotSupported("memory:// has no database, and so no transaction to start an execution in.")
         key = request.idempotency_key
@@ -192,11 +213,11 @@ class MemoryRuntime(Worker):
         self._refuse_conflict(request)
         self._in_flight.check(request.tenant)
         self._in_flight.enter(request.tenant)
-        record = Record(self, self._performer(program.name, program.version), key)
+        record = Record(self, self.performer(program.name, program.version), key)
         admitted = self._join_line(record, request)
         id = self.environment.new_id()
-        self.apply(record, request.fact(id, self._now(), admitted=admitted, owned=self._works))
-        self._records[id] = record
+        self.apply(record, request.fact(id, self.now(), admitted=admitted, owned=self.works))
+        self.records[id] = record
         self._in_order.append(record)
         if key is not None:
             self._by_key[request.tenant, key] = (id, request.digest)
@@ -205,7 +226,7 @@ class MemoryRuntime(Worker):
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
-        self._check_open()
+        self.check_open()
         record = self._find(tenant, execution_id)
         if isinstance(fact, f.Retry):
             return self._retry(record, fact)
@@ -214,7 +235,7 @@ class MemoryRuntime(Worker):
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         """There is nothing to wait for between deciding and acting."""
         state = record.state
-        decision = self._decide(record, fact)
+        decision = self.decide(record, fact)
         if decision.entries:
             if self._registry is not None:
                 for row in audit(state, decision.entries, record.history[0].actor):
@@ -226,7 +247,7 @@ class MemoryRuntime(Worker):
         if record.parked and isinstance(fact, f.Cancel):
             self._call_off_parked(record)
         if state.timers or record.wake_at is not None:
-            self._alarms.set(record)
+            self.alarms.set(record)
         if then is not None:
             then(decision.answer)
         if record.waiters and (state.finished is not None or state.reviews):
@@ -243,7 +264,7 @@ class MemoryRuntime(Worker):
         agenda = record.state.agenda
         refs = tuple(ref for ref in record.parked if ref.phase in ("forward", "plan") and ref in agenda)
         if refs:
-            self.apply(record, f.Returned(at=self._now(), refs=refs))
+            self.apply(record, f.Returned(at=self.now(), refs=refs))
 
     def _announce(self, state: Execution, entries: Sequence[Entry]) -> None:
         assert self._announced is not None
@@ -263,7 +284,7 @@ class MemoryRuntime(Worker):
     def _grant_hold(self, record: Record, amount: int) -> None:
         admitted = self._join_line(record, None)
         self._activate(record)
-        self.apply(record, f.HoldGranted(at=self._now(), amount=amount, admitted=admitted), RESUME)
+        self.apply(record, f.HoldGranted(at=self.now(), amount=amount, admitted=admitted), RESUME)
 
     @asynccontextmanager
     async def _inbox(self, key: tuple[str, str]) -> AsyncIterator[bool]:
@@ -272,14 +293,14 @@ class MemoryRuntime(Worker):
         self._made.add(key)
 
     async def prune(self, keep_ms: int) -> Pruned:
-        before = self._now() - keep_ms
+        before = self.now() - keep_ms
         ended = [record for record in self._in_order if _is_over(record, before)]
         for record in ended:
-            del self._records[record.state.id]
+            del self.records[record.state.id]
             if record.idempotency_key is not None:
                 del self._by_key[record.state.tenant, record.idempotency_key]
         if ended:
-            self._in_order = [record for record in self._in_order if record.state.id in self._records]
+            self._in_order = [record for record in self._in_order if record.state.id in self.records]
         return Pruned(executions=len(ended))
 
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
@@ -299,7 +320,7 @@ class MemoryRuntime(Worker):
             for review in record.state.reviews.values():
                 opened.setdefault(review.kind, []).append(review.opened_at)
         rows = [BacklogRow("reviews", kind, len(times), min(times)) for kind, times in opened.items()]
-        return [*rows, BacklogRow("now", "", 0, self._now())]
+        return [*rows, BacklogRow("now", "", 0, self.now())]
 
     # -- One at a time per key -----------------------------------------------------------------------------------------
 
@@ -327,7 +348,7 @@ class MemoryRuntime(Worker):
         if record.state.finished != "failed":
             return self.apply(record, fact, RESUME)
         self._in_flight.check(record.state.tenant)
-        fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None), owned=self._works)
+        fact = msgspec.structs.replace(fact, admitted=self._join_line(record, None), owned=self.works)
         self._activate(record)
         answer = self.apply(record, fact, RESUME)
         if isinstance(answer, f.Refused):
@@ -357,12 +378,12 @@ class MemoryRuntime(Worker):
         if not line:
             del self._lines[at]
         elif had_turn:
-            self.apply(line[0], f.Admitted(at=self._now(), key=state.concurrency_key))
+            self.apply(line[0], f.Admitted(at=self.now(), key=state.concurrency_key))
 
     # -- Reading -------------------------------------------------------------------------------------------------------
 
     def _find(self, tenant: str | None, execution_id: str) -> Record:
-        record = self._records.get(execution_id)
+        record = self.records.get(execution_id)
         if record is None or (tenant is not None and record.state.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
         if record.flaw is not None:
@@ -371,6 +392,9 @@ class MemoryRuntime(Worker):
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         return self._find(tenant, execution_id).reading()
+
+    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+        return await self.read(tenant, execution_id)
 
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
         return [self._find(tenant, id).reading() for id in ids]
@@ -382,10 +406,10 @@ class MemoryRuntime(Worker):
         record = self._find(tenant, execution_id)
         if has_come(record.state, until):
             return record.reading()
-        self._check_open()
+        self.check_open()
         if self.on_idle is not None:
             self._awaited[record] = None
-        return await self._await(record, until, timeout_ms)
+        return await self.wait_for(record, until, timeout_ms)
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
         last = len(self._in_order) - 1
@@ -410,12 +434,12 @@ class MemoryRuntime(Worker):
                 counts[group] = counts.get(group, 0) + 1
         return counts
 
-    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
+    async def review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
         cursor = id_at(cursor)
         rows = [row for record in self._in_order for row in _stored_reviews(record) if fits(row, wanted)]
         return sorted((row for row in rows if cursor is None or row.id > cursor), key=lambda row: row.id)[:limit]
 
-    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
+    async def review_row(self, tenant: str | None, id: str) -> StoredReview | None:
         with suppress(NotFound):
             for row in _stored_reviews(self._find(tenant, id.rpartition(".")[0])):
                 if row.id == id:
@@ -424,7 +448,7 @@ class MemoryRuntime(Worker):
 
     async def workers(self) -> list[WorkerRow]:
         """This process, which is all there is."""
-        if not self._works:
+        if not self.works:
             return []
         at_work = sum(record.state.finished is None for record in self._in_order)
         return [
@@ -432,7 +456,7 @@ class MemoryRuntime(Worker):
                 "id": self.environment.worker,
                 "worker": self.environment.worker,
                 "build": self.environment.build,
-                "queues": sorted(self._queues),
+                "queues": sorted(self.queues),
                 "started_at": rfc3339(self._opened_at),
                 "expires_at": None,
                 "executions": at_work,
@@ -463,13 +487,13 @@ class MemoryRuntime(Worker):
         return self._in_flight.rows(tenant)
 
     async def room(self, tenant: str) -> int | None:
-        self._check_open()
+        self.check_open()
         if self.on_idle is not None:
             self._later(self.on_idle)
         return await self._in_flight.room(tenant)
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        states = (self._records[id].state for id in ids if id in self._records)
+        states = (self.records[id].state for id in ids if id in self.records)
         return {state.id: state.status for state in states if tenant in (None, state.tenant)}
 
     # -- For tests -----------------------------------------------------------------------------------------------------
@@ -486,7 +510,7 @@ class MemoryRuntime(Worker):
 
     def lose_worker(self, execution_id: str, running: Ref) -> None:
         """As if the process that ran this attempt had died, and another had taken its execution over."""
-        record = self._records[execution_id]
+        record = self.records[execution_id]
         state = record.state
         if isinstance(state.agenda.get(running), DispatchAttempt):  # of a queue: its lease runs out, and that is all
             self._lose_task(record, running)
@@ -500,7 +524,7 @@ class MemoryRuntime(Worker):
                 job.stop()
         record.held.clear()
         record.epoch += 1
-        self.apply(record, f.Taken(at=self._now(), epoch=record.epoch))
+        self.apply(record, f.Taken(at=self.now(), epoch=record.epoch))
         # What had not begun is granted as it was, and so is on the agenda without having changed.
         again = [ref for ref in local if ref in state.agenda and ref not in record.tickets and ref not in record.jobs]
         self._take_up_again(record, again)
@@ -510,22 +534,22 @@ class MemoryRuntime(Worker):
         if job is not None:
             job.stop()
         lease = lease_id(record.state.id, ref)
-        self.apply(record, f.Reported(at=self._now(), ref=ref, outcome=f.TimedOut(), lease=lease))
+        self.apply(record, f.Reported(at=self.now(), ref=ref, outcome=f.TimedOut(), lease=lease))
 
 
 class _Notices:
     """Implements `Notices`."""
 
     def __init__(self, environment: Environment) -> None:
-        self._now = environment.now_ms
+        self.now = environment.now_ms
         self._kept: dict[str, Notice] = {}
 
     async def begin_notice(self, notice: Notice) -> Notice:
-        return self._kept.setdefault(notice.key, msgspec.structs.replace(notice, begun_at=self._now()))
+        return self._kept.setdefault(notice.key, msgspec.structs.replace(notice, begun_at=self.now()))
 
     async def end_notice(self, key: str, receipt: bytes) -> None:
         if (kept := self._kept[key]).receipt is None:
-            self._kept[key] = msgspec.structs.replace(kept, sent_at=self._now(), receipt=receipt)
+            self._kept[key] = msgspec.structs.replace(kept, sent_at=self.now(), receipt=receipt)
 
     async def notice(self, key: str) -> Notice | None:
         return self._kept.get(key)

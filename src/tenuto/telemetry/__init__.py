@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tenuto.errors import StorageError
-from tenuto.runtime.executor.worker import Worker
+from tenuto.runtime.executor.worker import Interposed
 from tenuto.runtime.port import BacklogRow, Observer, Runtime, Vitals
 from tenuto.settings import Settings
 from tenuto.storage.port import Store
@@ -76,7 +76,7 @@ class Telemetry:
     def watch(self, runtime: Runtime) -> None:
         assert self._runtime is None, "one Telemetry is for one engine"
         self._runtime = runtime
-        if self.traces is not None and isinstance(runtime, Worker):
+        if self.traces is not None and isinstance(runtime, Interposed):
             runtime.interpose = self.traces.around
 
     def close(self) -> None:

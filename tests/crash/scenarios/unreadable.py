@@ -4,7 +4,7 @@ import logging
 from typing import Annotated, Any
 
 from tenuto import Engine, FromStep, Handle, SagaContext
-from tenuto.runtime.durable import claimer as claiming
+from tenuto.runtime.durable import parked_executions
 from tests.crash.client import Client
 from tests.crash.scenario import Document, scenario, task, unsafe
 from tests.crash.world import World
@@ -40,8 +40,8 @@ def _is_news(said: logging.LogRecord) -> bool:
 
 async def _set_aside(client: Client) -> Handle[Any]:
     """By a worker whose code does not fit, and however often one of those is killed over it."""
-    vars(claiming)["ASIDE_SECONDS"] = LOOK_SECONDS
-    claiming.logger.addFilter(_is_news)
+    vars(parked_executions)["LOOK_SECONDS"] = LOOK_SECONDS
+    parked_executions.logger.addFilter(_is_news)
     _provide(client.engine, client.world, fits=False)
     handle = await client.start()
     await client.blocked(handle, "incompatible")

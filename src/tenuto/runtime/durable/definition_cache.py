@@ -15,26 +15,49 @@ from tenuto.errors import (
     StorageError,
 )
 from tenuto.kernel.definition import Definition, from_document
+from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Performer
+from tenuto.runtime.executor.worker import WorkerOptions
 from tenuto.runtime.port import DefinitionStatus, Published
 from tenuto.runtime.shared.publication import changed_plan, check_startable, definition_row
 from tenuto.storage.caller_connections import Caller
 from tenuto.storage.caller_transactions import save_definition
 from tenuto.storage.catalog import Catalog, DefinitionRow, DefinitionsWanted
+from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 
+from .late_reports import LateReports
+from .parked_executions import ParkedExecutions
+from .restoration import Restorer
 from .rows import published
-from .task_worker import GuestWorker
+from .session import CurrentSession
+from .task_worker import TaskWorker
+from .wakeups import Owners, Wakeups
 
 ENOUGH = 100
 ALL = 2**31 - 1
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 
 
-class Librarian(GuestWorker):
+class DefinitionCache(TaskWorker):
     """A worker that stores what it provides, and knows what is stored."""
 
-    def _prepare_definitions(self, compile: Callable[[Definition], Program]) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        store: Store,
+        current: CurrentSession,
+        wakeups: Wakeups,
+        owners: Owners,
+        parked_executions: ParkedExecutions,
+        restorer: Restorer,
+        late_reports: LateReports,
+        options: WorkerOptions,
+        compile: Callable[[Definition], Program],
+    ) -> None:
+        super().__init__(
+            environment, store, current, wakeups, owners, parked_executions, restorer, late_reports, options
+        )
         self._compile = compile
         self._stored: dict[tuple[str, int], str] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
@@ -51,18 +74,18 @@ class Librarian(GuestWorker):
         is_new = self.provided(program.name, program.version) is None
         self.provide(program)
         try:
-            return await self._ensure_stored(program, note)
+            return await self.ensure_stored(program, note)
         except StorageError:
             if is_new:  # else it would be stored later, when nobody notes it
                 self._forget(program)
             raise
 
-    async def _ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
+    async def ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
         """Whether the note was written, with the change that it tells of."""
         at = (program.name, program.version)
         if self._stored.get(at) == program.plan.hash:
             return False
-        row = definition_row(program, self._now())
+        row = definition_row(program, self.now())
         if note is not None and await self.catalog.add(row, note):
             self._stored[at] = row.hash
             return True
@@ -83,12 +106,12 @@ class Librarian(GuestWorker):
         assert stored is not None
         return stored
 
-    async def _ensure_stored_within(self, caller: Caller, program: Program) -> None:
+    async def ensure_stored_within(self, caller: Caller, program: Program) -> None:
         """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
         if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == program.plan.hash:
-            await self._ensure_stored(program)
+            await self.ensure_stored(program)
             return
-        self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
+        self._check_stored(program, *await save_definition(caller, definition_row(program, self.now())))
 
     def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
         if hash != program.plan.hash:
@@ -98,7 +121,7 @@ class Librarian(GuestWorker):
     async def program(self, name: str, version: int | None) -> Program:
         if version is None:
             version = await self._version_to_start(name)
-        program = (await self._stored_performer(name, version)).program
+        program = (await self.stored_performer(name, version)).program
         check_startable(name, program.version, self._in_catalog.get((name, program.version), "published"))
         return program
 
@@ -114,8 +137,8 @@ class Librarian(GuestWorker):
         return deprecated[-1].version if deprecated else None
 
     async def keep_definitions(self) -> None:
-        for performer in list(self._performers.values()):
-            await self._ensure_stored(performer.program)
+        for performer in list(self.performers.values()):
+            await self.ensure_stored(performer.program)
 
     def knows(self, name: str) -> bool:
         return name in self._newest
@@ -128,26 +151,26 @@ class Librarian(GuestWorker):
         rows = await self.catalog.page(DefinitionsWanted(), None, ALL)
         return [published(row) for row in rows]
 
-    async def _read_catalog(self) -> None:
+    async def refresh(self) -> None:
         """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
-        if self._now() < self._read_catalog_at:
+        if self.now() < self._read_catalog_at:
             return
-        self._read_catalog_at = self._now() + CATALOG_MS
+        self._read_catalog_at = self.now() + CATALOG_MS
         self._noted = {}
         statuses = await self.catalog.statuses()
         self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
         # A database that was set back may have lost some that were stored here: they are stored again when needed.
         self._stored = {at: hash for at, hash in self._stored.items() if at in self._in_catalog}
         for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
-            if status != "draft" and at not in self._performers and at not in self._unreadable:
+            if status != "draft" and at not in self.performers and at not in self._unreadable:
                 try:
-                    await self._stored_performer(*at)
+                    await self.stored_performer(*at)
                 except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
                     self._unreadable.add(at)
 
-    async def _stored_performer(self, name: str, version: int | None) -> Performer:
+    async def stored_performer(self, name: str, version: int | None) -> Performer:
         """What is stored, though this process has no code for it: enough to start, read and decide."""
-        if version is not None and (known := self._performers.get((name, version))) is not None:
+        if version is not None and (known := self.performers.get((name, version))) is not None:
             return known
         row = await self.catalog.find(name, version)
         if row is not None and row.status == "draft":
@@ -156,7 +179,7 @@ class Librarian(GuestWorker):
             which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
         program = self._compile(from_document(msgspec.json.decode(row.document)))
-        performer = self._performers.get((row.name, row.version))
+        performer = self.performers.get((row.name, row.version))
         if performer is None:
             performer = self._know(program)
             self._stored[row.name, row.version] = row.hash
@@ -164,10 +187,10 @@ class Librarian(GuestWorker):
             self._runnable.clear()
         return performer
 
-    def _runs(self, performer: Performer) -> bool:
-        return self._works and self._can_run(performer)
+    def runs(self, performer: Performer) -> bool:
+        return self.works and self.can_run(performer)
 
-    def _can_run(self, performer: Performer) -> bool:
+    def can_run(self, performer: Performer) -> bool:
         """Whether this process has the handlers of all steps that are not a queue's."""
         known = self._runnable.get(performer)
         if known is None:

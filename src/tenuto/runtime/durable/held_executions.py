@@ -8,28 +8,34 @@ never came to be.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
+from tenuto.authoring.program import Program
 from tenuto.errors import (
     StorageError,
 )
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import encode_answer, encode_entries
+from tenuto.kernel.definition import Definition
 from tenuto.kernel.effects import EffectKey, RequestHold
 from tenuto.kernel.events import AttemptsGranted, AttemptsReturned, CancelRequested, Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
-from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.clock import Environment
+from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.slots import RESUME
-from tenuto.runtime.executor.worker import Then
+from tenuto.runtime.executor.worker import Then, WorkerOptions
 from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.shared.supervision import report
-from tenuto.storage.port import NEWS, WORK, Append, Basis, Batch, MailVerdict, mail_for
+from tenuto.storage.caller_connections import caller_of
+from tenuto.storage.inbox import note_once
+from tenuto.storage.permits import Ask, Dealt
+from tenuto.storage.port import NEWS, WORK, Append, Basis, Batch, MailVerdict, Store, mail_for
 from tenuto.views import Waiting
 from tenuto.views.messages import Announced
 from tenuto.views.projections import (
@@ -49,25 +55,26 @@ from tenuto.views.projections import (
 )
 
 from . import snapshots
-from .committer import Committer, Fate, Told, Write
-from .definition_cache import Librarian
+from .committer import Fate, Told, Write
+from .definition_cache import DefinitionCache
+from .late_reports import LateReports
+from .parked_executions import LONGEST_PARKED_MS, PARKED_MS, ParkedExecutions, Parking
+from .permits import Permits
 from .progress import Beats
 from .queued_attempts import has_queued
-from .session import Session
-from .tenant_admission import Crowds, Door
+from .restoration import Restorer
+from .session import CurrentSession
+from .tenant_admission import TenantAdmission
 from .unread_mail import Letters
-from .watcher import Watched
+from .wakeups import Owners, Wakeups
 
 logger = logging.getLogger("tenuto.durable")
 
 EVICT_MS = 2_000  # a wait longer than this is spent outside of memory
-SET_ASIDE_MS = 60_000
 COMMITS_LOST = (
     "The database has lost commits of execution %s, which goes on from what is stored. See the durability guide."
 )
 UNREADABLE = "Execution {} cannot be read by this release; it is set aside."
-LONGEST_ASIDE_MS = 3_600_000
-ASIDE_REMEMBERED = 10_000
 STANDING_STILL = (AttemptsGranted, AttemptsReturned)  # all that is recorded each time it is looked at
 PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables may show
 
@@ -75,7 +82,7 @@ PROJECTED = AUDITED | {ReviewOpened, ReviewResolved}  # events that other tables
 class Kept(Write, gc=False):
     """A decision on its way into the database, and what follows when it is there."""
 
-    runtime: "Keeper"
+    runtime: "HeldExecutions"
     record: Record
     entries: list[Entry]
     changed: list[EffectKey]
@@ -93,7 +100,7 @@ class Started(Kept, gc=False):
     def settle(self, fate: Fate) -> None:
         start = self.start
         assert start is not None
-        self.runtime._door.leave(start.tenant)
+        self.runtime.admission.leave(start.tenant)
         try:
             if start.owner is not None:
                 self.runtime.settle(self, fate)
@@ -110,15 +117,15 @@ class Released(Kept, gc=False):
     def settle(self, fate: Fate) -> None:
         self.runtime.has_left(self.execution)
         if fate == "stale":
-            self.runtime._load_again(self.record)
+            self.runtime.load_again(self.record)
 
 
-class SetAside(Released, gc=False):
+class Parked(Released, gc=False):
     """An execution was let go of that this release cannot go on with. It is looked at again after a while."""
 
     def settle(self, fate: Fate) -> None:
         super().settle(fate)
-        self.runtime.is_aside(self.execution)
+        self.runtime.is_parked(self.execution)
 
 
 class HandedOver(Released, gc=False):
@@ -126,74 +133,125 @@ class HandedOver(Released, gc=False):
 
     def settle(self, fate: Fate) -> None:
         super().settle(fate)
-        self.runtime._store.notify(WORK)
+        self.runtime.announce_work_elsewhere()
 
 
-class Parking(NamedTuple):
-    """An execution that is still owned in the database, by this session since this epoch, and is to be released."""
-
-    session: Session
-    epoch: int
-    why: str  # empty: it is due, for whoever claims it first
-    again_ms: int
-
-
-class Keeper(Librarian):
+class HeldExecutions(DefinitionCache):
     """A worker that holds executions for as long as they have work, and records all that is decided."""
 
-    _committer: Committer
-
-    def _prepare_keeping(self, announced: Announced | None, relay: Relay | None) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        store: Store,
+        current: CurrentSession,
+        wakeups: Wakeups,
+        owners: Owners,
+        parked_executions: ParkedExecutions,
+        restorer: Restorer,
+        late_reports: LateReports,
+        progress: Beats,
+        admission: TenantAdmission,
+        options: WorkerOptions,
+        compile: Callable[[Definition], Program],
+        announced: Announced | None,
+        relay: Relay | None,
+        *,
+        read_only: bool,
+    ) -> None:
+        super().__init__(
+            environment, store, current, wakeups, owners, parked_executions, restorer, late_reports, options, compile
+        )
+        self.progress = progress
+        self._read_only = read_only
+        self.admission = admission
         self._announced = announced
         self._relay = relay
         self._smallest_tail = snapshots.SMALLEST_TAIL
-        self._asked: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
-        self._letters = Letters()
-        self._fresh: dict[str, None] = {}  # there may be mail that nobody has looked for: they are not let go of before
-        self._mail_in_hand: str | None = None
-        self._to_park: dict[str, Parking] = {}
+        self.callers: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
+        self.unread_mail = Letters()
+        self.mail_unchecked: dict[
+            str, None
+        ] = {}  # there may be mail that nobody has looked for: they are not let go of before
+        self.mail_in_hand: str | None = None
         self._loaded_again: set[str] = set()  # and nothing was committed for them since
-        self._tried: dict[str, int] = {}  # set aside here, and how much this process had learned by then
         self._lingering: dict[str, int] = {}
-        self._letting_go: Counter[str] = Counter()  # let go of, and that is not recorded yet
-        self._beats = Beats(self._store)
-        self._crowds = Crowds()
-        self._door = Door()
-        self._watched = Watched(self._store)
+        self.releasing: Counter[str] = Counter()  # let go of, and that is not recorded yet
+
+    def _make_limits(self) -> Permits:
+        self.permits = Permits(self.environment.clock, self._exchange_permits, self._wanted, self._pump)
+        return self.permits
+
+    async def _exchange_permits(self, ask: Ask) -> Dealt | None:
+        session = self._current.session
+        if not session.may_start:
+            return None
+        dealt = await self._store.limits.exchange(session.id, ask)
+        if dealt is None and session is self._current.session:
+            session.lose()
+        return None if session is not self._current.session else dealt
+
+    def _may_start(self) -> bool:
+        return self._current.session.may_start
+
+    def check_open(self) -> None:
+        super().check_open()
+        if self._read_only:
+            raise StorageError("the engine was opened to read only", code="read_only", hint="open it without read_only")
+
+    def _has_to_read(self, ticket: Ticket) -> bool:
+        return self._restorer.fetch_missing(ticket, self.enter_again)
+
+    @asynccontextmanager
+    async def inbox(self, consumer: str, id: str, connection: object) -> AsyncIterator[bool]:
+        yield await note_once(caller_of(connection), consumer, id, self.now())
+
+    def clear(self) -> None:
+        """The session is lost, and others own the executions now. Handlers that are not safe to retry continue."""
+        records = list(self.records.values())
+        self.records.clear()
+        for record in records:
+            self.forget_work(record)
+            record.wake_at = None
+            self.fail_waiters(record, Moved())
+        self.mail_unchecked.clear()
+        self.unread_mail.clear()
+        self.progress.clear()
+        self.forget_visits()
+        self.permits.forget()
 
     def apply(self, record: Record, fact: f.Fact, rank: int | None = None, then: Then | None = None) -> f.Answer:
         state = record.state
-        if self._records.get(state.id) is not record:
+        if self.records.get(state.id) is not record:
             return f.Ignored("stale_lease")  # given up, or let go of: whoever has it now decides
-        decision = self._decide(record, fact)
+        decision = self.decide(record, fact)
         entries, answer = decision.entries, decision.answer
         if entries:
             changed, state.changed = state.changed, []
             record.unkept += 1
             kept = Kept(self, record, entries, changed, rank, answer, then, execution=state.id)
             try:
-                self._write(kept)
+                self.write(kept)
             except Exception as error:  # what was decided cannot be written, and nothing may be decided on top of it
-                self._mail_in_hand = None
+                self.mail_in_hand = None
                 self._break(record, error)
                 raise
         elif then is not None and record.unkept:
             # An answer may rest on what is not kept yet: it waits for that.
             tell = partial(self._answer_when_kept, record, then, answer)
-            self._committer.add(Told(execution=state.id, tell=tell, record=record))
+            self._current.committer.add(Told(execution=state.id, tell=tell, record=record))
         elif then is not None:
             then(answer)
         if state.timers or record.wake_at is not None:
-            self._alarms.set(record)
+            self.alarms.set(record)
         return answer
 
     def _answer_when_kept(self, record: Record, then: Then, answer: f.Answer, fate: Fate) -> None:
         if fate == "committed":
             then(answer)
         else:
-            self._give_up(record, fate)
+            self.give_up(record, fate)
 
-    def _write(self, kept: "Kept", *, release: bool = False) -> None:
+    def write(self, kept: "Kept", *, release: bool = False) -> None:
         record = kept.record
         state = record.state
         entries = kept.entries
@@ -203,7 +261,7 @@ class Keeper(Librarian):
             record.tail += len(body)
         if kept.start is None:
             kept.after = Basis(record.epoch, state.seq - len(entries))
-        kept.extra = self._extra(state, entries, kept.changed, kept.answer, record.history[0].actor)
+        kept.extra = self.extra_rows(state, entries, kept.changed, kept.answer, record.history[0].actor)
         if record.tail > self._smallest_tail and record.tail > record.longest_tail and state.finished is None:
             kept.extra = Batch(session=None) if kept.extra is None else kept.extra
             kept.extra.snapshots.append(snapshots.take(record))
@@ -211,20 +269,20 @@ class Keeper(Librarian):
         if status != record.kept_status or release or kept.start is not None or state.cancel is not None:
             record.kept_status = status
             where = standing(state, entries, record.epoch, release=release)
-            if where.release and state.id in self._fresh:  # nobody has looked for its mail: it is due
-                del self._fresh[state.id]
+            if where.release and state.id in self.mail_unchecked:  # nobody has looked for its mail: it is due
+                del self.mail_unchecked[state.id]
                 where = msgspec.structs.replace(where, wake_at=state.at)
-            if isinstance(kept, SetAside):
+            if isinstance(kept, Parked):
                 where = msgspec.structs.replace(where, parked=_why_aside(record), wake_at=self._look_again_at(record))
             kept.standing = where
             record.owned = not where.release
-        self._committer.add(kept)
+        self._current.committer.add(kept)
 
-    def _extra(
+    def extra_rows(
         self, state: Execution, entries: list[Entry], changed: list[EffectKey], answer: f.Answer, by: str | None
     ) -> Batch | None:
         """What is seldom written: most decisions only append. `by` is who started the execution."""
-        mail, self._mail_in_hand = self._mail_in_hand, None
+        mail, self.mail_in_hand = self.mail_in_hand, None
         shown: list[ReviewRow | ReviewClosed] = []
         noted: list[AuditRow] = []
         for entry in entries:
@@ -256,7 +314,7 @@ class Keeper(Librarian):
     def settle(self, kept: "Kept", fate: Fate) -> None:
         record = kept.record
         if fate != "committed":
-            self._give_up(record, fate)
+            self.give_up(record, fate)
             return
         record.unkept -= 1
         if self._loaded_again:
@@ -265,154 +323,197 @@ class Keeper(Librarian):
             self._act(record, kept.entries, kept.changed, kept.rank)
         except Exception as error:  # it is recorded: whoever reads it again follows it
             report(f"Execution {kept.execution} could not go on; it is set aside.", error)
-            self._leave_broken(record)
+            self.park_broken(record)
         if kept.then is not None:
             kept.then(kept.answer)
         if record.state.finished is not None or record.state.reviews:
             self._store.notify(NEWS)
             if record.state.finished is not None:
-                self._crowds.ended(record.state.tenant)
+                self.admission.ended(record.state.tenant)
                 if record.state.concurrency_key is not None:
-                    self._hint_at_work()  # whoever waited for its key
+                    self.announce_work()  # whoever waited for its key
             if record.waiters:
                 self._tell_waiters(record)
         if self._relay is not None and kept.extra is not None and kept.extra.outbox:
             self._relay.nudge()
-        if kept.extra is not None and kept.extra.withdrawn and self._records.get(kept.execution) is record:
-            self._fresh[kept.execution] = None  # mail tells what was withdrawn, and nobody else may come to read it
-            self._nudge(mail_for(self._session.id))
+        if kept.extra is not None and kept.extra.withdrawn and self.records.get(kept.execution) is record:
+            self.mail_unchecked[kept.execution] = (
+                None  # mail tells what was withdrawn, and nobody else may come to read it
+            )
+            self._wakeups.notify(mail_for(self._current.session.id))
         if not record.jobs:
-            self._let_go_if_idle(record)
+            self.release_if_idle(record)
 
-    def _follow(self, record: Record, changed: list[EffectKey], rank: int | None) -> None:
+    def follow_agenda(self, record: Record, changed: list[EffectKey], rank: int | None) -> None:
         """What was granted to this process; not what another may have by now, though its record was on the way."""
-        if self._records.get(record.state.id) is record:
-            super()._follow(record, changed, rank)
+        if self.records.get(record.state.id) is record:
+            super().follow_agenda(record, changed, rank)
 
-    def _give_up(self, record: Record, fate: Fate) -> None:
+    def give_up(self, record: Record, fate: Fate) -> None:
         """What was decided is not recorded: that state never came to be, and whoever waits for it is told."""
-        self._lose(record)
-        self._fail_waiters(record, Moved())
+        self.lose(record)
+        self.fail_waiters(record, Moved())
         if fate == "stale":
-            self._load_again(record)
-        for answered in self._asked.pop(record, ()):
+            self.load_again(record)
+        for answered in self.callers.pop(record, ()):
             if not answered.done():
                 answered.set_exception(not_kept(record.state.id, fate))
 
-    def _load_again(self, record: Record) -> None:
+    def load_again(self, record: Record) -> None:
         """The database lost commits that it had acknowledged. What it has now is the truth, and is taken over.
 
         If that was done, and nothing could be committed on it either, then what is stored is not a history that this
         release can go on with. It is set aside.
         """
         id = record.state.id
-        if id in self._to_park:
+        if id in self._parked_executions.to_park:
             return  # two writes were refused together
         if id in self._loaded_again:
             self._loaded_again.discard(id)
-            self._to_park[id] = Parking(self._session, record.epoch, "incompatible", SET_ASIDE_MS)
+            self._parked_executions.to_park[id] = Parking(
+                self._current.session, record.epoch, "incompatible", PARKED_MS
+            )
         else:
             self._loaded_again.add(id)
             logger.error(COMMITS_LOST, id, extra={"action": "commits_lost", "execution_id": id})
-            self._to_park[id] = Parking(self._session, record.epoch, "", 0)
-        self._look_for_astray_soon()
-        self._nudge(WORK)
+            self._parked_executions.to_park[id] = Parking(self._current.session, record.epoch, "", 0)
+        self._parked_executions.look_for_lost_claims()
+        self._wakeups.notify(WORK)
 
-    def _look_for_astray_soon(self) -> None:
-        """This session may own what is in nobody's hand."""
-
-    def _no_longer_asked(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
-        left = [other for other in self._asked.get(record, ()) if other is not answered]
+    def forget_caller(self, record: Record, answered: "asyncio.Future[f.Answer]") -> None:
+        left = [other for other in self.callers.get(record, ()) if other is not answered]
         if left:
-            self._asked[record] = left
+            self.callers[record] = left
         else:
-            self._asked.pop(record, None)
+            self.callers.pop(record, None)
 
-    def _lose(self, record: Record) -> None:
+    def lose(self, record: Record) -> None:
         id = record.state.id
-        if self._records.get(id) is record:
-            del self._records[id]
-            self._letters.left(id)
-            self._fresh.pop(id, None)
+        if self.records.get(id) is record:
+            del self.records[id]
+            self.unread_mail.left(id)
+            self.mail_unchecked.pop(id, None)
             if record.shown and record.state.finished is None:
-                self._beats.leave(id)
+                self.progress.leave(id)
         record.wake_at = None
-        self._forget_work(record)
+        self.forget_work(record)
 
     def _break(self, record: Record, error: Exception) -> None:
         """Nothing more is decided on what it made of the state. What is recorded is sound, and is set aside."""
         super()._break(record, error)
-        self._leave_broken(record)
+        self.park_broken(record)
 
-    def _leave_broken(self, record: Record) -> None:
+    def park_broken(self, record: Record) -> None:
         """It is set aside, when all that was decided for it is recorded. Whoever waits for it asks the database."""
-        id, session = record.state.id, self._session
-        if self._records.get(id) is record:
-            self._lose(record)
-            self._fail_waiters(record, Moved())
-            self._letting_go[id] += 1
+        id, session = record.state.id, self._current.session
+        if self.records.get(id) is record:
+            self.lose(record)
+            self.fail_waiters(record, Moved())
+            self.releasing[id] += 1
 
             def set_aside(_: Fate) -> None:
                 self.has_left(id)
-                self._to_park[id] = Parking(session, record.epoch, "incompatible", SET_ASIDE_MS)
-                self._nudge(WORK)
+                self._parked_executions.to_park[id] = Parking(session, record.epoch, "incompatible", PARKED_MS)
+                self._wakeups.notify(WORK)
 
-            self._committer.add(Told(execution=id, tell=set_aside, record=record))
+            self._current.committer.add(Told(execution=id, tell=set_aside, record=record))
 
-    async def _is_kept(self, execution_id: str) -> bool:
+    async def is_committed(self, execution_id: str) -> bool:
         """Whether all that was decided so far was kept, once that is known: nobody is shown what may yet be lost."""
-        assert self._loop is not None
-        kept: asyncio.Future[bool] = self._loop.create_future()
+        assert self.loop is not None
+        kept: asyncio.Future[bool] = self.loop.create_future()
 
         def settle(fate: Fate) -> None:
             if not kept.done():
                 kept.set_result(fate == "committed")
 
-        self._committer.add(Told(execution=execution_id, tell=settle, record=self._records.get(execution_id)))
+        self._current.committer.add(Told(execution=execution_id, tell=settle, record=self.records.get(execution_id)))
         return await kept
 
-    def _held(self, execution_id: str) -> Record | None:
+    def find_held(self, execution_id: str) -> Record | None:
         """In hand, and ours. One that has ended may still be here for a handler that goes on: it is ours no more."""
-        record = self._records.get(execution_id)
+        record = self.records.get(execution_id)
         return record if record is not None and (record.owned or record.unkept) else None
 
     # -- Letting go ----------------------------------------------------------------------------------------------------
 
-    def _let_go_if_idle(self, record: Record) -> None:
+    def release_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
         state = record.state
-        if record.unkept or self._records.get(state.id) is not record or state.id in self._fresh:
+        if record.unkept or self.records.get(state.id) is not record or state.id in self.mail_unchecked:
             return
-        if self._closing:
-            self._leave_to_others(record)
+        if self.closing:
+            self._hand_over_to_others(record)
             return
-        if record.parked and not self._runs(record.performer):
+        if record.parked and not self.runs(record.performer):
             self._hand_over(record)
             return
         if not record.is_idle:
             return
         if state.finished is not None:
-            self._release(record)
+            self.release(record)
             return
         if record.parked:
             self._leave_aside(record)
             return
         if has_queued(state) and self._lingers(state.id):
             return
-        waits_long = record.wake_at is None or record.wake_at - self._now() > EVICT_MS
+        waits_long = record.wake_at is None or record.wake_at - self.now() > EVICT_MS
         if waits_long and not has_work(state):
-            self._release(record)
+            self.release(record)
 
     def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
+        if not record.is_guest and self.records.get(record.state.id) is not record:
+            return
         super()._park(record, ref, why)
-        self._later(partial(self._let_go_if_idle, record))
+        self._later(partial(self.release_if_idle, record))
+
+    def forget_work(self, record: Record) -> list[Ref]:
+        self._late_reports.keep(record)
+        return super().forget_work(record)
+
+    def _finished(self, record: Record) -> None:
+        super()._finished(record)
+        if record.state.cancel is not None:
+            self._late_reports.stop(record.state.id)
+
+    # -- Reports of attempts that are not run again --------------------------------------------------------------------
+
+    def _answer_for_certain(self, record: Record, ref: Ref, fact: f.Reported) -> None:
+        if record.is_guest:
+            self._answer(record, ref, fact)  # which goes through the mailbox as well
+        elif self.records.get(record.state.id) is not record:
+            self._late_reports.send(record.state.id, fact)
+        else:
+            self._answer_or_send(record, fact)
+
+    def _answer_or_send(self, record: Record, fact: f.Reported) -> None:
+        """If it is not recorded because the execution has another owner, that owner is told."""
+        answered: asyncio.Future[f.Answer] = asyncio.get_running_loop().create_future()
+        self.callers.setdefault(record, []).append(answered)
+        answered.add_done_callback(partial(self._send_if_moved, record, fact))
+
+        def then(answer: f.Answer) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        try:
+            self.apply(record, fact, then=then)
+        except BaseException:
+            answered.cancel()
+            raise
+
+    def _send_if_moved(self, record: Record, fact: f.Reported, answered: "asyncio.Future[f.Answer]") -> None:
+        self.forget_caller(record, answered)
+        if not answered.cancelled() and isinstance(answered.exception(), Moved):
+            self._late_reports.send(record.state.id, fact)
 
     def _take_up_again(self, record: Record, refs: list[Ref]) -> None:
         """What was just handed back is nobody's, though it is still here: it begins when it is granted to us again."""
         back = [ref for ref in refs if self._was_handed_back(record, ref)]
         if back:
-            fact = f.Taken(at=self._now(), epoch=record.epoch)
-            self.apply(record, fact, RESUME, lambda _: super(Keeper, self)._take_up_again(record, back))
+            fact = f.Taken(at=self.now(), epoch=record.epoch)
+            self.apply(record, fact, RESUME, lambda _: super(HeldExecutions, self)._take_up_again(record, back))
         super()._take_up_again(record, [ref for ref in refs if ref not in back])
 
     def _was_handed_back(self, record: Record, ref: Ref) -> bool:
@@ -420,20 +521,25 @@ class Keeper(Librarian):
         return holder is not None and holder.open is not None and holder.open.ref == ref and not holder.open.epoch
 
     def _bury(self, record: Record, path: str) -> None:
+        job, id = record.zombies[path], record.state.id
         super()._bury(record, path)
-        self._let_go_if_idle(record)
+        self.release_if_idle(record)
+        self._late_reports.ended(id, path, job)
+        for again in (self.records.get(id), self._visits.get(id)):
+            if again is not None and again.zombies.get(path) is job:
+                self._bury(again, path)
 
     def _lingers(self, id: str) -> bool:
         """Whether an execution whose attempts run elsewhere is kept for a while: most answers come soon."""
-        now = self._now()
+        now = self.now()
         return now < self._lingering.setdefault(id, now + EVICT_MS)
 
-    def _end_lingering(self) -> None:
-        now = self._now()
+    def release_idle(self) -> None:
+        now = self.now()
         for id in [id for id, until in self._lingering.items() if until <= now]:
             try:
-                if (record := self._records.get(id)) is not None:
-                    self._let_go_if_idle(record)
+                if (record := self.records.get(id)) is not None:
+                    self.release_if_idle(record)
             finally:  # not before: until then it says that the time is over
                 del self._lingering[id]
 
@@ -441,98 +547,89 @@ class Keeper(Librarian):
         """This process decided for it, and cannot run what was granted: that is for whoever can."""
         if record.jobs or record.tickets or record.zombies or record.held:
             return
-        self._return_work(record, ())
+        self.return_work(record, ())
         if not record.unkept:  # else it comes here again, when that is kept
-            self._release(record, HandedOver)
+            self.release(record, HandedOver)
 
-    def _leave_to_others(self, record: Record) -> None:
+    def _hand_over_to_others(self, record: Record) -> None:
         """This process is about to end. What runs no handler here need not wait for handlers of other executions."""
         if not self._hands_over or record.jobs or record.zombies:
             return
         record.tickets.clear()
         record.held.clear()
-        self._return_work(record, ())
+        self.return_work(record, ())
         if not record.unkept:
-            self._release(record, HandedOver)
+            self.release(record, HandedOver)
 
-    def _leave_all_to_others(self) -> None:
+    def release_all(self) -> None:
         """What has no handler running goes at once, all else when its last one has ended and that is recorded."""
         self._hands_over = True
-        for record in list(self._records.values()):
+        for record in list(self.records.values()):
             try:
-                self._let_go_if_idle(record)
+                self.release_if_idle(record)
             except Exception as error:
                 report(f"Execution {record.state.id} could not be handed over.", error)
 
     def _leave_aside(self, record: Record) -> None:
         """It waits for code that fits what is recorded: others may have that, and everybody sees why it waits."""
-        self._return_work(record, ())
+        self.return_work(record, ())
         if not record.unkept:
-            self._release(record, SetAside)
-            self._note_tried(record.state.id, _why_aside(record))
+            self.release(record, Parked)
+            self._parked_executions.note_tried(record.state.id, _why_aside(record))
 
-    def _note_tried(self, id: str, why: str) -> None:
-        """With the code that is here it was tried: others may try it now. It is told once."""
-        if self._tried.pop(id, None) != self._learned and why:
-            extra = {"action": "set_aside", "execution_id": id, "reason": why}
-            logger.warning("Execution %s cannot go on with the code that is here: %s", id, why, extra=extra)
-        self._tried[id] = self._learned
-        if len(self._tried) > ASIDE_REMEMBERED:
-            del self._tried[next(iter(self._tried))]
-
-    def is_aside(self, id: str) -> None:
-        """That is recorded. What was learned meanwhile may be what it waits for."""
-        if self._tried.get(id) != self._learned:
-            self._look_aside_soon()
-
-    def _look_aside_soon(self) -> None:
-        """Something was set aside that this process may be able to go on with."""
+    def is_parked(self, id: str) -> None:
+        """The parking is committed. Code that was registered meanwhile may be what the execution waits for."""
+        if not self._parked_executions.was_tried(id):
+            self._parked_executions.look_soon()
 
     def _look_again_at(self, record: Record) -> int:
         """After as long as it has stood still, at least a minute and at most an hour; or when it is due anyway."""
-        now = self._now()
+        now = self.now()
         stood = (entry.at for entry in reversed(record.history) if not isinstance(entry.event, STANDING_STILL))
-        pause = min(max(now - next(stood, now), SET_ASIDE_MS), LONGEST_ASIDE_MS)
+        pause = min(max(now - next(stood, now), PARKED_MS), LONGEST_PARKED_MS)
         due = record.state.wake_at
         return now + pause if due is None or due <= now else min(now + pause, due)
 
-    def _return_work(self, record: Record, unknown: Collection[Ref]) -> None:
+    def return_work(self, record: Record, unknown: Collection[Ref]) -> None:
         """What was granted and never begun is handed back: nothing is lost with this process, and nothing counted.
 
         `unknown` are the attempts that had to be stopped: what came of them nobody knows.
         """
         refs = tuple(ref for ref in work_of(record.state) if ref not in unknown and ref not in record.jobs)
         if refs and record.owned:
-            self.apply(record, f.Returned(at=self._now(), refs=refs))
+            self.apply(record, f.Returned(at=self.now(), refs=refs))
 
-    def _release(self, record: Record, kind: "type[Released] | None" = None) -> None:
+    def release(self, record: Record, kind: "type[Released] | None" = None) -> None:
         state = record.state
-        if self._records.get(state.id) is not record:
+        if self.records.get(state.id) is not record:
             return
-        del self._records[state.id]
+        del self.records[state.id]
         self._parked.pop(record, None)
-        self._letters.left(state.id)
+        self.unread_mail.left(state.id)
         record.wake_at = None
-        self._fail_waiters(record, Moved())
+        self.fail_waiters(record, Moved())
         if record.shown and state.finished is None:
-            self._beats.leave(state.id)
+            self.progress.leave(state.id)
         if record.owned:
-            self._letting_go[state.id] += 1
+            self.releasing[state.id] += 1
             kept = (kind or Released)(self, record, [], [], None, f.APPLIED, None, execution=state.id)
-            self._write(kept, release=True)
+            self.write(kept, release=True)
 
     def has_left(self, execution_id: str) -> None:
-        self._letting_go[execution_id] -= 1
-        if not self._letting_go[execution_id]:
-            del self._letting_go[execution_id]
+        self.releasing[execution_id] -= 1
+        if not self.releasing[execution_id]:
+            del self.releasing[execution_id]
 
-    def _hint_at_work(self) -> None:
+    def announce_work_elsewhere(self) -> None:
+        self._store.notify(WORK)
+
+    def announce_work(self) -> None:
         """Something is due that nobody owns: here or elsewhere somebody may be free for it."""
-        self._nudge(WORK)
+        self._wakeups.notify(WORK)
         self._store.notify(WORK)
 
     def _request_hold(self, record: Record, effect: RequestHold) -> None:
-        fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
+        fact = f.HoldGranted(at=self.now(), amount=effect.amount, admitted=record.state.concurrency_key is None)
         self._soon(record, lambda: void(self.apply(record, fact, RESUME)))
 
 

@@ -28,11 +28,12 @@ from tenuto.views.reading import Reading
 
 from . import snapshots
 from .batched_reads import Together
-from .claimer import Claimer
-from .held_executions import Moved
+from .held_executions import HeldExecutions, Moved
 from .queued_attempts import has_queued, with_queued
+from .restoration import Restorer
 from .rows import summary
 from .rows import wanted as stored_filter
+from .watcher import Watched
 from .worker_capabilities import Workers
 
 LAST_SEQ = 2**31 - 1
@@ -45,14 +46,19 @@ async def _load(store: Store, short: bool, ids: Sequence[str]) -> dict[str, Load
     return {loaded.row.id: loaded for loaded in await store.load(ids, short=short)}
 
 
-class Reader(Claimer):
-    """A worker that can say of any execution where it stands."""
+class Reader:
+    """Reads executions: those that are held here once their decisions are committed, all others from the store."""
 
-    def _prepare_reading(self) -> None:
+    def __init__(self, store: Store, held: HeldExecutions, restorer: Restorer, watcher: Watched) -> None:
+        self._store = store
+        self._held = held
+        self._restorer = restorer
+        self._watcher = watcher
+        self._progress = held.progress
         self._asked_by: dict[tuple[str | None, bool], Together[str, Loaded]] = {}
-        self._workers = Workers(self._store.tasks.serving)
+        self._workers = Workers(store.tasks.serving)
 
-    async def _row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
+    async def row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
         row = await self._store.for_tenant(tenant).row(execution_id)
         if row is None or (tenant is not None and row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
@@ -65,14 +71,14 @@ class Reader(Claimer):
         return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id, short=True))
 
     async def _shown(self, execution_id: str, reading: Reading) -> Reading:
-        if self._held(execution_id) is None and reading.state.finished is None:
-            reading.activity = await self._beats.show(execution_id, reading.activity)
+        if self._held.find_held(execution_id) is None and reading.state.finished is None:
+            reading.activity = await self._progress.show(execution_id, reading.activity)
         if reading.program.plan.has_queues and has_queued(reading.state):
             reading.activity = await with_queued(self._store.tasks, execution_id, reading.activity)
         return reading
 
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
-        here = {id for id in ids if self._held(id) is not None}
+        here = {id for id in ids if self._held.find_held(id) is not None}
         readings: list[Reading] = []
         for id in here:
             with suppress(NotFound):
@@ -86,18 +92,18 @@ class Reader(Claimer):
         return readings
 
     async def _read_as_decided(self, tenant: str | None, execution_id: str, *, short: bool = False) -> Reading:
-        record = self._held(execution_id)
+        record = self._held.find_held(execution_id)
         if record is not None and (tenant is None or record.state.tenant == tenant):
             reading = record.reading()
             is_brief = short and record.unread > 0 and record.state.finished is None
             if is_brief:
                 reading = snapshots.detached(reading)
-            if record.parked and not self._runs(record.performer):  # decided here, and about to be handed over
+            if record.parked and not self._held.runs(record.performer):  # decided here, and about to be handed over
                 unclaimed = await self._unclaimed(record.performer, reading.state, "")
                 reading.activity = replace(reading.activity, waiting=unclaimed.waiting)
             if record.unread and not is_brief:
-                await self._read_all(record)
-            if not record.unkept or await self._is_kept(execution_id):
+                await self._restorer.read_all(record)
+            if not record.unkept or await self._held.is_committed(execution_id):
                 return reading
         found = await self._loaded(tenant, execution_id, short=short)
         if found is None or (tenant is not None and found.row.tenant != tenant) or not found.bodies:
@@ -118,7 +124,7 @@ class Reader(Claimer):
     async def _short_reading(self, loaded: Loaded) -> Reading | None:
         """By its snapshot. None if it is over, or the snapshot is one that this release cannot read."""
         row = loaded.row
-        performer = await self._stored_performer(row.definition, row.version)
+        performer = await self._held.stored_performer(row.definition, row.version)
         state = snapshots.state_of(performer.program.plan, loaded)
         if state is None or state.finished is not None:
             return None
@@ -127,7 +133,7 @@ class Reader(Claimer):
         return Reading(performer.program, state, history, idempotency_key=row.key, activity=activity)
 
     async def _reading(self, loaded: Loaded) -> Reading:
-        performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+        performer = await self._held.stored_performer(loaded.row.definition, loaded.row.version)
         state = Execution(performer.program.plan)
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
@@ -136,7 +142,7 @@ class Reader(Claimer):
         activity = await self._unclaimed(performer, state, row.parked) if row.owner is None else NOTHING_UNDER_WAY
         return Reading(performer.program, state, entries, idempotency_key=row.key, activity=activity)
 
-    async def _as_started(self, record: Record) -> Reading:
+    async def as_started(self, record: Record) -> Reading:
         """Nobody has taken it up, so far as is known here."""
         activity = await self._unclaimed(record.performer, record.state, "")
         program, key = record.performer.program, record.idempotency_key
@@ -154,7 +160,7 @@ class Reader(Claimer):
         work = list(work_of(state))
         if not work:
             return NOTHING_UNDER_WAY
-        has_worker = self._runs(performer) or await self._workers.can_run(performer.program)
+        has_worker = self._held.runs(performer) or await self._workers.can_run(performer.program)
         for ref in work:
             if (holder := holder_of(state, ref)) is not None:
                 wait = self._why_unclaimed(state, performer.role(holder.node, ref.phase), has_worker)
@@ -165,20 +171,10 @@ class Reader(Claimer):
     def _why_unclaimed(self, state: Execution, role: Role, has_worker: bool) -> Waiting | None:
         if not has_worker:
             return Waiting("no_worker", role.handler_name or "")
-        spent = self.bounds.spent(role.limits)
+        spent = self._held.bounds.spent(role.limits)
         if spent is not None:
             return Waiting("limit", spent)
-        return Waiting("slot") if self._now() - state.at > TAKEN_MS else None
-
-    async def _state(self, execution_id: str) -> Execution:
-        """Where an execution stands, for those who do not ask how it came there."""
-        if self._held(execution_id) is None:
-            for loaded in await self._store.load([execution_id], short=True):
-                performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
-                state = snapshots.state_of(performer.program.plan, loaded)
-                if state is not None:
-                    return state
-        return (await self.read(None, execution_id)).state
+        return Waiting("slot") if self._held.now() - state.at > TAKEN_MS else None
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         seen = self._store.for_tenant(tenant)
@@ -194,22 +190,22 @@ class Reader(Claimer):
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
         while True:
             left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
-            record = self._held(execution_id)
+            record = self._held.find_held(execution_id)
             if record is not None and (tenant is None or record.state.tenant == tenant):
                 with suppress(Moved):
-                    reading = await self._await(record, until, left)
+                    reading = await self._held.wait_for(record, until, left)
                     if record.unread:
-                        await self._read_all(record)
+                        await self._restorer.read_all(record)
                     return reading
                 continue
             reading = await self.read(tenant, execution_id)
             while not has_come(reading.state, until):
-                if self._held(execution_id) is not None:
+                if self._held.find_held(execution_id) is not None:
                     break
-                if self._watched.is_closed:  # until then handlers that wait for others are told, also while it drains
-                    self._check_open()
+                if self._watcher.is_closed:  # until then handlers that wait for others are told, also while it drains
+                    self._held.check_open()
                 left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
-                moved = await self._watched.until_moved(execution_id, reading.state.status, left)
+                moved = await self._watcher.until_moved(execution_id, reading.state.status, left)
                 if moved is None:
                     break
                 reading = await self._reading(moved)
@@ -229,8 +225,8 @@ class Reader(Claimer):
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         return await self._store.for_tenant(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
 
-    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
+    async def review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
         return await self._store.for_tenant(wanted.tenant).reviews.page(wanted, id_at(cursor), limit)
 
-    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None:
+    async def review_row(self, tenant: str | None, id: str) -> StoredReview | None:
         return await self._store.for_tenant(tenant).reviews.find(id)

@@ -9,6 +9,8 @@ from contextlib import suppress
 
 from tenuto.storage.port import Renewal, Store
 
+from .committer import Committer
+
 logger = logging.getLogger("tenuto.durable")
 
 LEASE_MS = 15_000
@@ -107,3 +109,17 @@ class Session:
         if self.alive:
             self.alive = False
             await self._store.end_session(self.id)
+
+
+class CurrentSession:
+    """The session that this process has at present, and the committer that writes in its name.
+
+    Both are replaced together when the session is lost and another one is opened.
+    """
+
+    __slots__ = ("committer", "lease_ms", "session")
+
+    def __init__(self, lease_ms: int) -> None:
+        self.lease_ms = lease_ms
+        self.session: Session
+        self.committer: Committer

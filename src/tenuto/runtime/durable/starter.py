@@ -1,9 +1,7 @@
 """From a start request to an execution that is on record, and from a refusal to what the submitter is told."""
 
 import asyncio
-from abc import abstractmethod
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import ClassVar
 
@@ -18,24 +16,24 @@ from tenuto.kernel.codec import encode_entries
 from tenuto.kernel.decide import decide
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.state import Execution
-from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.port import Submitted
 from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.start_request import StartRequest
 from tenuto.storage.caller_connections import Caller, caller_of, check_database
 from tenuto.storage.caller_transactions import find_existing, start_within
-from tenuto.storage.port import EVERYTHING, Append, Batch, Hints, NewExecution
+from tenuto.storage.port import EVERYTHING, Append, Batch, NewExecution, Store
 from tenuto.views.projections import PRIORITIES, standing
-from tenuto.views.reading import Reading
 
-from . import tenant_admission as crowds
 from .batched_reads import Together
+from .claimer import IN_HAND, Claimer
 from .committer import Fate
-from .held_executions import Started, not_kept
-from .late_reports import Straggling
+from .held_executions import HeldExecutions, Started, not_kept
+from .reader import Reader
+from .session import CurrentSession
+from .tenant_admission import TenantAdmission
+from .wakeups import Wakeups
 
-IN_HAND = 4_000  # executions that one process holds at most
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 
 
@@ -46,59 +44,55 @@ class StartedForOthers(Started, gc=False):
     weight: ClassVar[int] = 10
 
 
-class Starter(Straggling):
-    """A worker that starts what is submitted: here, if it can run it and has room, or for whoever claims it."""
+class Starter:
+    """Starts what is submitted: to run here, if this process can run it and has room, or for the next claim."""
 
-    def _prepare_starting(self) -> None:
-        self._held_up: frozenset[Performer] = frozenset()
-        self._seen_keys = Together(self._store.by_keys)
-
-    @abstractmethod
-    async def _until_reopened(self) -> None:
-        """Waits for the next session, if this process lost its own."""
-
-    @abstractmethod
-    def _hear(self, hints: Hints) -> None:
-        """Looks at what the hints are about, soon."""
-
-    @abstractmethod
-    async def _as_started(self, record: Record) -> Reading:
-        """How an execution stood that was started here for whoever claims it."""
-
-    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
-        return self._crowds.is_full(tenant) or self._crowds.has_enough(tenant, under_way)
+    def __init__(
+        self,
+        store: Store,
+        current: CurrentSession,
+        wakeups: Wakeups,
+        admission: TenantAdmission,
+        held: HeldExecutions,
+        claimer: Claimer,
+        reader: Reader,
+        until_reopened: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._store = store
+        self._current = current
+        self._wakeups = wakeups
+        self._admission = admission
+        self._held = held
+        self._claimer = claimer
+        self._reader = reader
+        self._until_reopened = until_reopened
+        self._seen_keys = Together(store.by_keys)
 
     async def submit(self, request: StartRequest) -> Submitted:
-        self._check_open()
+        self._held.check_open()
         if request.connection is not None:
             return await self._submit_within(caller_of(request.connection), request)
-        await self._ensure_stored(request.program)  # before the door: who has passed it enters at once
-        tenant = request.tenant
-        if self._crowds.must_look(tenant):
-            await self._look_for_room(tenant)
-        if not self._must_wait(tenant):
+        # Before admission: a start that is admitted is written at once.
+        await self._held.ensure_stored(request.program)
+        admission, tenant = self._admission, request.tenant
+        if admission.must_look(tenant):
+            await admission.look(tenant)
+        if not admission.must_wait(tenant):
             return await self._submit_at_once(request)
         try:
-            while self._must_wait(tenant):
-                patience_s = crowds.PATIENCE_S if self._crowds.is_known(tenant) else None
-                self._crowds.waits(tenant)
-                was_called = await self._door.wait(tenant, patience_s)
-                self._check_open()
+            while admission.must_wait(tenant):
+                was_called = await admission.wait(tenant)
+                self._held.check_open()
                 if not was_called:
                     return await self._turned_away(request)
             return await self._submit_at_once(request)
         finally:
-            self._door.pass_on(tenant)
+            admission.pass_on(tenant)
 
     async def _submit_at_once(self, request: StartRequest) -> Submitted:
-        if self._crowds.refuse(request.tenant):
+        if self._admission.refuse(request.tenant):
             return await self._turned_away(request)
         return await self._start_submitted(request)
-
-    def _must_wait(self, tenant: str) -> bool:
-        if self._door.is_closed(tenant) and not self._crowds.is_known(tenant):
-            return True
-        return self._crowds.is_worth_waiting(tenant)
 
     async def _turned_away(self, request: StartRequest) -> Submitted:
         """A known key is answered, however many there are."""
@@ -108,73 +102,67 @@ class Starter(Straggling):
             raise tenant_is_full(tenant)
         return replayed(request, *seen)
 
-    async def _look_for_room(self, tenant: str) -> None:
-        """If it cannot be seen, or there is no limit any more, whoever comes asks by his start, and hears why."""
-        room: int | None = None
-        try:
-            with suppress(StorageError):
-                for use in await self._store.limits.tenants(tenant):
-                    room = use.max_in_flight - use.in_flight
-        finally:
-            if room is None:
-                self._crowds.forget(tenant)
-            else:
-                self._crowds.told(tenant, room - self._door.inside(tenant))
-            self._door.call_all(tenant)
-
-    def _hear_of_room(self, left: Mapping[str, int]) -> None:
-        for tenant, room in left.items():
-            self._crowds.told(tenant, room - self._door.inside(tenant))
-            if self._crowds.is_known(tenant):
-                self._door.call_all(tenant)
-
     async def _start_submitted(self, request: StartRequest) -> Submitted:
         program = request.program
-        performer = self._performer(program.name, program.version)
+        performer = self._held.performer(program.name, program.version)
         while True:
-            owned = self._runs(performer) and len(self._records) < IN_HAND and performer not in self._held_up
-            record = Record(self, performer, request.idempotency_key)
-            id = self.environment.new_id()
+            owned = (
+                self._held.runs(performer)
+                and len(self._held.records) < IN_HAND
+                and performer not in self._claimer.limited
+            )
+            record = Record(self._held, performer, request.idempotency_key)
+            id = self._held.environment.new_id()
             fate = await self._start_record(record, id, request, owned=owned)
             if fate == "committed":
-                self._crowds.accepted(request.tenant)
-                return Submitted(id, created=True, as_started=None if owned else partial(self._as_started, record))
+                self._admission.accepted(request.tenant)
+                return Submitted(
+                    id, created=True, as_started=None if owned else partial(self._reader.as_started, record)
+                )
             if fate not in ("fenced", "not_owner"):
                 return await self._not_started(request, fate)
             await self._until_reopened()  # this process was taken for dead, and begins again
-            self._check_open()
+            self._held.check_open()
 
     async def _start_record(self, record: Record, id: str, request: StartRequest, *, owned: bool) -> Fate:
-        assert self._loop is not None
-        settled: asyncio.Future[Fate] = self._loop.create_future()
-        fact = request.fact(id, self._now(), admitted=request.concurrency_key is None, owned=owned)
+        settled: asyncio.Future[Fate] = asyncio.get_running_loop().create_future()
+        fact = request.fact(id, self._held.now(), admitted=request.concurrency_key is None, owned=owned)
         record.epoch = 1 if owned else 0  # what nobody owns is nobody's loss
-        start = new_execution(request, fact, self._session.id if owned else None)
-        decision = self._decide(record, fact)
+        start = new_execution(request, fact, self._current.session.id if owned else None)
+        decision = self._held.decide(record, fact)
         changed, record.state.changed = record.state.changed, []
         if owned:
-            self._records[id] = record
+            self._held.records[id] = record
             record.unkept += 1
-            self._alarms.set(record)
+            self._held.alarms.set(record)
         kept = (Started if owned else StartedForOthers)(
-            self, record, decision.entries, changed, None, decision.answer, None, settled, execution=id, start=start
+            self._held,
+            record,
+            decision.entries,
+            changed,
+            None,
+            decision.answer,
+            None,
+            settled,
+            execution=id,
+            start=start,
         )
         try:
-            self._write(kept, release=not owned)
+            self._held.write(kept, release=not owned)
         except Exception:  # it cannot be written, and so was never started
-            self._lose(record)
+            self._held.lose(record)
             raise
-        self._door.enter(request.tenant)
-        committer = self._committer
+        self._admission.enter(request.tenant)
+        committer = self._current.committer
         try:
             fate = await settled
         except asyncio.CancelledError:
             committer.withdraw(kept)
             raise
         if request.concurrency_key is not None:
-            self._hear(EVERYTHING)
+            self._wakeups.notify_all(EVERYTHING)
         if not owned:
-            self._hint_at_work()
+            self._held.announce_work()
         return fate
 
     async def _not_started(self, request: StartRequest, fate: Fate) -> Submitted:
@@ -184,16 +172,15 @@ class Starter(Straggling):
             return replayed(request, *(await self._store.by_keys([at]))[at])
         if fate in ("parked", "unknown"):
             raise not_kept("", fate)
-        if fate == "tenant_limit" and self._crowds.refused(request.tenant):
-            self._door.call_all(request.tenant)
+        if fate == "tenant_limit":
+            self._admission.refused(request.tenant)
         raise refusal_of(request, fate)
 
     async def _submit_within(self, caller: Caller, request: StartRequest) -> Submitted:
         """In the caller's transaction: nobody owns it, and any worker claims it when that is committed."""
-        assert self._loop is not None
-        await check_database(caller, self._session.id)
-        await self._ensure_stored_within(caller, request.program)
-        id = self.environment.new_id()
+        await check_database(caller, self._current.session.id)
+        await self._held.ensure_stored_within(caller, request.program)
+        id = self._held.environment.new_id()
         refusal = await start_within(caller, self._unowned_start(id, request))
         if refusal == "duplicate_key":
             assert request.idempotency_key is not None
@@ -203,14 +190,14 @@ class Starter(Straggling):
         if refusal is not None:
             raise refusal_of(request, refusal)
         for seconds in NUDGE_SECONDS:
-            self._loop.call_later(seconds, self._hint_at_work)
+            asyncio.get_running_loop().call_later(seconds, self._held.announce_work)
         return Submitted(id, created=True)
 
     def _unowned_start(self, id: str, request: StartRequest) -> Batch:
         state = Execution(request.program.plan)
-        fact = request.fact(id, self._now(), admitted=request.concurrency_key is None, owned=False)
+        fact = request.fact(id, self._held.now(), admitted=request.concurrency_key is None, owned=False)
         decision = decide(state, fact, fact.at, 0)
-        extra = self._extra(state, decision.entries, state.changed, decision.answer, fact.actor)
+        extra = self._held.extra_rows(state, decision.entries, state.changed, decision.answer, fact.actor)
         batch = extra or Batch(session=None)
         batch.starts = [new_execution(request, fact, None)]
         batch.standings = {id: standing(state, decision.entries, 0, release=True)}

@@ -4,10 +4,8 @@ What it says is gathered, and said again until the database has heard it. It nam
 twice, or late, it does no harm.
 """
 
-import asyncio
 import time
-from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 from msgspec import Raw, Struct
@@ -15,15 +13,18 @@ from msgspec import Raw, Struct
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.codec import decode_answer, encode_fact
+from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor.held_execution import Record, Ticket
-from tenuto.runtime.executor.worker import Worker
-from tenuto.storage.port import WORK, Store, mail_for
+from tenuto.runtime.executor.worker import Worker, WorkerOptions
+from tenuto.storage.port import Store, mail_for
 from tenuto.storage.tasks import Answered, Beginning, Letter, Taking
 from tenuto.views import Waiting
 
 from .batched_writes import Gathering
-from .session import Session
+from .parked_executions import ParkedExecutions
+from .session import CurrentSession, Session
 from .task_executions import Visit
+from .wakeups import Owners, Wakeups
 
 
 class Asking(NamedTuple):
@@ -37,21 +38,32 @@ class Returned(Struct, frozen=True):
     learned: int  # how often this process had learned something by then
 
 
-class Answerer(Worker):
+class TaskReports(Worker):
     """A worker that can speak for attempts of executions that it does not hold."""
 
-    _store: Store
-    _session: Session
-    _poll_ms: int
-
-    def _prepare_answers(self) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        store: Store,
+        current: CurrentSession,
+        wakeups: Wakeups,
+        owners: Owners,
+        parked_executions: ParkedExecutions,
+        options: WorkerOptions,
+    ) -> None:
+        self._store = store
+        self._current = current
+        self._wakeups = wakeups
+        self._owners = owners
+        self._parked_executions = parked_executions
+        super().__init__(environment, options)
+        # Claims an execution that nobody owns, to decide what is in its mailbox. Set when the claimer is made.
+        self.claim_one: Callable[[str], Awaitable[None]]
         self._in_hand: dict[Taking, Visit] = {}
         self._untold: set[Taking] = set()  # answered or given back, and the database has not confirmed it yet
-        self._asking: dict[str, Asking] = {}  # by letter: whether they may begin
+        self._asking: dict[str, Asking] = {}  # by message: whether they may begin
         self._gave_back = False  # something that it could not run
-        self._learned = 0
         self._served: tuple[str, frozenset[str]] | None = None  # what the database knows of this process
-        self._knock = asyncio.Event()
         self._beginnings = Gathering[Ticket]("tenuto-beginnings", self._send_beginnings)
         self._answers = Gathering[Answered]("tenuto-answers", self._send_answers)
         self._returns = Gathering[Returned]("tenuto-returns", self._send_returns)
@@ -60,13 +72,9 @@ class Answerer(Worker):
     def _words(self) -> tuple[Gathering[Any], ...]:
         return self._beginnings, self._answers, self._returns
 
-    @abstractmethod
-    def _nudge(self, hint: str) -> None:
-        """Looks at what the hint is about, soon."""
-
-    @abstractmethod
-    async def _take(self, execution_id: str) -> None:
-        """Becomes the owner of an execution that nobody owns, to decide what is in its mailbox."""
+    def is_asking(self, message_id: str) -> bool:
+        """Whether an attempt here waits for the verdict on this message."""
+        return message_id in self._asking
 
     # -- Beginning -----------------------------------------------------------------------------------------------------
 
@@ -77,19 +85,19 @@ class Answerer(Worker):
             super()._ask_to_begin(ticket)
 
     async def _send_beginnings(self, tickets: list[Ticket]) -> None:
-        session = self._session
+        session = self._current.session
         wanted = [(self._beginning(session, ticket), ticket) for ticket in tickets]
         begun, owners = await self._store.tasks.begin(session.id, list(dict.fromkeys(each for each, _ in wanted)))
         for beginning, ticket in wanted:
-            if beginning.taking not in begun or not session.may_start or self._closing:
+            if beginning.taking not in begun or not session.may_start or self.closing:
                 self._withdraw(ticket)
             elif beginning.letter is None:
                 self._begin(ticket)
             else:
                 self._asking[beginning.letter.id] = Asking(ticket, time.monotonic())
         if owners:
-            self._tell_owners(owners)
-            self._knock.set()
+            self._owners.notify(owners)
+            self._wakeups.tasks.set()
 
     def _beginning(self, session: Session, ticket: Ticket) -> Beginning:
         """What is only sent from here, and answered elsewhere, may be sent again: it is never lost with its worker."""
@@ -116,16 +124,16 @@ class Answerer(Worker):
             asking = self._asking.pop(id, None)
             if asking is None:
                 continue
-            if self._session.may_start and _may_begin(verdict):
+            if self._current.session.may_start and _may_begin(verdict):
                 self._begin(asking.ticket)
             else:
                 self._withdraw(asking.ticket)
-        long_ago = time.monotonic() - 2 * self._poll_ms / 1_000
+        long_ago = time.monotonic() - 2 * self._wakeups.poll_s
         unheard = [asking.ticket.record.state.id for asking in self._asking.values() if asking.since < long_ago]
         for id in dict.fromkeys(unheard):
-            await self._take(id)  # if nobody owns it: to read one letter, no handler is needed
+            await self.claim_one(id)  # if nobody owns it: to read one letter, no handler is needed
         if unheard:
-            self._nudge(mail_for(self._session.id))
+            self._wakeups.notify(mail_for(self._current.session.id))
 
     def _stop_asking(self) -> None:
         """Those who asked whether they may begin are no longer wanted, and leave their slots."""
@@ -149,18 +157,10 @@ class Answerer(Worker):
             self._drop(record, ref)  # its time is over, and it goes on all the same
 
     async def _send_answers(self, answers: list[Answered]) -> None:
-        owners = await self._store.tasks.answer(self._session.id, answers)
+        owners = await self._store.tasks.answer(self._current.session.id, answers)
         self._untold.difference_update(answered.taking for answered in answers)
-        self._tell_owners(owners)
-        self._knock.set()  # there is room for others
-
-    def _tell_owners(self, owners: set[str | None]) -> None:
-        """There is mail. What nobody owns is for whoever claims it first."""
-        for owner in owners:
-            hint = WORK if owner is None else mail_for(owner)
-            self._store.notify(hint)
-            if owner in (None, self._session.id):
-                self._nudge(hint)
+        self._owners.notify(owners)
+        self._wakeups.tasks.set()  # there is room for others
 
     def _park(self, record: Record, ref: Ref, why: Waiting) -> None:
         if isinstance(record, Visit):
@@ -177,18 +177,18 @@ class Answerer(Worker):
     def _return(self, taking: Taking, why: str) -> None:
         self._gave_back = self._gave_back or bool(why)
         self._untold.add(taking)
-        self._returns.add(Returned(taking, why, self._learned))
+        self._returns.add(Returned(taking, why, self._parked_executions.learned))
 
     async def _send_returns(self, returned: list[Returned]) -> None:
-        learned = self._learned
+        learned = self._parked_executions.learned
         reasons = [each.why if each.learned == learned else "" for each in returned]  # it may be able to by now
         for why in dict.fromkeys(reasons):
             takings = [each.taking for each, reason in zip(returned, reasons, strict=True) if reason == why]
-            await self._store.tasks.give_back(self._session.id, takings, why)
+            await self._store.tasks.give_back(self._current.session.id, takings, why)
         self._untold.difference_update(each.taking for each in returned)
-        if any(reasons) and learned != self._learned:  # while that was said
+        if any(reasons) and learned != self._parked_executions.learned:  # while that was said
             self._gave_back, self._served = True, None
-            self._knock.set()
+            self._wakeups.tasks.set()
 
     # -- How far they are ----------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Answerer(Worker):
             return
         news = list(self._news())
         try:
-            await self._store.tasks.beat(self._session.id, {taking: progress for taking, progress, _ in news})
+            await self._store.tasks.beat(self._current.session.id, {taking: progress for taking, progress, _ in news})
         except BaseException:
             for taking, progress, visit in news:
                 visit.news.setdefault(taking.key.path, Raw(progress))

@@ -23,16 +23,22 @@ from tenuto.errors import StorageError
 from tenuto.kernel.address import Ref
 from tenuto.kernel.definition import owner_of
 from tenuto.kernel.evolve import holder_of
+from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Job, Performer, Role
 from tenuto.runtime.executor.held_execution import Record, Ticket
+from tenuto.runtime.executor.worker import WorkerOptions
 from tenuto.runtime.shared.supervision import enduring
-from tenuto.storage.port import EVERYTHING, Hints, Loaded, tasks_in
+from tenuto.storage.port import Loaded, Store, tasks_in
 from tenuto.storage.tasks import ANY_PLAN, Task
 from tenuto.values.jitter import spread
 
-from .session import Session
+from .late_reports import LateReports
+from .parked_executions import ParkedExecutions
+from .restoration import Restorer
+from .session import CurrentSession, Session
 from .task_executions import Visit, plan_hash
-from .task_reports import Answerer
+from .task_reports import TaskReports
+from .wakeups import Owners, Wakeups
 
 logger = logging.getLogger("tenuto.durable")
 
@@ -41,57 +47,59 @@ RESTING = 64  # executions that are kept in memory for a while after the last at
 FIRST_LOOK_SECONDS = 0.005
 
 
-class GuestWorker(Answerer):
+class TaskWorker(TaskReports):
     """A worker that also runs attempts of executions that it does not hold."""
 
-    _lease_ms: int
-
-    def _prepare_guests(self) -> None:
-        self._prepare_answers()
+    def __init__(
+        self,
+        environment: Environment,
+        store: Store,
+        current: CurrentSession,
+        wakeups: Wakeups,
+        owners: Owners,
+        parked_executions: ParkedExecutions,
+        restorer: Restorer,
+        late_reports: LateReports,
+        options: WorkerOptions,
+    ) -> None:
+        super().__init__(environment, store, current, wakeups, owners, parked_executions, options)
+        self._restorer = restorer
+        self._late_reports = late_reports
         self._visits: dict[str, Visit] = {}
         self._rested: dict[str, Visit] = {}
         self._works_on: tuple[frozenset[str], frozenset[str]] | None = None
         self._may_hold = False
         self._look_at = self._beat_at = self._sweep_at = 0.0
-        self._hints_of_tasks: Hints = frozenset((*EVERYTHING, *(tasks_in(queue) for queue in self._queues)))
         self._guesting: asyncio.Task[None] | None = None
         self._leaving = False
 
     # -- What a runtime adds -------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _stored_performer(self, name: str, version: int | None) -> Performer: ...
-
-    @abstractmethod
-    async def _restore(self, record: Record, loaded: Loaded) -> None:
-        """Brings a new record to where its execution stands."""
-
-    @abstractmethod
-    def _wait_for_stragglers(self, record: Record) -> None:
-        """Handlers of an earlier time may still be under way for an execution that comes into hand."""
+    async def stored_performer(self, name: str, version: int | None) -> Performer: ...
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
-    def _open_guests(self) -> None:
-        if self._works:
+    def open_tasks(self) -> None:
+        if self.works:
             for gathering in self._words:
                 gathering.start()
-            self._knock.set()  # what it can run is said at once
+            self._wakeups.tasks.set()  # what it can run is said at once
             self._guesting = asyncio.create_task(self._keep_visiting(), name="tenuto-guests")
 
     @property
-    def _is_visiting(self) -> bool:
+    def is_visiting(self) -> bool:
         """Whether queues that are served are looked at; also true of one that does not work."""
         ended = self._guesting is not None and self._guesting.done()
         ended = ended or any(gathering.has_ended for gathering in self._words)
         return self._leaving or not ended
 
-    async def _leave_queues(self, patience_s: float) -> None:
+    async def leave_queues(self, patience_s: float) -> None:
         """Takes nothing more, and gives back what was not begun. What runs here goes on."""
         if self._guesting is None:
             return
         self._leaving = True
-        self._knock.set()
+        self._wakeups.tasks.set()
         await asyncio.wait([self._guesting], timeout=patience_s)  # what it is taking just now is in hand then
         self._guesting.cancel()
         await asyncio.wait([self._guesting])
@@ -100,25 +108,25 @@ class GuestWorker(Answerer):
                 self._give_back(visit, ticket.ref, "")
         self._stop_asking()
 
-    async def _close_guests(self, patience_s: float) -> None:
+    async def close_tasks(self, patience_s: float) -> None:
         for gathering in self._words:
             await gathering.stop(patience_s)
 
-    def _forget_visits(self) -> None:
+    def forget_visits(self) -> None:
         """The session is over: what it had taken is others' to run, and what it had begun is lost.
 
-        What is not safe to retry goes on (`straggling.py`), and is answered for: that may be the best there is.
+        What is not safe to retry goes on (`late_reports.py`), and is answered for: that may be the best there is.
         """
         visits, self._visits = self._visits, {}
         self._rested.clear()
         self._in_hand.clear()
         for visit in visits.values():
-            self._forget_work(visit)
+            self.forget_work(visit)
         self._stop_asking()
 
     def _under_way(self) -> list[Job]:
         visited = (job for visit in self._visits.values() for job in (*visit.jobs.values(), *visit.zombies.values()))
-        return [*super()._under_way(), *visited]
+        return list(dict.fromkeys((*super()._under_way(), *visited, *self._late_reports.jobs())))
 
     # -- What it can run -----------------------------------------------------------------------------------------------
 
@@ -136,15 +144,15 @@ class GuestWorker(Answerer):
 
     def _learn(self) -> None:
         self._works_on = None
-        self._learned += 1
-        self._knock.set()
+        self._parked_executions.learn()
+        self._wakeups.tasks.set()
 
     def _handlers_here(self) -> tuple[frozenset[str], frozenset[str]]:
         """The handlers that run as tasks, and those that run in threads, in the words of `Task`."""
         if self._works_on is None:
             own = (
                 (f"{name}/{version}", handler)
-                for (name, version), performer in self._performers.items()
+                for (name, version), performer in self.performers.items()
                 for handler in performer.program.handlers.values()
                 if handler.serves(owner_of(name))
             )
@@ -161,13 +169,13 @@ class GuestWorker(Answerer):
 
     async def _serve(self) -> None:
         handlers = frozenset(chain(*self._handlers_here()))
-        served = (self._session.id, handlers)
+        served = (self._current.session.id, handlers)
         if served != self._served:
-            await self._store.tasks.serve(self._session.id, sorted(handlers))
+            await self._store.tasks.serve(self._current.session.id, sorted(handlers))
             if self._gave_back:
                 self._gave_back = False
                 try:
-                    await self._store.tasks.try_again(self._session.id)
+                    await self._store.tasks.try_again(self._current.session.id)
                 except BaseException:
                     self._gave_back = True
                     raise
@@ -180,18 +188,14 @@ class GuestWorker(Answerer):
         assert role.node.queue is not None
         hint = tasks_in(role.node.queue)
         self._store.notify(hint)
-        self._hear_of_tasks(frozenset({hint}))
+        self._wakeups.notify_tasks(frozenset({hint}))
         return False
 
-    def _hear_of_tasks(self, hints: Hints) -> None:
-        if hints & self._hints_of_tasks:
-            self._knock.set()
-
-    async def _sweep(self, *, at_once: bool) -> None:
+    async def sweep(self, *, at_once: bool) -> None:
         now = time.monotonic()
         if at_once or now >= self._sweep_at:
-            self._sweep_at = now + spread(self._lease_ms / 3_000)
-            await self._store.tasks.sweep(self._lease_ms)
+            self._sweep_at = now + spread(self._current.lease_ms / 3_000)
+            await self._store.tasks.sweep(self._current.lease_ms)
 
     # -- Visiting ------------------------------------------------------------------------------------------------------
 
@@ -199,14 +203,14 @@ class GuestWorker(Answerer):
         while not self._leaving:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._patience()):
-                    await self._knock.wait()
-            self._knock.clear()
-            if self._session.alive:
+                    await self._wakeups.tasks.wait()
+            self._wakeups.tasks.clear()
+            if self._current.session.alive:
                 with enduring("Looking for tasks"):  # it is tried again: what is stored is the truth, and waits
                     await self._visit_queues()
 
     def _patience(self) -> float:
-        poll = self._poll_ms / 1_000
+        poll = self._wakeups.poll_s
         if self._asking:  # an owner elsewhere is about to answer
             newest = max(asking.since for asking in self._asking.values())
             return min(poll, max(FIRST_LOOK_SECONDS, time.monotonic() - newest))
@@ -217,32 +221,32 @@ class GuestWorker(Answerer):
         await self._hear_owners()
         now = time.monotonic()
         if now >= self._look_at:
-            self._look_at = now + spread(self._poll_ms / 1_000)
+            self._look_at = now + spread(self._wakeups.poll_s)
             await self._look_after()
             if now >= self._beat_at or any(visit.news for visit in self._visits.values()):
-                self._beat_at = now + spread(self._lease_ms / 3_000)
+                self._beat_at = now + spread(self._current.lease_ms / 3_000)
                 await self._beat()
-        for lane, handlers in zip((self._tasks, self._in_threads), self._handlers_here(), strict=True):
-            for queue in random.sample(sorted(self._queues), len(self._queues)):
+        for lane, handlers in zip((self.async_lane, self.thread_lane), self._handlers_here(), strict=True):
+            for queue in random.sample(sorted(self.queues), len(self.queues)):
                 room = min(lane.size - lane.running - lane.waiting, TAKE_AT_ONCE)
                 if room > 0 and handlers:
                     await self._take_tasks(queue, sorted(handlers), room)
 
     async def _take_tasks(self, queue: str, handlers: list[str], room: int) -> None:
-        session = self._session
+        session = self._current.session
         if not session.may_start or self._leaving:
             return
         self._may_hold = True  # also if the answer to this is lost on its way
         tasks = await self._store.tasks.take(session.id, queue, handlers, room)
         if len(tasks) == room:
-            self._knock.set()  # there may be more
+            self._wakeups.tasks.set()  # there may be more
         if tasks:
             ids = dict.fromkeys(task.key.execution for task in tasks)
             self._visits.update((id, self._rested.pop(id)) for id in ids if id in self._rested)
             await self._follow_up([id for id in ids if id in self._visits])
             new = [id for id in ids if id not in self._visits]
             loaded = {found.row.id: found for found in await self._store.load(new, short=True)} if new else {}
-            if self._session is session:
+            if self._current.session is session:
                 await self._enter_all(session, tasks, loaded)
 
     async def _follow_up(self, ids: list[str]) -> None:
@@ -257,7 +261,7 @@ class GuestWorker(Answerer):
         for task in tasks:
             try:
                 visit = await self._visit(task, loaded.get(task.key.execution))
-                if self._session is not session:
+                if self._current.session is not session:
                     return
                 if visit is not None:
                     self._enter(visit, task)
@@ -270,13 +274,13 @@ class GuestWorker(Answerer):
     async def _visit(self, task: Task, loaded: Loaded | None) -> Visit | None:
         visit = self._visits.get(task.key.execution)
         if visit is None and loaded is not None:
-            performer = await self._stored_performer(loaded.row.definition, loaded.row.version)
+            performer = await self.stored_performer(loaded.row.definition, loaded.row.version)
             if performer.program.plan.hash != plan_hash(loaded):
                 self._return(task.taking, f"{task.plan} is another definition here")
                 return None
             visit = Visit(self, performer, loaded.row.key)
-            await self._restore(visit, loaded)
-            self._wait_for_stragglers(visit)
+            await self._restorer.restore(visit, loaded)
+            self._late_reports.attach(visit)
             self._visits[task.key.execution] = visit
         return visit
 
@@ -314,12 +318,12 @@ class GuestWorker(Answerer):
         self._rest()
         if not self._may_hold:
             return
-        session, in_hand = self._session, list(self._in_hand)
+        session, in_hand = self._current.session, list(self._in_hand)
         held = {row.taking: row for row in await self._store.tasks.held(session.id)}
         gone = any(taking in self._in_hand and taking not in held for taking in in_hand)
         if gone and session.id not in {row.id for row in await self._store.sessions()}:
             session.lose()  # that is why: nothing was settled, and what is not safe to retry is heard out
-        if self._session is not session or not session.alive:
+        if self._current.session is not session or not session.alive:
             return
         self._may_hold = bool(held or self._in_hand)
         for taking in in_hand:

@@ -16,8 +16,12 @@ them was answered. Otherwise what is only asked for would keep the process from 
 import asyncio
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
+
+from tenuto.errors import StorageError
+from tenuto.storage.port import Store
 
 MANY: Final = 64  # refusals; fewer are each asked about
 AT_ONCE: Final = 16  # starts of a tenant that is known to ask for too much; each adds to what the others wait
@@ -28,7 +32,7 @@ PATIENCE_S: Final = 0.025  # for which somebody waits who may well be refused: o
 ON_THE_WAY: Final = 500
 
 
-class _Crowd:
+class _OverLimit:
     __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until", "waited")
 
     def __init__(self) -> None:
@@ -44,38 +48,38 @@ class _Crowd:
         return self.is_scouting and self.waited < MANY
 
 
-class Crowds:
+class OverLimitTenants:
     """By tenant. Where nobody is refused there is nothing in it."""
 
-    __slots__ = ("_crowds",)
+    __slots__ = ("_tenants",)
 
     def __init__(self) -> None:
-        self._crowds: dict[str, _Crowd] = {}
+        self._tenants: dict[str, _OverLimit] = {}
 
     def is_known(self, tenant: str) -> bool:
         """Whether so many were refused that this process decides by itself."""
-        crowd = self._crowds.get(tenant)
-        return crowd is not None and crowd.refusals >= MANY
+        found = self._tenants.get(tenant)
+        return found is not None and found.refusals >= MANY
 
     def is_worth_waiting(self, tenant: str) -> bool:
         """Whether somebody is on the way to see how much room there is, and not many have waited for him yet."""
-        crowd = self._crowds.get(tenant)
-        return crowd is not None and crowd.is_worth_waiting
+        found = self._tenants.get(tenant)
+        return found is not None and found.is_worth_waiting
 
     def waits(self, tenant: str) -> None:
         """One more waits for what is to be heard."""
-        if (crowd := self._crowds.get(tenant)) is not None:
-            crowd.waited += 1
+        if (found := self._tenants.get(tenant)) is not None:
+            found.waited += 1
 
     def is_full(self, tenant: str) -> bool:
         """Whether a start is refused that comes now. It uses up no room."""
-        crowd = self._crowds.get(tenant)
-        if crowd is None or crowd.refusals < MANY or crowd.room:
+        found = self._tenants.get(tenant)
+        if found is None or found.refusals < MANY or found.room:
             return False
         now = time.monotonic()
-        if now > crowd.until or crowd.is_worth_waiting:
+        if now > found.until or found.is_worth_waiting:
             return False
-        crowd.refused_at = now
+        found.refused_at = now
         return True
 
     def has_enough(self, tenant: str, under_way: int) -> bool:
@@ -84,67 +88,67 @@ class Crowds:
 
     def must_look(self, tenant: str) -> bool:
         """Whether it is time to look for room. Whoever is told so looks, and the others wait for him."""
-        crowd = self._crowds.get(tenant)
-        if crowd is None or crowd.refusals < MANY or crowd.room:
+        found = self._tenants.get(tenant)
+        if found is None or found.refusals < MANY or found.room:
             return False
         now = time.monotonic()
-        if now <= crowd.until or now > crowd.refused_at + FORGOTTEN_S:
+        if now <= found.until or now > found.refused_at + FORGOTTEN_S:
             return False
-        self._scout(crowd, now)
+        self._scout(found, now)
         return True
 
-    def _scout(self, crowd: _Crowd, now: float) -> None:
-        crowd.is_scouting = True
-        crowd.waited = 0 if now > crowd.until else crowd.waited
-        crowd.until = now + SCOUTING_S
+    def _scout(self, found: _OverLimit, now: float) -> None:
+        found.is_scouting = True
+        found.waited = 0 if now > found.until else found.waited
+        found.until = now + SCOUTING_S
 
     def refuse(self, tenant: str) -> bool:
         """Whether a start is refused without asking the database. Otherwise it is on its way."""
         if self.is_full(tenant):
             return True
-        crowd = self._crowds.get(tenant)
-        if crowd is None or crowd.refusals < MANY:
+        found = self._tenants.get(tenant)
+        if found is None or found.refusals < MANY:
             return False
         now = time.monotonic()
-        if now > crowd.refused_at + FORGOTTEN_S:
-            del self._crowds[tenant]
-        elif crowd.room:
-            crowd.room -= 1
+        if now > found.refused_at + FORGOTTEN_S:
+            del self._tenants[tenant]
+        elif found.room:
+            found.room -= 1
         else:
-            self._scout(crowd, now)
+            self._scout(found, now)
         return False
 
     def refused(self, tenant: str) -> bool:
         """By the database. Gives whether that was the last one that it was asked about."""
-        crowd = self._crowds.setdefault(tenant, _Crowd())
-        crowd.refusals += 1
-        crowd.refused_at = time.monotonic()
-        crowd.until = crowd.refused_at + MOMENT_S
-        return crowd.refusals == MANY
+        found = self._tenants.setdefault(tenant, _OverLimit())
+        found.refusals += 1
+        found.refused_at = time.monotonic()
+        found.until = found.refused_at + MOMENT_S
+        return found.refusals == MANY
 
     def accepted(self, tenant: str) -> None:
         """By the database."""
-        crowd = self._crowds.get(tenant)
-        if crowd is not None and crowd.refusals < MANY:
-            del self._crowds[tenant]
+        found = self._tenants.get(tenant)
+        if found is not None and found.refusals < MANY:
+            del self._tenants[tenant]
 
     def told(self, tenant: str, room: int) -> None:
         """A commit said how much room it left for those whom it did not answer."""
-        crowd = self._crowds.get(tenant)
-        if crowd is not None:
-            crowd.room = max(room, 0)
-            crowd.until = time.monotonic() + MOMENT_S
-            crowd.is_scouting = False
+        found = self._tenants.get(tenant)
+        if found is not None:
+            found.room = max(room, 0)
+            found.until = time.monotonic() + MOMENT_S
+            found.is_scouting = False
 
     def ended(self, tenant: str) -> None:
         """One of its executions, here, in a later commit than the last that told."""
-        crowd = self._crowds.get(tenant)
-        if crowd is not None:
-            crowd.room += 1
+        found = self._tenants.get(tenant)
+        if found is not None:
+            found.room += 1
 
     def forget(self, tenant: str) -> None:
         """Its limit was changed."""
-        self._crowds.pop(tenant, None)
+        self._tenants.pop(tenant, None)
 
 
 class _Queue:
@@ -156,7 +160,7 @@ class _Queue:
         self.outside: deque[asyncio.Future[None]] = deque()
 
 
-class Door:
+class StartQueue:
     """How many starts of each tenant are on their way to the database."""
 
     __slots__ = ("_queues",)
@@ -231,3 +235,63 @@ class Door:
                 called.set_result(None)
                 queue.called += 1
                 number -= 1
+
+
+class TenantAdmission:
+    """Decides which starts of a tenant go to the database, which wait, and which are refused at once."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.over_limit = OverLimitTenants()
+        self.starting = StartQueue()
+        # Called for every start or end of an execution.
+        self.enter = self.starting.enter
+        self.leave = self.starting.leave
+        self.pass_on = self.starting.pass_on
+        self.refuse = self.over_limit.refuse
+        self.accepted = self.over_limit.accepted
+        self.ended = self.over_limit.ended
+        self.forget = self.over_limit.forget
+
+    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
+        return self.over_limit.is_full(tenant) or self.over_limit.has_enough(tenant, under_way)
+
+    def must_wait(self, tenant: str) -> bool:
+        if self.starting.is_closed(tenant) and not self.over_limit.is_known(tenant):
+            return True
+        return self.over_limit.is_worth_waiting(tenant)
+
+    async def wait(self, tenant: str) -> bool:
+        """Waits until the start may ask again. False: it waited as long as a refusal may take."""
+        patience_s = PATIENCE_S if self.over_limit.is_known(tenant) else None
+        self.over_limit.waits(tenant)
+        return await self.starting.wait(tenant, patience_s)
+
+    def refused(self, tenant: str) -> None:
+        """By the database."""
+        if self.over_limit.refused(tenant):
+            self.starting.call_all(tenant)
+
+    def must_look(self, tenant: str) -> bool:
+        return self.over_limit.must_look(tenant)
+
+    async def look(self, tenant: str) -> None:
+        """Reads how much room the tenant has. If that fails, or the limit is gone, starts ask the database again."""
+        room: int | None = None
+        try:
+            with suppress(StorageError):
+                for use in await self._store.limits.tenants(tenant):
+                    room = use.max_in_flight - use.in_flight
+        finally:
+            if room is None:
+                self.over_limit.forget(tenant)
+            else:
+                self.over_limit.told(tenant, room - self.starting.inside(tenant))
+            self.starting.call_all(tenant)
+
+    def note_room(self, left: Mapping[str, int]) -> None:
+        """A commit reported how much room it left."""
+        for tenant, room in left.items():
+            self.over_limit.told(tenant, room - self.starting.inside(tenant))
+            if self.over_limit.is_known(tenant):
+                self.starting.call_all(tenant)

@@ -18,7 +18,7 @@ class Alarms:
     ) -> None:
         self._clock = environment.clock
         self._now = environment.now_ms
-        self._records = records
+        self.records = records
         self._wake = ring
         self._due: list[tuple[int, str]] = []
         self._most = STALE
@@ -47,7 +47,7 @@ class Alarms:
 
     def _forget(self) -> None:
         """Those of executions that are no longer held go when there are many."""
-        records = self._records
+        records = self.records
         self._due = [
             (due, id) for due, id in self._due if (record := records.get(id)) is not None and record.wake_at == due
         ]
@@ -69,7 +69,7 @@ class Alarms:
         try:
             while self._due and self._due[0][0] <= now:
                 due, id = heapq.heappop(self._due)
-                record = self._records.get(id)
+                record = self.records.get(id)
                 if record is not None and record.wake_at == due:
                     record.wake_at = None
                     self._wake(record, now)

@@ -6,12 +6,12 @@ is started for it, no caller is answered, nobody who waits is told.
 """
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from tenuto.authoring.program import Handler, Program
 from tenuto.errors import EngineClosed, NotFound, ResultTimeout
@@ -25,7 +25,6 @@ from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.port import LaneLoad, Observer, Until, Vitals
-from tenuto.runtime.shared.documents import Shown
 from tenuto.runtime.shared.publication import changed_plan
 from tenuto.runtime.shared.supervision import report
 from tenuto.views import Waiting, is_settled
@@ -45,43 +44,52 @@ Interpose: TypeAlias = Callable[[Execution, Ref, Handler], Handler]
 Then: TypeAlias = Callable[[f.Answer], None]
 
 
-class Worker(Shown):
+@runtime_checkable
+class Interposed(Protocol):
+    """A runtime that lets a caller wrap every handler."""
+
+    interpose: Interpose | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """`worker`: whether handlers run in this process."""
+
+    observers: Sequence[Observer] = ()
+    worker: bool = True
+    queues: Sequence[str] = ("default",)
+    slots: int = ASYNC_SLOTS
+    threads: int = THREADS
+
+
+class Worker(ABC):
     """The part of a runtime that decides facts and runs attempts."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        *,
-        observers: Sequence[Observer] = (),
-        worker: bool = True,
-        queues: Sequence[str] = ("default",),
-        slots: int = ASYNC_SLOTS,
-        threads: int = THREADS,
-    ) -> None:
+    def __init__(self, environment: Environment, options: WorkerOptions) -> None:
         self.environment = environment
         self.interpose: Interpose | None = None  # for tests: what is called in place of a handler
         self.on_idle: Callable[[], None] | None = None  # for tests: nothing runs, and somebody waits
-        self._now = environment.now_ms
-        self._observers = tuple(observers)
-        self._hear_starts = tuple(observer for observer in observers if observer.hears_starts)
-        self._works = worker
-        self._queues = frozenset(queues)
+        self.now = environment.now_ms
+        self.observers = tuple(options.observers)
+        self._hear_starts = tuple(observer for observer in self.observers if observer.hears_starts)
+        self.works = options.worker
+        self.queues = frozenset(options.queues)
         self.bounds: Limits = self._make_limits()
-        self._tasks: Lane[Record, Ticket] = Lane(slots, self.bounds, self._start)
-        self._in_threads: Lane[Record, Ticket] = Lane(threads, self.bounds, self._start)
+        self.async_lane: Lane[Record, Ticket] = Lane(options.slots, self.bounds, self._start)
+        self.thread_lane: Lane[Record, Ticket] = Lane(options.threads, self.bounds, self._start)
         self._async = Tasks()
-        self._threads = Threads(threads)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing = False
+        self._threads = Threads(options.threads)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.closing = False
         self._hands_over = False  # while closing: what has no handler running is for others to go on with
         self._quiet: asyncio.Future[None] | None = None
         self._handlers: dict[str, Handler] = {}
-        self._performers: dict[tuple[str, int], Performer] = {}
+        self.performers: dict[tuple[str, int], Performer] = {}
         self._newest: dict[str, Performer] = {}
-        self._records: dict[str, Record] = {}
+        self.records: dict[str, Record] = {}
         self._parked: dict[Record, None] = {}
         self._late: list[Callable[[], None]] = []  # what would begin, when it may
-        self._alarms = Alarms(environment, self._records, self._ring)
+        self.alarms = Alarms(environment, self.records, self._ring)
 
     # -- What a runtime adds -------------------------------------------------------------------------------------------
 
@@ -105,25 +113,25 @@ class Worker(Shown):
         """The execution came to its end, and that is kept."""
         record.is_active = False
 
-    def _let_go_if_idle(self, record: Record) -> None:
+    def release_if_idle(self, record: Record) -> None:  # noqa: B027  (memory keeps everything)
         """Nothing may be left to do here for this execution."""
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     def _under_way(self) -> list[Job]:
-        return [job for record in self._records.values() for job in (*record.jobs.values(), *record.zombies.values())]
+        return [job for record in self.records.values() for job in (*record.jobs.values(), *record.zombies.values())]
 
-    async def _stop_work(self, grace_ms: int) -> list[Job]:
+    async def stop_work(self, grace_ms: int) -> list[Job]:
         """Starts nothing more, waits for running handlers as long as allowed, then stops them, and says which.
 
         Timers go on as long as handlers do: what is beside them may have a time by which it ends.
         """
-        self._closing = True
-        self._let_in()  # what was late to begin leaves its slot: it does not begin here
+        self.closing = True
+        self.admit_late_attempts()  # what was late to begin leaves its slot: it does not begin here
         if self._under_way() and grace_ms:
             await self._wait_for_quiet(grace_ms)
         self._hands_over = False  # from here on nobody knows what became of those that end without a report
-        self._alarms.close()
+        self.alarms.close()
         stopped = self._under_way()
         for job in stopped:
             job.stop()
@@ -137,37 +145,37 @@ class Worker(Shown):
             await asyncio.wait([self._quiet], timeout=patience_ms / 1_000)
             self._quiet = None
 
-    def _close_up(self) -> None:
+    def close_up(self) -> None:
         self.bounds.close()
         self._threads.close()
-        self._alarms.close()
-        for record in self._records.values():
-            self._fail_waiters(record, EngineClosed("The engine was closed while the execution was under way."))
+        self.alarms.close()
+        for record in self.records.values():
+            self.fail_waiters(record, EngineClosed("The engine was closed while the execution was under way."))
 
-    def _check_open(self) -> None:
-        if self._loop is None or self._closing:
+    def check_open(self) -> None:
+        if self.loop is None or self.closing:
             raise EngineClosed(hint="use it inside `async with Engine(…) as engine:`")
 
     @property
     def running(self) -> int:
         """How many handlers run."""
-        return self._tasks.running + self._in_threads.running
+        return self.async_lane.running + self.thread_lane.running
 
     def _lanes(self) -> dict[str, LaneLoad]:
         """One that does not work has no room for a handler, whatever it was given."""
-        lanes = {"async": self._tasks, "thread": self._in_threads}
+        lanes = {"async": self.async_lane, "thread": self.thread_lane}
         return {
-            name: LaneLoad(lane.size if self._works else 0, lane.running, lane.waiting) for name, lane in lanes.items()
+            name: LaneLoad(lane.size if self.works else 0, lane.running, lane.waiting) for name, lane in lanes.items()
         }
 
     def vitals(self) -> Vitals:
-        is_open = self._loop is not None and not self._closing
-        return Vitals(is_open=is_open, in_hand=len(self._records), lanes=self._lanes())
+        is_open = self.loop is not None and not self.closing
+        return Vitals(is_open=is_open, in_hand=len(self.records), lanes=self._lanes())
 
     # -- Programs ------------------------------------------------------------------------------------------------------
 
     def provide(self, program: Program) -> None:
-        known = self._performers.get((program.name, program.version))
+        known = self.performers.get((program.name, program.version))
         if known is None:
             self._know(program)
             return
@@ -177,14 +185,14 @@ class Worker(Shown):
         self._unpark()
 
     def provided(self, name: str, version: int) -> Program | None:
-        performer = self._performers.get((name, version))
+        performer = self.performers.get((name, version))
         return None if performer is None else performer.program
 
     def provide_handler(self, handler: Handler) -> None:
         """From now on this is what definitions call by that name, also those that came after an earlier one of it."""
         earlier = self._handlers.get(handler.name)
         self._handlers[handler.name] = handler
-        for performer in self._performers.values():
+        for performer in self.performers.values():
             program = performer.program
             if earlier is not None and program.handlers.get(handler.name) is earlier:
                 program = replace(program, handlers={**program.handlers, handler.name: handler})
@@ -192,39 +200,39 @@ class Worker(Shown):
         self._unpark()
 
     def _know(self, program: Program) -> Performer:
-        performer = self._performers[program.name, program.version] = Performer(program, self._handlers)
+        performer = self.performers[program.name, program.version] = Performer(program, self._handlers)
         newest = self._newest.get(program.name)
         if newest is None or newest.program.version < program.version:
             self._newest[program.name] = performer
-        for name in program.handler_names() if self._works else ():
+        for name in program.handler_names() if self.works else ():
             if (handler := performer.handler(name)) is not None:
                 handler.prepare()
         return performer
 
     def _forget(self, program: Program) -> None:
-        forgotten = self._performers.pop((program.name, program.version), None)
+        forgotten = self.performers.pop((program.name, program.version), None)
         if self._newest.get(program.name) is forgotten:
-            others = [known for (name, _), known in self._performers.items() if name == program.name]
+            others = [known for (name, _), known in self.performers.items() if name == program.name]
             self._newest.pop(program.name, None)
             if others:
                 self._newest[program.name] = max(others, key=lambda known: known.program.version)
 
     def _known(self, name: str, version: int | None) -> Performer | None:
-        return self._newest.get(name) if version is None else self._performers.get((name, version))
+        return self._newest.get(name) if version is None else self.performers.get((name, version))
 
-    def _performer(self, name: str, version: int | None) -> Performer:
+    def performer(self, name: str, version: int | None) -> Performer:
         performer = self._known(name, version)
         if performer is None:
-            names = ", ".join(sorted({name for name, _ in self._performers if "/" not in name})) or "none"
+            names = ", ".join(sorted({name for name, _ in self.performers if "/" not in name})) or "none"
             which = f"{name!r} in version {version}" if version else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint=f"register it first; registered: {names}")
         return performer
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
-    def _decide(self, record: Record, fact: f.Fact) -> Decision:
+    def decide(self, record: Record, fact: f.Fact) -> Decision:
         try:
-            decision = decide(record.state, fact, self._now(), record.epoch)
+            decision = decide(record.state, fact, self.now(), record.epoch)
         except Exception as error:
             self._break(record, error)
             raise
@@ -234,16 +242,16 @@ class Worker(Shown):
 
     def _act(self, record: Record, entries: list[Entry], changed: list[EffectKey], rank: int | None) -> None:
         """What was decided is kept: it takes effect."""
-        if self._observers:
+        if self.observers:
             self.tell_observers(record, entries)
         if changed:
-            self._follow(record, changed, rank)
+            self.follow_agenda(record, changed, rank)
         if record.is_active and record.state.finished is not None:
             self._finished(record)
 
     def tell_observers(self, record: Record, entries: list[Entry]) -> None:
         reading = record.observed()
-        for observer in self._observers:
+        for observer in self.observers:
             try:
                 observer.decided(reading, entries)
             except Exception as error:
@@ -254,14 +262,14 @@ class Worker(Shown):
         record.flaw = error
         for job in (*record.jobs.values(), *record.zombies.values()):
             job.stop()
-        self._fail_waiters(record, error)
+        self.fail_waiters(record, error)
 
-    def _fail_waiters(self, record: Record, error: Exception) -> None:
+    def fail_waiters(self, record: Record, error: Exception) -> None:
         for _, waiter in record.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
 
-    def _follow(self, record: Record, changed: list[EffectKey], rank: int | None) -> None:
+    def follow_agenda(self, record: Record, changed: list[EffectKey], rank: int | None) -> None:
         """Takes up what came onto the agenda, and drops what left it."""
         agenda = record.state.agenda
         for key in changed:
@@ -275,8 +283,8 @@ class Worker(Shown):
                 self._take_up(record, key, effect, rank)
 
     def _later(self, call: Callable[[], None]) -> None:
-        assert self._loop is not None
-        self._loop.call_soon(call)
+        assert self.loop is not None
+        self.loop.call_soon(call)
 
     def _soon(self, record: Record, call: Callable[[], None]) -> None:
         """Before the record is let go of; not at all if it was given up meanwhile."""
@@ -285,7 +293,7 @@ class Worker(Shown):
 
     def _run_errand(self, record: Record, call: Callable[[], None]) -> None:
         record.errands -= 1
-        if self._records.get(record.state.id) is record:
+        if self.records.get(record.state.id) is record:
             call()
 
     # -- Attempts ------------------------------------------------------------------------------------------------------
@@ -303,11 +311,11 @@ class Worker(Shown):
                 return
             if node.queue is not None and not self._dispatch_to_queue(record, ref, role):
                 return
-        if role.handler is None or not self._works:
+        if role.handler is None or not self.works:
             self._park(record, ref, Waiting("no_worker", role.handler_name or ""))
             return
         lane = self._lane(role)
-        waits = lane.waiting or role.limits or role.begins or record.zombies or record.unread or self._closing
+        waits = lane.waiting or role.limits or role.begins or record.zombies or record.unread or self.closing
         if not waits and lane.running < lane.size and self._may_start():
             lane.running += 1  # the way most attempts go: there is nothing to wait for
             self._run(record, ref, role)
@@ -318,7 +326,7 @@ class Worker(Shown):
 
     def _dispatch_to_queue(self, record: Record, ref: Ref, role: Role) -> bool:
         """Whether this process runs the attempt of a queue by itself."""
-        if role.node.queue in self._queues:
+        if role.node.queue in self.queues:
             return True
         self._park(record, ref, Waiting("no_worker", f"queue {role.node.queue}"))
         return False
@@ -330,15 +338,15 @@ class Worker(Shown):
 
     def _lane(self, role: Role) -> Lane[Record, Ticket]:
         assert role.handler is not None
-        return self._tasks if role.handler.is_async else self._in_threads
+        return self.async_lane if role.handler.is_async else self.thread_lane
 
     def _start(self, ticket: Ticket) -> bool:
         """A slot is free. False: the attempt is no longer wanted, or has to wait for its predecessor to end."""
         record, ref, role = ticket
-        if record.tickets.get(ref) is not ticket or self._closing:
+        if record.tickets.get(ref) is not ticket or self.closing:
             return False
         if not self._may_start():
-            self._late.append(partial(self._enter_again, ticket))
+            self._late.append(partial(self.enter_again, ticket))
             return False
         if record.zombies and ref.path in record.zombies:
             record.held[ref.path] = ticket
@@ -361,13 +369,13 @@ class Worker(Shown):
         """Whether an attempt may begin now: a process that may be taken for dead begins none. It is let in later."""
         return True
 
-    def _let_in(self) -> None:
+    def admit_late_attempts(self) -> None:
         """Attempts may begin again."""
         late, self._late = self._late, []
         for enter in late:
             self._later(enter)
 
-    def _enter_again(self, ticket: Ticket) -> None:
+    def enter_again(self, ticket: Ticket) -> None:
         record, ref, role = ticket
         if record.tickets.get(ref) is ticket:
             rank = self._rank(record, ref.phase, RESUME)
@@ -382,7 +390,7 @@ class Worker(Shown):
         self.apply(ticket.record, self._begun(ticket.ref), then=lambda _: self._begin(ticket))
 
     def _begun(self, ref: Ref) -> f.Begun:
-        return f.Begun(at=self._now(), ref=ref, worker=self.environment.worker, build=self.environment.build)
+        return f.Begun(at=self.now(), ref=ref, worker=self.environment.worker, build=self.environment.build)
 
     def _begin(self, ticket: Ticket) -> None:
         """That it begins is on record. It may have been settled meanwhile: then it gives its slot back."""
@@ -391,7 +399,7 @@ class Worker(Shown):
             return  # given up, and its slot with it
         known = record.tickets.get(ref) is ticket
         wanted = ref in record.state.agenda
-        if known and wanted and not self._closing:
+        if known and wanted and not self.closing:
             if not self._may_start():
                 self._late.append(partial(self._begin, ticket))
                 return
@@ -407,14 +415,14 @@ class Worker(Shown):
         del ticket.record.beginning[ticket.ref]
         self._lane(ticket.role).leave(ticket.role.limits)
         self._later(self._pump)
-        if self._closing and not self.running:
+        if self.closing and not self.running:
             self._fall_quiet()
 
     def _attempt(self, record: Record, ref: Ref, role: Role) -> Attempt:
-        return Attempt(record.performer, role, record.state, record.payloads, record, ref, self._now())
+        return Attempt(record.performer, role, record.state, record.payloads, record, ref, self.now())
 
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
-        loop = self._loop
+        loop = self.loop
         assert loop is not None
         attempt = self._attempt(record, ref, role)
         if self.interpose is not None:
@@ -454,8 +462,8 @@ class Worker(Shown):
             lane.pump()
         if not self.running:
             self._fall_quiet()
-        if self._closing:
-            self._let_go_if_idle(record)
+        if self.closing:
+            self.release_if_idle(record)
 
     def _take_ending(self, record: Record, job: Job, ending: Ending) -> None:
         """If that goes wrong, it is set aside; its slot, and those who wait for one, are none the worse for it."""
@@ -478,7 +486,7 @@ class Worker(Shown):
             return
         environment = self.environment
         fact = f.Reported(
-            at=self._now(),
+            at=self.now(),
             ref=ref,
             outcome=ending,
             started_at=attempt.started_at,
@@ -504,13 +512,13 @@ class Worker(Shown):
             case f.Succeeded():
                 self._dispatched(record, ref)
             case f.Failed():
-                self._answer(record, ref, f.DispatchRefused(at=self._now(), ref=ref, failure=outcome))
+                self._answer(record, ref, f.DispatchRefused(at=self.now(), ref=ref, failure=outcome))
             case _:
                 failure = f.Failed(error_class="TRANSIENT", code="dispatch_timeout", summary="it was not sent in time")
-                self._answer(record, ref, f.DispatchRefused(at=self._now(), ref=ref, failure=failure))
+                self._answer(record, ref, f.DispatchRefused(at=self.now(), ref=ref, failure=failure))
 
     def _dispatched(self, record: Record, ref: Ref) -> None:
-        self._answer(record, ref, f.Dispatched(at=self._now(), ref=ref))
+        self._answer(record, ref, f.Dispatched(at=self.now(), ref=ref))
 
     def _drop(self, record: Record, ref: Ref) -> None:
         """The attempt is settled: by its own report, or without it."""
@@ -556,17 +564,17 @@ class Worker(Shown):
                 self._take_up(record, ref, effect, RESUME)
 
     def _pump(self) -> None:
-        self._tasks.pump()
-        self._in_threads.pump()
+        self.async_lane.pump()
+        self.thread_lane.pump()
 
     def _wanted(self) -> dict[Names, int]:
         """How many attempts wait for which limits, and would find a slot."""
-        wanted = self._tasks.wanted()
-        for names, number in self._in_threads.wanted().items():
+        wanted = self.async_lane.wanted()
+        for names, number in self.thread_lane.wanted().items():
             wanted[names] = wanted.get(names, 0) + number
         return wanted
 
-    def _forget_work(self, record: Record) -> list[Ref]:
+    def forget_work(self, record: Record) -> list[Ref]:
         """Everything under way here for this execution is given up. Gives what was on its agenda to run locally."""
         agenda = record.state.agenda
         local = [key for key, effect in agenda.items() if isinstance(key, Ref) and type(effect) is RunAttempt]
@@ -586,7 +594,7 @@ class Worker(Shown):
 
     # -- Waiting -------------------------------------------------------------------------------------------------------
 
-    async def _await(self, record: Record, until: Until, timeout_ms: int | None) -> Reading:
+    async def wait_for(self, record: Record, until: Until, timeout_ms: int | None) -> Reading:
         if has_come(record.state, until) and not record.unkept:
             return record.reading()
         waiter: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
@@ -622,7 +630,7 @@ class Worker(Shown):
 
     @property
     def is_awaited(self) -> bool:
-        return any(not waiter.done() for record in self._records.values() for _, waiter in record.waiters)
+        return any(not waiter.done() for record in self.records.values() for _, waiter in record.waiters)
 
     def _fall_quiet(self) -> None:
         if self._quiet is not None and not self._quiet.done() and not self.running:

@@ -1,10 +1,9 @@
-"""What a runtime shows of its executions, put together from what it reads. One that asks another process asks it."""
+"""The documents of executions, reviews and the audit, made from what a runtime reads."""
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from msgspec import structs
 
@@ -44,48 +43,45 @@ from .pages import number_at
 _ENDS: dict[type, bool] = {ExecutionFinished: True, RunOpened: False}
 
 
-class Shown(ABC):
-    """The part of a runtime that turns readings and rows into documents."""
+class Reads(Protocol):
+    """What documents are made from."""
 
-    _now: Callable[[], int]
-
-    @abstractmethod
-    async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
-
-    @abstractmethod
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]: ...
 
-    @abstractmethod
+    async def look(self, tenant: str | None, execution_id: str) -> Reading: ...
+
     async def entries(
         self, tenant: str | None, execution_id: str, after: int, *, again: bool = False
     ) -> list[Entry]: ...
 
-    @abstractmethod
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]: ...
 
-    @property
-    @abstractmethod
-    def registry(self) -> Registry: ...
+    async def review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]: ...
 
-    def check_scope(self, tenant: str) -> None:  # noqa: B027  (there is nothing to forbid)
-        """Whoever embeds it answers for that."""
+    async def review_row(self, tenant: str | None, id: str) -> StoredReview | None: ...
 
-    async def look(self, tenant: str | None, execution_id: str) -> Reading:
-        return await self.read(tenant, execution_id)
+
+class Documents:
+    """Turns readings and rows into documents. `registry` is the one that a tenant may read; None: the whole."""
+
+    def __init__(self, reads: Reads, registry: Callable[[str | None], Registry], now_ms: Callable[[], int]) -> None:
+        self._reads = reads
+        self._registry = registry
+        self._now = now_ms
 
     async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
-        reading = await self.look(tenant, execution_id)
+        reading = await self._reads.look(tenant, execution_id)
         key = reading.idempotency_key
         return execution_document(reading.state, reading.history, reading.activity, idempotency_key=key)
 
     async def follow(
         self, tenant: str | None, execution_id: str, after: int, every_ms: int
     ) -> AsyncIterator[EventDocument]:
-        """Looks every so often."""
-        over = (await self.look(tenant, execution_id)).state.finished is not None
+        """Polls."""
+        over = (await self._reads.look(tenant, execution_id)).state.finished is not None
         again = False
         while True:
-            entries = await self.entries(tenant, execution_id, after, again=again)
+            entries = await self._reads.entries(tenant, execution_id, after, again=again)
             again = True
             for entry in entries:
                 after = entry.seq
@@ -106,14 +102,14 @@ class Shown(ABC):
 
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         if not wanted.blocked:
-            found = await self.executions(wanted, cursor, limit)
+            found = await self._reads.executions(wanted, cursor, limit)
             return Page([execution_summary(summary) for summary in found.items], found.next_cursor)
         return await self._blocked(wanted, cursor, limit)
 
     async def _blocked(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         """Why one is blocked is in no row: those that are not over are read. A page may hold fewer than `limit`."""
-        found = await self.executions(wanted.for_blocked(), cursor, limit)
-        readings = await self.read_all(wanted.tenant, [row.execution_id for row in found.items])
+        found = await self._reads.executions(wanted.for_blocked(), cursor, limit)
+        readings = await self._reads.read_all(wanted.tenant, [row.execution_id for row in found.items])
         why = {reading.state.id: blocked(reading.state, reading.activity) for reading in readings}
         items: list[ExecutionSummary] = []
         for row in found.items:
@@ -122,13 +118,7 @@ class Shown(ABC):
                 items.append({**execution_summary(row), "blocked": reason})
         return Page(items, found.next_cursor)
 
-    # What waits for a person
-
-    @abstractmethod
-    async def _review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]: ...
-
-    @abstractmethod
-    async def _review_row(self, tenant: str | None, id: str) -> StoredReview | None: ...
+    # Reviews
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
         kinds = get_args(ReviewKind) if wanted.kind is None else (wanted.kind,)
@@ -140,12 +130,12 @@ class Shown(ABC):
         return Page([dead_letter_document(row) for row in found.items], found.next_cursor)
 
     async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
-        rows = await self._review_rows(wanted, cursor, limit + 1)
+        rows = await self._reads.review_rows(wanted, cursor, limit + 1)
         shown = await self._with_requests(wanted.tenant, rows[:limit])
         return Page(shown, rows[limit - 1].id if len(rows) > limit else None)
 
     async def review(self, tenant: str | None, id: str) -> ShownReview:
-        row = await self._review_row(tenant, id)
+        row = await self._reads.review_row(tenant, id)
         if row is None or tenant not in (None, row.tenant):
             raise NotFound(f"There is no review {id!r}.")
         (shown,) = await self._with_requests(tenant, [row])
@@ -153,7 +143,7 @@ class Shown(ABC):
 
     async def _with_requests(self, tenant: str | None, rows: Sequence[StoredReview]) -> list[ShownReview]:
         about = [row.id for row in rows if row.resolution is None]
-        found = await self.registry.requests(tenant, about, self._now() - VALID_MS) if about else []
+        found = await self._registry(None).requests(tenant, about, self._now() - VALID_MS) if about else []
         return [
             ShownReview(
                 **structs.asdict(row),
@@ -165,27 +155,23 @@ class Shown(ABC):
     # The audit
 
     async def note(self, row: AuditRow) -> None:
-        await self.registry.note(row)
-
-    def _registry_of(self, tenant: str) -> Registry:
-        """As this tenant may read it, where the database itself keeps tenants apart."""
-        return self.registry
+        await self._registry(None).note(row)
 
     async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
-        await seal(self.registry)
+        await seal(self._registry(None))
         before = None if cursor is None else number_at(cursor)
-        rows = await self._registry_of(tenant).audit(tenant, wanted, before, limit + 1)
+        rows = await self._registry(tenant).audit(tenant, wanted, before, limit + 1)
         more = str(rows[limit - 1].n) if len(rows) > limit else None
         return Page([_audit_document(row) for row in rows[:limit]], more)
 
     async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
-        await seal(self.registry)
-        rows = await self._registry_of(tenant).chained(tenant, after, limit)
+        await seal(self._registry(None))
+        rows = await self._registry(tenant).chained(tenant, after, limit)
         return [{"n": row.n or 0, **_audit_document(row)} for row in rows]
 
     async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
-        await seal(self.registry)
-        return await verify(self.registry, tenant, kept)
+        await seal(self._registry(None))
+        return await verify(self._registry(None), tenant, kept)
 
 
 def _reviews_wanted(wanted: Filter, kinds: tuple[str, ...]) -> ReviewsWanted:

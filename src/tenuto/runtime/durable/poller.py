@@ -1,0 +1,129 @@
+"""The loops that look at the database: for work, mail, the status of awaited executions, and upkeep."""
+
+import asyncio
+from contextlib import suppress
+from time import monotonic
+
+from tenuto.runtime.shared.supervision import enduring
+from tenuto.storage.port import EVERYTHING, NEWS, WORK, Hints, Store, mail_for
+from tenuto.values.jitter import spread
+
+from .audit_sealer import Sealing
+from .claimer import Claimer
+from .held_executions import HeldExecutions
+from .mailbox import Mailbox
+from .progress import EVERY_SECONDS
+from .session import CurrentSession
+from .wakeups import Wakeups
+from .watcher import Watched
+
+REAP_SECONDS = 1.0  # between looks for expired sessions
+
+
+class Poller:
+    """Polls the database. Hints only say when to look sooner: the rows are the truth."""
+
+    def __init__(
+        self,
+        store: Store,
+        current: CurrentSession,
+        wakeups: Wakeups,
+        held: HeldExecutions,
+        claimer: Claimer,
+        mailbox: Mailbox,
+        watcher: Watched,
+        sealing: Sealing,
+    ) -> None:
+        self._store = store
+        self._current = current
+        self._wakeups = wakeups
+        self._held = held
+        self._claimer = claimer
+        self._mailbox = mailbox
+        self._watcher = watcher
+        self._reap_at = 0.0
+        self._upkeep = (
+            ("Ending sessions that are over", self._reap),
+            ("Reading the catalog", held.refresh),
+            ("Sealing the audit", sealing.look),
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._keep_polling(), name="tenuto-poll"),
+            asyncio.create_task(self._keep_writing_progress(), name="tenuto-beats"),
+        ]
+
+    def start_read_only(self) -> None:
+        """All that a process without a session does: it looks for executions that its callers wait for."""
+        self._tasks = [asyncio.create_task(self._keep_watching(), name="tenuto-poll")]
+
+    @property
+    def is_started(self) -> bool:
+        return bool(self._tasks)
+
+    @property
+    def is_polling(self) -> bool:
+        return bool(self._tasks) and not self._tasks[0].done()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _keep_polling(self) -> None:
+        look_at = 0.0
+        wakeups = self._wakeups
+        while True:
+            with suppress(TimeoutError):
+                # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the event.
+                async with asyncio.timeout(max(0, look_at - monotonic())):
+                    await wakeups.polling.wait()
+            hints = wakeups.take()
+            if monotonic() >= look_at:  # however many hints have come
+                hints = EVERYTHING
+                look_at = monotonic() + spread(wakeups.poll_s, 0, 2)
+            if not self._current.session.alive:
+                continue
+            for what, keep in self._upkeep:
+                with enduring(what):
+                    await keep()
+            await self._look(hints)
+            with enduring("Letting go"):
+                self._held.release_idle()
+            if self._current.session.may_start:
+                self._held.admit_late_attempts()
+
+    async def _look(self, hints: Hints) -> None:
+        if hints & {*EVERYTHING, WORK}:
+            with enduring("Looking for work"):
+                await self._claimer.claim()
+        held = self._held
+        if held.mail_unchecked or (held.records and hints & {*EVERYTHING, mail_for(self._current.session.id)}):
+            with enduring("Reading mail"):
+                await self._mailbox.read()
+        with enduring("Looking for what others wait for"):
+            rest = await self._watcher.look()
+            if rest:
+                asyncio.get_running_loop().call_later(rest, self._wakeups.notify, NEWS)
+
+    async def _keep_watching(self) -> None:
+        while True:
+            await asyncio.sleep(spread(self._wakeups.poll_s, 0, 2))
+            with enduring("Looking for what others wait for"):
+                await self._watcher.look()
+
+    async def _keep_writing_progress(self) -> None:
+        while True:
+            await asyncio.sleep(spread(EVERY_SECONDS, 0, 2))
+            with enduring("Writing down how far attempts are"):
+                await self._held.progress.write(self._held.records)
+
+    async def _reap(self) -> None:
+        if (now := monotonic()) >= self._reap_at:
+            self._reap_at = now + spread(REAP_SECONDS, 0, 2)
+            reaped = await self._store.reap(self._current.session.id)
+            if reaped:
+                self._store.notify(WORK)
+            await self._held.sweep(at_once=reaped > 0)
