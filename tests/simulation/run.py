@@ -10,6 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tenuto.checker.invariants import Violated
+from tenuto.kernel.transitions import IllegalTransition
 
 from .trace import Violation
 from .world import World
@@ -58,6 +59,8 @@ def run_seed(seed: int, *, verbose: bool = False) -> Report:
     except Violated as violated:
         law = f"{violated.invariant.id} {violated.invariant.sentence}"
         failed = Failed(law, violated.detail, tuple(world.trace.lines))
+    except IllegalTransition as illegal:
+        failed = Failed("only legal transitions", str(illegal), tuple(world.trace.lines))
     except Exception as error:  # whatever a kernel raises that must not raise is a finding
         where = "".join(traceback.format_exception(error, limit=-4))
         failed = Failed(f"no decision raises ({type(error).__name__})", where, tuple(world.trace.lines))
