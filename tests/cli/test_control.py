@@ -147,7 +147,7 @@ def test_dead_letters_are_listed_shown_and_discarded(tenuto: Run, work: Work) ->
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)
 
 
 @pytest.mark.usefixtures("patience")

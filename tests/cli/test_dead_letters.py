@@ -27,7 +27,7 @@ def url(request: pytest.FixtureRequest, url: str, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)
 
 
 ON_LETTERS: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -135,7 +135,7 @@ async def test_a_filter_that_makes_no_sense_is_told_with_what_does(make_engine: 
         ("/status: 'odd' is none of draft,", engine.catalog.list(status=odd)),
         ("/version: must be a whole number from 1", engine.start(Echo, "yes", version=0)),
         ("/version: must be a whole number from 1", engine.start(Echo, "yes", version=10**20)),
-        ("/concurrency: at most", engine.limit("bank", concurrency=10**20)),
+        ("/concurrency: must be at most", engine.limit("bank", concurrency=10**20)),
     )
     for told, question in asked:
         with pytest.raises(InvalidInput, match=told):

@@ -28,7 +28,7 @@ async def statuses(handles: list[Handle[Any]]) -> list[str]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ async def test_a_call_that_takes_long_leaves_the_rest_for_another(
 ) -> None:
     handles = await waiting(engine, 5)
     monkeypatch.setattr("tenuto.api.bulk_commands.monotonic", count(0, 10).__next__)  # ten seconds pass with each round
-    monkeypatch.setattr("tenuto.api.bulk_commands.AT_ONCE", 1)
+    monkeypatch.setattr("tenuto.api.bulk_commands.CONCURRENCY", 1)
     monkeypatch.setattr("tenuto.api.bulk_commands.PAGE", page)
     ids = [handle.id for handle in handles]
     first = await engine.cancel_many(definition="waits", reason="closed")

@@ -258,7 +258,7 @@ async def test_dead_letters(make_place: MakePlace) -> None:
 async def test_dead_letters_are_tried_again_or_let_go_at_the_service(
     make_place: MakePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)  # however slow the machine is
+    monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)  # however slow the machine is
     broken = True
 
     async def pay() -> str:

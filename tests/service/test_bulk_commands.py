@@ -32,7 +32,7 @@ SAGAS = (
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)
 
 
 async def started(site: Site, tenant: str, definition: str, number: int) -> list[str]:
@@ -78,7 +78,7 @@ async def test_a_request_that_takes_long_is_answered_before_its_key_is_free(
     for id in ids:
         await operator.get(f"/v1/executions/{id}", params={"wait": "settled", "seconds": 60})
     monkeypatch.setattr("tenuto.api.bulk_commands.monotonic", count(0, 20).__next__)  # each round takes all the time
-    monkeypatch.setattr("tenuto.api.bulk_commands.AT_ONCE", 1)
+    monkeypatch.setattr("tenuto.api.bulk_commands.CONCURRENCY", 1)
 
     body = {"definition": "fails", "limit": 1_000, "reason": "mended"}
     first = await operator.post("/v1/executions:retry", json=body, headers={"Idempotency-Key": "k"})

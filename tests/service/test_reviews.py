@@ -41,7 +41,7 @@ async def silent() -> None:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is."""
-    monkeypatch.setattr("tenuto.api.bulk_commands.PATIENCE_SECONDS", 60)
+    monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)
 
 
 @pytest.fixture
@@ -259,7 +259,7 @@ async def test_what_time_does_not_allow_stays_for_another_request(
     for number in range(3):
         await stands(client, await start(client, "pays", number), "failed")
     bank.broken = False
-    monkeypatch.setattr("tenuto.api.dead_letters.AT_ONCE", 1)
+    monkeypatch.setattr("tenuto.api.dead_letters.CONCURRENCY", 1)
     monkeypatch.setattr("tenuto.api.dead_letters.monotonic", count(0, 20).__next__)  # each round takes all the time
     body = {"definition": "pays", "limit": 3, "reason": "x"}
     done = (await client.post("/v1/dlq:reprocess", json=body)).json()

@@ -1,4 +1,4 @@
-"""Many executions that are started together: how they are started, and `Batch`, a hold on all of them."""
+"""`BatchStarter` starts many executions with bounded concurrency; `Batch` follows and controls them."""
 
 import asyncio
 from collections import deque
@@ -19,14 +19,14 @@ from .handle import Handle
 T = TypeVar("T")
 O_co = TypeVar("O_co", covariant=True)
 
-WINDOW: Final = 256  # starts under way at once: they are committed together, and no more than these are in memory
-BREATH: Final = 100  # starts after which others get a turn on the loop
-AHEAD: Final = 16  # results that are fetched before they are asked for
+WINDOW: Final = 256  # concurrent starts: they share group commits, and bound the memory
+YIELD_EVERY: Final = 100  # starts after which other tasks get a turn on the event loop
+PREFETCH: Final = 16  # results that are fetched in advance
 PAGE: Final = 1_000
 
 
 class BatchStarter(Generic[T]):
-    """Starts one execution for each item, so many at a time, in the order of the items."""
+    """Starts one execution per item, in the order of the items, with bounded concurrency."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class BatchStarter(Generic[T]):
 
     async def run(self, items: Iterable[T] | AsyncIterable[T]) -> None:
         source = _each(items)
-        await self._next(source)  # alone: if something is wrong with all of them, nothing else is started
+        await self._next(source)  # alone: if every start would fail, only one is tried
         tasks = [asyncio.create_task(self._work(source)) for _ in range(WINDOW)]
         try:
             await asyncio.gather(*tasks)
@@ -57,7 +57,7 @@ class BatchStarter(Generic[T]):
 
     async def _work(self, source: AsyncIterator[T]) -> None:
         while await self._next(source):
-            if len(self.ids) % BREATH == 0:
+            if len(self.ids) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
 
     async def _next(self, source: AsyncIterator[T]) -> bool:
@@ -83,7 +83,7 @@ class BatchStarter(Generic[T]):
             await self._wait_for_room()
 
     async def _wait_for_room(self) -> None:
-        """One asks for all, and as many go on as there is room for."""
+        """One task asks for free capacity; as many tasks continue as there is capacity for."""
         async with self._asking:
             if self._free < 1:
                 self._free = await self._room() or WINDOW
@@ -100,16 +100,16 @@ async def _each(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
 
 
 class Batch(Generic[O_co]):
-    """Executions that were started together, or again: by their keys it is the same batch."""
+    """Executions that `start_many` started or, by their idempotency keys, found."""
 
     def __init__(self, context: EngineContext, id: str, execution_ids: Sequence[str], *, by_id: bool = False) -> None:
         self._context = context
-        self._by_id = by_id  # others may have the correlation id as well, or some of these may not have it
+        self._by_id = by_id  # the correlation id may not identify exactly these executions
         self.id = id
         self.execution_ids = execution_ids
 
     async def progress(self, every: Duration = "1s") -> AsyncIterator[Progress]:
-        """How far it is: now, then every so often, and a last time when all have settled."""
+        """Yields the progress now, then at every interval, and once more when all executions have settled."""
         interval = milliseconds(every)
         waiting = list(reversed(self.execution_ids))
         while True:
@@ -119,7 +119,7 @@ class Batch(Generic[O_co]):
             await self._wait(waiting, interval)
 
     async def _wait(self, waiting: list[str], interval_ms: int) -> None:
-        """Until the time is over, or all have settled. Those that have leave the list."""
+        """Waits until the interval ends or all have settled. Removes settled executions from `waiting`."""
         context = self._context
         until = context.now + interval_ms
         while waiting and (left := until - context.now) > 0:
@@ -128,7 +128,7 @@ class Batch(Generic[O_co]):
             active = [id for id in last if statuses.get(id) not in TERMINAL]
             waiting[-PAGE:] = active
             if len(active) < len(last):
-                continue  # there may be more that need no waiting
+                continue  # more of them may be finished already
             try:
                 await context.runtime.wait(context.scope.tenant, waiting[-1], "settled", left)
             except ResultTimeout:
@@ -137,7 +137,7 @@ class Batch(Generic[O_co]):
 
     async def _count(self) -> Progress:
         self._context.scope.require("executions:read")
-        total = len(set(self.execution_ids))  # items with the same key are one execution
+        total = len(set(self.execution_ids))  # items with the same key share one execution
         counts = await (self._count_by_id() if self._by_id else self._count_by_correlation())
         return Progress(
             started=total,
@@ -167,12 +167,12 @@ class Batch(Generic[O_co]):
                 yield pair
 
     async def results(self) -> AsyncIterator[SagaResult[O_co]]:
-        """The results in the order in which the executions were started, each as soon as it and all before it are."""
+        """Yields the results in start order, each as soon as it and all earlier ones are available."""
         ahead: deque[asyncio.Task[SagaResult[O_co]]] = deque()
         try:
             for id in self.execution_ids:
                 ahead.append(asyncio.create_task(Handle[O_co](self._context, id).result()))
-                if len(ahead) == AHEAD:
+                if len(ahead) == PREFETCH:
                     yield await ahead.popleft()
             while ahead:
                 yield await ahead.popleft()
@@ -181,13 +181,13 @@ class Batch(Generic[O_co]):
                 task.cancel()
 
     async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
-        """Cancels those that are not over."""
+        """Cancels the executions that are not finished."""
         active = [id async for id, status in self._statuses() if status not in TERMINAL]
         source = iter(active)
 
         async def work() -> None:
             for id in source:
-                with suppress(InvalidTransition):  # it came to its end meanwhile
+                with suppress(InvalidTransition):  # it finished in the meantime
                     await Handle[O_co](self._context, id).cancel(mode, reason=reason)
 
-        await asyncio.gather(*(work() for _ in range(AHEAD)))
+        await asyncio.gather(*(work() for _ in range(PREFETCH)))

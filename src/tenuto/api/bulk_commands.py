@@ -1,4 +1,7 @@
-"""One command for many executions, chosen by a filter: each is told by itself, and what is refused stays as it is."""
+"""Bulk commands: one command for all executions that match a filter.
+
+Each execution gets its own command. Refused ones are reported with a reason and left unchanged.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,22 +20,22 @@ from tenuto.values.names import check_one_of
 from .context import EngineContext, check_reason
 from .handle import Handle
 
-MOST = 1_000  # in one call
-AT_ONCE = 20  # commands under way: those that go to other processes wait for them together
+MAX_PER_CALL = 1_000
+CONCURRENCY = 20  # commands for executions of other processes wait for their verdicts together
 PAGE = 500
-COUNTED = 10_000  # of those that are left: more are not counted
-PATIENCE_SECONDS = 5.0  # for a verdict
-# For a whole call: then the rest is for another one. A caller gives up after a minute, and its idempotency key is free
-# again then; a call that worked on would be carried out twice.
+MAX_COUNTED = 10_000  # remaining executions beyond this are not counted
+VERDICT_SECONDS = 5.0
+# Limits one call; the rest needs another call. A caller gives up after a minute, and its idempotency key is then free
+# again: a call that continued beyond that could be carried out twice.
 CALL_SECONDS = 20.0
-COUNT_SECONDS = 5.0  # on top of it
+COUNT_SECONDS = 5.0  # in addition
 
 ActiveStatus = Literal["running", "waiting_approval", "paused"]
 Tell = Callable[[Handle[Any]], Awaitable[None]]
 
 
 class ExecutionFilter(TypedDict, total=False):
-    """By what executions are chosen. They were started at `since` or later, and before `before`."""
+    """Selects executions. They were started at `since` or later, and before `before`."""
 
     definition: str | None
     correlation_id: str | None
@@ -42,13 +45,13 @@ class ExecutionFilter(TypedDict, total=False):
 
 
 class BulkCommand:
-    """The executions of a tenant that fit a filter, oldest first, and what they are told."""
+    """Sends one command to all executions of a tenant that match a filter, oldest first."""
 
     def __init__(
         self, context: EngineContext, wanted: Filter, *, limit: int, cursor: str | None, dry_run: bool
     ) -> None:
-        if not 1 <= limit <= MOST:
-            raise InvalidInput.at("/limit", "out_of_range", f"from 1 to {MOST}")
+        if not 1 <= limit <= MAX_PER_CALL:
+            raise InvalidInput.at("/limit", "out_of_range", f"must be from 1 to {MAX_PER_CALL}")
         self._context = context
         self._wanted = wanted
         self._limit = limit
@@ -56,7 +59,7 @@ class BulkCommand:
         self._dry_run = dry_run
 
     async def cancel(self, mode: CancelMode | None, reason: str) -> BulkResult:
-        """Those that are not over. One that was told before is told nothing new."""
+        """Cancels the matching executions that are not finished. Repeating it changes nothing."""
         if mode is not None:
             check_one_of(mode, CancelMode, "/mode")
         if self._wanted.status is not None:
@@ -67,7 +70,7 @@ class BulkCommand:
         return await self._act("cancel", body, lambda one: one.cancel(mode, reason=reason))
 
     async def retry(self, reason: str) -> BulkResult:
-        """Those that failed."""
+        """Starts the next run of the matching executions that failed."""
         self._check(reason)
         self._wanted = replace(self._wanted, status="failed")
         return await self._act("retry", {"reason": reason}, lambda one: one.retry(reason=reason))
@@ -77,11 +80,11 @@ class BulkCommand:
         check_reason(reason)
         asked = replace(self._wanted, tenant=None)
         if asked == Filter():
-            text = "say which: by status, definition, correlation_id, target_id, since or before"
+            text = "give at least one filter: status, definition, correlation_id, target_id, since or before"
             raise InvalidInput.at("", "no_filter", text)
 
     async def _act(self, verb: Literal["cancel", "retry"], body: dict[str, Any], tell: Tell) -> BulkResult:
-        """Elsewhere, if there is somebody who can."""
+        """Sends the command from here, or through a runtime that forwards bulk commands."""
         paging = Paging(verb, self._wanted, self._cursor)
         given = {**body, "limit": self._limit, "cursor": paging.after, "dry_run": self._dry_run}
         elsewhere = await self._context.runtime.act(verb, self._wanted, given)
@@ -90,11 +93,11 @@ class BulkCommand:
         return acted
 
     async def _each(self, tell: Tell, cursor: str | None) -> BulkResult:
-        """A few at a time. Where that takes long, or verdicts are long in coming, the rest is for another call."""
+        """Works in small batches. Stops early when time is up or verdicts are late; the rest needs another call."""
         acted, left = BulkResult(), self._limit
         until = monotonic() + CALL_SECONDS
         while left > 0:
-            page = await self._context.runtime.executions(self._wanted, cursor, min(AT_ONCE, left))
+            page = await self._context.runtime.executions(self._wanted, cursor, min(CONCURRENCY, left))
             ids = [row.execution_id for row in page.items]
             if self._dry_run:
                 acted.chosen += ids
@@ -109,10 +112,10 @@ class BulkCommand:
         return acted
 
     async def _count(self, cursor: str | None, until: float) -> int:
-        """At least a page of them."""
+        """Counts the remaining executions, at least one page of them."""
         count = 0
-        while count < COUNTED:
-            page = await self._context.runtime.executions(self._wanted, cursor, min(PAGE, COUNTED - count))
+        while count < MAX_COUNTED:
+            page = await self._context.runtime.executions(self._wanted, cursor, min(PAGE, MAX_COUNTED - count))
             count += len(page.items)
             cursor = page.next_cursor
             if cursor is None or monotonic() >= until:
@@ -121,13 +124,13 @@ class BulkCommand:
 
 
 async def run_commands(commands: Mapping[str, Awaitable[None]], acted: BulkResult) -> None:
-    """What is not answered in time is carried out all the same, when somebody takes the execution up."""
+    """Runs commands concurrently. A command without a verdict in time is pending, and still carried out later."""
     tasks = {id: asyncio.ensure_future(command) for id, command in commands.items()}
     for task in tasks.values():
         _under_way.add(task)
         task.add_done_callback(_end)
     if tasks:
-        await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)
+        await asyncio.wait(tasks.values(), timeout=VERDICT_SECONDS)
     for id, task in tasks.items():
         if not task.done():
             acted.pending.append(id)
@@ -135,17 +138,17 @@ async def run_commands(commands: Mapping[str, Awaitable[None]], acted: BulkResul
         try:
             task.result()
             acted.done.append(id)
-        except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # then the others are not done either
+        except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # the other commands would fail too
             raise
         except TenutoError as error:
             acted.refused.append(RefusedItem(id, error.code, error.message))
 
 
-_under_way: set["asyncio.Future[None]"] = set()  # so that nobody forgets them while they wait for a verdict
+_under_way: set["asyncio.Future[None]"] = set()  # keeps references while they wait for verdicts
 
 
 def _end(task: "asyncio.Future[None]") -> None:
-    """Whoever wants to know what it raised has asked."""
+    """Retrieves the exception, so that asyncio does not log it."""
     _under_way.discard(task)
     if not task.cancelled():
         task.exception()

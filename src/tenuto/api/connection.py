@@ -1,4 +1,4 @@
-"""Which runtime a URL names."""
+"""Creates the runtime that a URL selects."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -42,11 +42,13 @@ def runtime_for(
     read_only: bool,
 ) -> Runtime:
     if read_only and (worker or url.partition(":")[0] not in DURABLE):
-        raise NotSupported("Only an engine on a database, with `worker=False`, can be opened to read only.")
+        raise NotSupported("`read_only` needs a database and `worker=False`.")
     if lease_ms < SHORTEST_LEASE_MS:
-        raise InvalidInput.at("/lease", "too_small", "at least 1s: it is renewed three times in its length")
+        raise InvalidInput.at(
+            "/lease", "too_small", "must be at least 1s: the lease is renewed three times in that time"
+        )
     scheme = url.partition(":")[0]
-    metered = _as_it_is if telemetry is None else telemetry.metered
+    metered = _unmetered if telemetry is None else telemetry.metered
     if telemetry is not None:
         observers = (*observers, *telemetry.observers)
     if scheme == "memory":
@@ -80,28 +82,28 @@ def runtime_for(
         _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)
         return RemoteRuntime(environment, url, api_key, lambda definition: compile_document(definition, {}))
     if scheme in LATER:
-        raise NotSupported(f"`{scheme}://` is not built yet in this version.", hint="use sqlite:///file.db meanwhile")
+        raise NotSupported(f"`{scheme}://` is not supported in this version.", hint="use sqlite:///file.db for now")
     raise NotSupported(
-        f"{redact_url(url)!r} names no runtime.", hint="memory://, sqlite:///…, postgresql://… or https://…"
+        f"{redact_url(url)!r} is not a supported URL.", hint="use memory://, sqlite:///…, postgresql://… or https://…"
     )
 
 
 def _check_client(**given: object) -> None:
-    """What happens where executions run is not heard of here: better said now than never."""
+    """Refuses options that only take effect where executions run."""
     names = {
         "observers": "events and telemetry",
         "announced": "messages",
         "publish": "publish",
         "retention": "retention",
     }
-    unheard = [names[name] for name, value in given.items() if value]
-    if unheard:
+    unsupported = [names[name] for name, value in given.items() if value]
+    if unsupported:
         raise NotSupported(
-            f"A client of a service has no {', '.join(unheard)}.",
+            f"A client of a service does not support {', '.join(unsupported)}.",
             code="not_over_http",
-            hint="give them to the engine of a worker, which runs the executions",
+            hint="give them to the engine of the worker that runs the executions",
         )
 
 
-def _as_it_is(store: Store) -> Store:
+def _unmetered(store: Store) -> Store:
     return store

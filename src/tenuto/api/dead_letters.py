@@ -1,4 +1,4 @@
-"""What is done about dead letters: one by its id, or all that fit."""
+"""Commands for dead letters: one by id, or all that match a filter."""
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime
@@ -13,7 +13,7 @@ from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.reviews import ReviewsWanted
 from tenuto.views import DeadLetterRow
 
-from .bulk_commands import AT_ONCE, CALL_SECONDS, MOST, run_commands
+from .bulk_commands import CALL_SECONDS, CONCURRENCY, MAX_PER_CALL, run_commands
 from .context import EngineContext, check_reason
 from .lists import Lists
 
@@ -21,19 +21,19 @@ Verb = Literal["reprocess", "discard"]
 
 
 class DeadLetters:
-    """Where executions are told elsewhere, whoever is there does it, under the rules that hold there."""
+    """Reprocesses and discards dead letters. Over HTTP, the service does it under its own rules."""
 
     def __init__(self, context: EngineContext, resolve: Callable[..., Coroutine[Any, Any, None]]) -> None:
         self._context = context
-        self._listing = Lists(context)
+        self._lists = Lists(context)
         self._resolve = resolve
 
     async def reprocess(self, id: str, *, reason: str) -> DeadLetterRow:
-        """Opens the next run of what failed. The id may be that of the execution."""
+        """Starts the next run of the failed execution. The id of the execution works too."""
         return await self._answer("reprocess", id, reason)
 
     async def discard(self, id: str, *, reason: str) -> DeadLetterRow:
-        """Lets it go: nothing is tried again."""
+        """Closes the dead letter without a retry."""
         return await self._answer("discard", id, reason)
 
     async def _answer(self, verb: Verb, id: str, reason: str) -> DeadLetterRow:
@@ -42,9 +42,9 @@ class DeadLetters:
         elsewhere = await self._context.runtime.answer_letter(verb, id, reason)
         if elsewhere is not None:
             return elsewhere
-        letter = (await self._listing.dead_letter(id))["id"]
-        await self._resolve(letter, "retry" if verb == "reprocess" else "dismiss", reason=reason)
-        return await self._listing.dead_letter(letter)
+        review_id = (await self._lists.dead_letter(id))["id"]
+        await self._resolve(review_id, "retry" if verb == "reprocess" else "dismiss", reason=reason)
+        return await self._lists.dead_letter(review_id)
 
     async def reprocess_many(
         self,
@@ -56,13 +56,16 @@ class DeadLetters:
         limit: int = 100,
         cursor: str | None = None,
     ) -> BulkResult:
-        """All that fit, oldest first, `limit` (1,000 at most). What is refused stays where it is, with the reason."""
+        """Reprocesses up to `limit` (at most 1,000) matching dead letters, oldest first.
+
+        Refused ones are reported with a reason and left unchanged.
+        """
         context = self._context
         context.scope.require("dlq:write")
         check_reason(reason)
         check_filter(error_class=error_class, definition=definition)
-        if not 1 <= limit <= MOST:
-            raise InvalidInput.at("/limit", "out_of_range", f"from 1 to {MOST}")
+        if not 1 <= limit <= MAX_PER_CALL:
+            raise InvalidInput.at("/limit", "out_of_range", f"must be from 1 to {MAX_PER_CALL}")
         wanted = ReviewsWanted(
             tenant=context.scope.tenant,
             kinds=("dead_letter",),
@@ -79,10 +82,10 @@ class DeadLetters:
         return acted
 
     async def _each(self, wanted: ReviewsWanted, cursor: str | None, limit: int, reason: str) -> BulkResult:
-        """A few at a time. Where that takes long, or verdicts are long in coming, the rest is for another call."""
+        """Works in small batches. Stops early when time is up or verdicts are late; the rest needs another call."""
         acted, until = BulkResult(), monotonic() + CALL_SECONDS
         while limit > 0:
-            page = await self._context.runtime.review_page(wanted, cursor, min(limit, AT_ONCE))
+            page = await self._context.runtime.review_page(wanted, cursor, min(limit, CONCURRENCY))
             await run_commands({row.id: self._resolve(row.id, "retry", reason=reason) for row in page.items}, acted)
             limit -= len(page.items)
             acted.next_cursor = cursor = page.next_cursor

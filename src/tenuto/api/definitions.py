@@ -1,7 +1,7 @@
-"""Definitions and their lives: drafts are changed, published once and for all, deprecated when they have had their day.
+"""The lifecycle of definitions: drafts can change, published versions are immutable, deprecated ones start no more.
 
-A definition belongs to the tenant that drafted it. Those that code registers, and those of the tenant `default`, are
-the deployment's own: every tenant may start them, and none may change them.
+A definition belongs to the tenant that drafted it. Definitions that code registers, and those of the tenant `default`,
+belong to the deployment: every tenant may start them, and none may change them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from tenuto.views.projections import AuditRow
 
 from .context import EngineContext
 
-LARGEST_VERSION = 2**31 - 1  # what the column holds
+LARGEST_VERSION = 2**31 - 1  # the range of the column
 
 
 class DefinitionSummary(TypedDict):
@@ -45,7 +45,7 @@ class DefinitionSummary(TypedDict):
 
 
 class Validation(TypedDict):
-    """What publishing would say. `missing_handlers` are those that this process does not have; a worker may."""
+    """The result of validating a definition. `missing_handlers` are not in this process; a worker may have them."""
 
     valid: bool
     errors: list[dict[str, str]]
@@ -53,7 +53,7 @@ class Validation(TypedDict):
 
 
 class Definitions:
-    """The definitions that a tenant has or may use."""
+    """Reads and changes the definitions of a tenant, and reads those of the deployment."""
 
     def __init__(
         self,
@@ -65,10 +65,10 @@ class Definitions:
         self._context = context
         self._handlers = handlers
         self._built_in = built_in  # names that every process has
-        self._opened = _Opened(handlers, frozenset(open_limits))
+        self._permitted = _Permitted(handlers, frozenset(open_limits))
         self._catalog = context.runtime.catalog
 
-    # Looking
+    # Reading
 
     async def list(
         self,
@@ -91,7 +91,7 @@ class Definitions:
         return paging.page([_summary(row) for row in rows[:limit]], None if last is None else _position(last))
 
     async def get(self, name: str, version: int) -> dict[str, Any]:
-        """The document, with its status and when it came to be so."""
+        """Returns the document with its status and timestamps."""
         self._context.scope.require("definitions:read")
         await self._context.runtime.keep_definitions()
         return shown(await self._find(name, version))
@@ -104,14 +104,14 @@ class Definitions:
             program = self._compile(row)
         except DefinitionError as error:
             return _invalid(error.problems)
-        # What came with code has its handlers from there, and no document names them.
+        # Code brings its own handlers, which no document names.
         own = self._context.runtime.provided(row.name, row.version)
         here = {*self._built_in, *(own.handlers if own is not None and own.plan.hash == row.hash else ())}
         missing = [name for name in program.missing_handlers() if name not in here]
         return {"valid": True, "errors": [], "missing_handlers": missing}
 
     async def check(self, document: Source) -> Validation:
-        """What publishing this document would say. Nothing is stored."""
+        """Validates a document without storing it."""
         self._context.scope.require("definitions:read")
         try:
             row = await self._read(document)
@@ -127,17 +127,17 @@ class Definitions:
         return {"valid": True, "errors": [], "missing_handlers": missing}
 
     async def is_draft(self, name: str, version: int | None, tenant: str) -> bool:
-        """Whether a tenant has nothing but a draft of it."""
+        """Returns whether the tenant has a draft of this definition."""
         own = name if tenant == DEFAULT_TENANT else owned_name(tenant, name)
         if version is not None:
             row = await self._catalog.find(own, version)
             return row is not None and row.status == "draft"
         return bool(await self._catalog.page(DefinitionsWanted(names=(own,), status="draft"), None, 1))
 
-    # Changing
+    # Commands
 
     async def draft(self, document: Source) -> tuple[dict[str, Any], bool]:
-        """Keeps a draft. The same document twice is one; also says whether this made it."""
+        """Stores a draft. Returns the draft, and whether it is new: storing the same document again changes nothing."""
         self._context.scope.require("definitions:write")
         row = await self._read(document)
         if await self._catalog.add(row, self._noted(row, "definition.drafted")):
@@ -145,9 +145,9 @@ class Definitions:
         stored = await self._catalog.find(row.name, row.version)
         if stored is None or stored.hash != row.hash:
             raise DefinitionConflict(
-                f"There is a definition {plain_name(row.name)!r} in version {row.version} already.",
+                f"Definition {plain_name(row.name)!r} in version {row.version} already exists.",
                 code="definition_exists",
-                hint="change the draft with PUT, or give this one another version",
+                hint="change the draft with PUT, or use another version",
             )
         return shown(stored), False
 
@@ -155,7 +155,7 @@ class Definitions:
         self._context.scope.require("definitions:write")
         row = await self._read(document)
         if (plain_name(row.name), row.version) != (name, version):
-            raise DefinitionError.at("/name", "other_name", "the name and version are those of the address")
+            raise DefinitionError.at("/name", "other_name", "name and version must match the URL")
         stored = await self._own(name, version)
         if not await self._catalog.replace(row, self._noted(row, "definition.changed")):
             raise _not_a_draft(stored)
@@ -180,15 +180,15 @@ class Definitions:
             await context.runtime.note(note)
 
     async def publish(self, name: str, version: int) -> dict[str, Any]:
-        """From now on it can be started, and never changes. To publish what is published changes nothing."""
+        """Publishes a draft. It can be started from now on and never changes. Repeating it changes nothing."""
         context = self._context
         context.scope.require("definitions:write")
         stored = await self._own(name, version)
         if stored.status == "deprecated":
             raise DefinitionConflict(
-                f"{name!r} in version {version} is deprecated.",
+                f"Definition {name!r} in version {version} is deprecated.",
                 code="definition_deprecated",
-                hint="that is for good: publish the document under a new version",
+                hint="deprecation is permanent: publish the document under a new version",
             )
         if stored.status == "draft":
             program = self._compile(stored)
@@ -199,12 +199,12 @@ class Definitions:
         return await self.get(name, version)
 
     async def deprecate(self, name: str, version: int) -> dict[str, Any]:
-        """No more of it is started; what runs goes on."""
+        """Deprecates a version. No new executions start; running ones continue."""
         context = self._context
         context.scope.require("definitions:write")
         stored = await self._own(name, version)
         if stored.status == "draft":
-            raise DefinitionConflict(f"{name!r} in version {version} is a draft.", code="definition_draft")
+            raise DefinitionConflict(f"Definition {name!r} in version {version} is a draft.", code="definition_draft")
         note = self._noted(stored, "definition.deprecated")
         await self._catalog.move(stored.name, version, "published", "deprecated", context.now, note)
         context.runtime.note_definition(stored.name, version, "deprecated")
@@ -233,19 +233,19 @@ class Definitions:
         row = await self._find(name, version)
         if row.name != self._names(name)[0]:
             raise DefinitionConflict(
-                f"{name!r} is the deployment's own.", code="definition_shared", hint="draft one under another name"
+                f"Definition {name!r} belongs to the deployment.", code="definition_shared", hint="use another name"
             )
         return row
 
     async def _read(self, document: Source) -> DefinitionRow:
-        definition = read_document(document, lambda found: self._opened.problems(found, self._owner))
+        definition = read_document(document, lambda found: self._permitted.problems(found, self._owner))
         await self._context.runtime.keep_definitions()
         if self._owner is not None:
             if await self._catalog.page(DefinitionsWanted(names=(definition.name,)), None, 1):
                 raise DefinitionConflict(
-                    f"{definition.name!r} is the deployment's own.",
+                    f"Definition {definition.name!r} belongs to the deployment.",
                     code="definition_shared",
-                    hint="draft one under another name",
+                    hint="use another name",
                 )
             definition = msgspec.structs.replace(definition, name=owned_name(self._owner, definition.name))
         return DefinitionRow(
@@ -260,7 +260,7 @@ class Definitions:
 
     def _compile(self, row: DefinitionRow) -> Program:
         definition = _definition(row)
-        if problems := self._opened.problems(definition, owner_of(row.name)):
+        if problems := self._permitted.problems(definition, owner_of(row.name)):
             raise DefinitionError(f"Definition {plain_name(row.name)!r} cannot be run.", problems=problems)
         return compile_document(definition, self._handlers)
 
@@ -276,8 +276,8 @@ class Definitions:
         )
 
 
-class _Opened:
-    """What documents may name: the deployment's all that it has, a tenant's what is open to that tenant."""
+class _Permitted:
+    """Checks the handlers and limits that a document names. A tenant's document may use those open to the tenant."""
 
     def __init__(self, handlers: Mapping[str, Handler], limits: frozenset[str]) -> None:
         self._handlers = handlers
@@ -291,7 +291,7 @@ class _Opened:
         return found
 
     def _not_open(self, place: Place, owner: str) -> Iterator[Problem]:
-        """Handlers that this process does not have may be a worker's, which asks the same before it runs them."""
+        """Yields the names that are not open. Handlers of other processes are checked there."""
         for field, name in _handlers_named(place.node):
             handler = self._handlers.get(name)
             if handler is not None and not handler.serves(owner):
@@ -302,7 +302,7 @@ class _Opened:
 
 
 def _denied(at: str, kind: str, name: str) -> Problem:
-    text = f"the {kind} {name!r} is not open to definitions of this tenant: ask whoever runs the deployment"
+    text = f"the {kind} {name!r} is not open to definitions of this tenant: ask the operator of the deployment"
     return Problem(at, f"{kind}_denied", text)
 
 
@@ -318,8 +318,8 @@ _HANDLER_FIELDS = ("handler", "guard_handler", "reconcile_handler", "compensatio
 
 
 def _invalid(problems: Sequence[Problem]) -> Validation:
-    told = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
-    return {"valid": False, "errors": told, "missing_handlers": []}
+    errors = [{"pointer": p.path, "code": p.code, "message": p.message} for p in problems]
+    return {"valid": False, "errors": errors, "missing_handlers": []}
 
 
 def _definition(row: DefinitionRow) -> Definition:
@@ -345,9 +345,9 @@ def shown(row: DefinitionRow) -> dict[str, Any]:
 
 def _not_a_draft(row: DefinitionRow) -> DefinitionConflict:
     return DefinitionConflict(
-        f"{plain_name(row.name)!r} in version {row.version} is {row.status}, and does not change.",
+        f"Definition {plain_name(row.name)!r} in version {row.version} is {row.status} and cannot be changed.",
         code="definition_immutable",
-        hint="give it a new version",
+        hint="publish it under a new version",
     )
 
 

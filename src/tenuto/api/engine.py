@@ -1,4 +1,4 @@
-"""`Engine`: what users hold. It chooses the runtime by its URL, and says everything else in the runtime's words."""
+"""`Engine`: the entry point for users. It chooses the runtime by URL and exposes its operations."""
 
 import asyncio
 import copy
@@ -74,7 +74,7 @@ SIGNAL_GRACE_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxStatus:
-    """Messages that have not been published yet. `failing` counts those whose last try failed."""
+    """The messages that are not published yet. `failing` counts those whose last attempt failed."""
 
     waiting: int
     failing: int
@@ -91,22 +91,24 @@ class DefinitionDocument(TypedDict):
 
 
 class Engine:
-    """Runs sagas and JSON definitions. The URL says where executions live: `memory://` keeps them in this process.
+    """Runs sagas and JSON definitions. The URL selects where executions are stored.
 
-    `https://…` is a service, to which this is a client with the same methods: `api_key` says who calls, and with that
-    which tenant. It runs no steps; what is registered gives the types of inputs and results.
+    `memory://` keeps executions in this process; `sqlite:///…` and `postgresql://…` store them in a database.
+    `https://…` makes this engine a client of a service, with the same methods. `api_key` identifies the caller and its
+    tenant. A client runs no steps; registered sagas provide the types of inputs and results.
 
-    On a database, `lease` is how long a process may be silent before others take its executions over. `outside` says
-    what the built-in handlers may reach; by default the environment does (`TENUTO_EGRESS_ALLOW` and others).
+    `lease` is how long a process may fail to renew its lease before other processes take over its executions.
+    `outside` limits what the built-in handlers may reach. Default: the environment (`TENUTO_EGRESS_ALLOW` and others).
 
-    `messages` names what is written to the outbox in the transaction that records it: `"execution.finished"`,
-    `"step.*"`, `"*"`. Give it to every process that works on the same database. `publish` is called with each
-    `Message`, at least once and in order within an execution; one process that has it is enough, and several share.
+    `messages` selects the events that are written to the outbox, in the transaction that records them:
+    `"execution.finished"`, `"step.*"`, `"*"`. Give it to every process on the same database. `publish` is called with
+    each `Message`, at least once and in order within an execution. One process with `publish` is enough; several share
+    the work.
 
-    `retention` is how long what ended is kept on a database; without it, for ever. See `prune`.
+    `retention` is how long finished executions are kept in a database. Default: forever. See `prune`.
 
-    `read_only`, with `worker=False`, reads a database and writes nothing to it: a file that this process may not write,
-    or a standby. Methods that would write raise `StorageError` with the code `read_only`.
+    `read_only`, with `worker=False`, opens a database for reading, such as a standby or a file without write access.
+    Methods that write raise `StorageError` with the code `read_only`.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class Engine:
             keep_ms=None if retention is None else milliseconds(retention),
             read_only=read_only,
         )
-        self._keyrings: list[Keyring] = []  # the one that scoped engines share, once it was asked for
+        self._keyrings: list[Keyring] = []  # shared with scoped engines, created on first use
         if telemetry is not None:
             telemetry.watch(self._runtime)
         self._outside = outside or HandlerSettings.from_environment()
@@ -179,26 +181,26 @@ class Engine:
         await self.close()
 
     async def close(self) -> None:
-        """Waits for running handlers, at most for `shutdown_grace` (10 s, or 30 s after a signal); then stops them."""
+        """Closes the engine. Running handlers get `shutdown_grace` (default 10 s, or 30 s after a signal) to finish."""
         await self._runtime.close(self._grace_ms)
         await self._built_in.close()
         if self._dispatcher is not None:
             await self._dispatcher.close(self._grace_ms / 1_000)
         if self._telemetry is not None:
-            await asyncio.to_thread(self._telemetry.close)  # what is still to be sent, is
+            await asyncio.to_thread(self._telemetry.close)  # flushes pending spans and logs
 
     def alive(self) -> Health:
-        """Whether this process does its work. If not, it is to be restarted."""
+        """Reports whether this process works. If it does not, restart it."""
         return alive(self._runtime)
 
     async def ready(self) -> Health:
-        """Whether it can take work: it holds its lease, commits, and the database answers with the right schema."""
+        """Reports whether this process can take work: it holds its lease, commits, and the database is available."""
         return await ready(self._runtime)
 
     async def serve_forever(self) -> None:
-        """Works until SIGTERM or Ctrl-C, and closes in good order: the main part of a worker process.
+        """Runs until SIGTERM or Ctrl-C, then closes the engine: the main function of a worker process.
 
-        A second signal ends the process at once.
+        A second signal ends the process immediately.
         """
         with stopping() as stop:
             await stop.wait()
@@ -208,7 +210,7 @@ class Engine:
     # -- Definitions ---------------------------------------------------------------------------------------------------
 
     def register(self, *sagas: object) -> None:
-        """Takes sagas, and functions or modules with external steps, compensations and `@handler`s for them."""
+        """Registers sagas, and functions or modules with their external steps, compensations and `@handler`s."""
         for given in sagas:
             for named in handlers_in(given):
                 self.handler(named.name, named.function, tenants=named.tenants)
@@ -216,20 +218,20 @@ class Engine:
             self._runtime.provide(program)
 
     def handler(self, name: str, function: Callable[..., Any], *, tenants: Iterable[str] = ()) -> None:
-        """A function that JSON definitions call by this name. The last one given counts, for all of them.
+        """Registers a function that JSON definitions call by this name. A later registration replaces it.
 
-        Definitions that a tenant published may call it only if `tenants` names that tenant, or is `["*"]`.
+        Definitions published by a tenant may call it only if `tenants` includes that tenant, or is `["*"]`.
         """
         bound = bind_handler(name, function, several(tenants))
         self._handlers[name] = bound
         self._runtime.provide_handler(bound)
 
     async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
-        """Reads a JSON definition, checks it, and publishes it."""
+        """Validates and publishes a JSON definition."""
         await self.catalog.apply(document)
 
     async def definitions(self, *, name: str | None = None) -> AsyncIterator[DefinitionDocument]:
-        """What is registered or published, each with the canonical document of its plan."""
+        """Yields the registered and published definitions, each with the canonical document of its plan."""
         self._scope.require("definitions:read")
         owner = self._scope.tenant
         for found in await self._runtime.definitions():
@@ -272,7 +274,7 @@ class Engine:
         idempotency_key: str | None = None,
         **options: Unpack[StartOptions],
     ) -> SagaResult[Any]:
-        """Starts an execution and waits until it has settled: it is over, or waits for a person."""
+        """Starts an execution and waits until it finishes or waits for a person."""
         id = (await self._submit(saga, input, idempotency_key, options)).execution_id
         return SagaResult(await self._runtime.wait(None, id, "settled", None))
 
@@ -305,30 +307,36 @@ class Engine:
         connection: Any = None,
         **options: Unpack[StartOptions],
     ) -> Handle[Any]:
-        """Starts an execution, and returns once that is recorded. The same key and request give the same execution."""
+        """Starts an execution, and returns once it is durable.
+
+        The same idempotency key with the same request returns the same execution.
+        """
         submitted = await self._submit(saga, input, idempotency_key, options, connection)
         return Handle(self._context, submitted.execution_id, created=submitted.created, as_started=submitted.as_started)
 
     def inbox(self, consumer: str, message_id: str, connection: Any = None) -> AbstractAsyncContextManager[bool]:
-        """`async with engine.inbox("billing", message.id, connection) as first:` is true once for each message.
+        """Deduplicates consumed messages: `async with engine.inbox("billing", message.id, connection) as first:`.
 
-        It is part of the transaction that the connection is in: what was met is remembered with what was done about it.
+        `first` is true once per message. The message id is recorded in the connection's current transaction, together
+        with the effects of processing it.
         """
         if not consumer or not message_id or consumer.startswith("tenuto."):
-            raise InvalidInput.at("", "id", "a consumer and a message have names, and `tenuto.` is the engine's own")
+            raise InvalidInput.at(
+                "", "id", "consumer and message_id must not be empty, and the prefix `tenuto.` is reserved"
+            )
         return self._runtime.inbox(consumer, message_id, connection)
 
     async def prune(self, *, older_than: Duration) -> Pruned:
-        """Removes executions that ended longer ago than this, with all that belongs to them, a few at a time.
+        """Removes executions that ended longer ago than `older_than`, with all their data, in small batches.
 
-        What waits for a person stays, an open dead letter above all. An idempotency key is free again when its
-        execution is gone: keep executions for longer than callers may repeat a request. What consumers met and messages
-        that left are remembered for at least seven days.
+        Executions that wait for a person stay, including those with an open dead letter. Removing an execution frees
+        its idempotency key, so keep executions for longer than callers may repeat a request. Inbox records and
+        published messages are kept for at least seven days.
         """
         return await self._runtime.prune(milliseconds(older_than))
 
     async def outbox(self) -> OutboxStatus:
-        """How many messages wait to be published, how many could not be when it was last tried, and since when."""
+        """Returns how many messages wait to be published, how many failed, and the age of the oldest."""
         standing = await self._runtime.outbox.standing()
         oldest = standing.oldest_at
         return OutboxStatus(
@@ -367,10 +375,10 @@ class Engine:
         on_limit: Literal["wait", "raise"] = "wait",
         **options: Unpack[StartOptions],
     ) -> Batch[Any]:
-        """Starts one execution per item. With a `key` for each it can be run again, and starts only what is missing.
+        """Starts one execution per item. With `key`, calling it again starts only the missing items.
 
-        A tenant that has as many executions in flight as it may is waited for, or `TenantLimit` is raised: what was
-        started before goes on.
+        If the tenant reaches its in-flight limit, the call waits, or with `on_limit="raise"` raises `TenantLimit`.
+        Executions that were already started continue.
         """
         check_one_of(on_limit, Literal["wait", "raise"], "/on_limit")
         given = options.get("correlation_id")
@@ -386,10 +394,10 @@ class Engine:
         return Batch(self._context, id, starter.ids, by_id=bool(given) or not starter.all_new)
 
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
-        """Whether so many starts of a tenant were refused here that the next one is sure to be.
+        """Returns whether the next start of this tenant would be refused by its in-flight limit.
 
-        It asks nobody, and costs next to nothing: whoever takes requests can refuse them before he reads them. If he
-        says how many of them he has `under_way`, no more than a few are let through at a time.
+        It uses local knowledge only and is cheap, so a server can refuse a request before it reads the body. With
+        `under_way`, the number of starts that are not answered yet, only a few are let through at a time.
         """
         return self._runtime.is_crowded(tenant, under_way)
 
@@ -414,10 +422,10 @@ class Engine:
         return await self._runtime.submit(request)
 
     async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
-        """A name means the tenant's own definition, else the one that is there for all."""
+        """Finds the definition to start: the tenant's own, or else the one of the deployment."""
         name = saga_name(saga)
         runtime = self._runtime
-        if isinstance(saga, str) and "/" in name:  # how a definition of one tenant is called among all
+        if isinstance(saga, str) and "/" in name:  # the internal name of a tenant's definition
             raise NotFound(f"There is no definition {name!r}.")
         deprecated: DefinitionConflict | None = None
         if isinstance(saga, str) and tenant != DEFAULT_TENANT:
@@ -444,13 +452,15 @@ class Engine:
         own = self._scope.tenant
         check_name(asked, "tenant")
         if own is not None and asked not in (None, own):
-            raise InvalidInput.at("/tenant", "other_tenant", f"this engine is scoped to the tenant {own!r}")
+            raise InvalidInput.at(
+                "/tenant", "other_tenant", f"this engine is scoped to tenant {own!r}: use an engine of tenant {asked!r}"
+            )
         return asked or own or DEFAULT_TENANT
 
-    # -- Looking -------------------------------------------------------------------------------------------------------
+    # -- Reading -------------------------------------------------------------------------------------------------------
 
     def get(self, id: str) -> Handle[Any]:
-        """A handle on an execution, whether or not it is there: the first question tells."""
+        """Returns a handle on an execution. It does not check that the execution exists; the first call does."""
         return Handle(self._context, id)
 
     async def executions(
@@ -462,7 +472,7 @@ class Engine:
         target_id: str | None = None,
         since: datetime | None = None,
     ) -> AsyncIterator[Handle[Any]]:
-        """The executions that fit, oldest first."""
+        """Yields the matching executions, oldest first."""
         self._scope.require("executions:read")
         check_filter(status=status, definition=definition, correlation_id=correlation_id, target_id=target_id)
         wanted = Filter(
@@ -488,10 +498,10 @@ class Engine:
         blocked: bool = False,
         newest_first: bool = False,
     ) -> AsyncIterator[ExecutionSummary]:
-        """The executions that fit, each in a line: what lists show.
+        """Yields a summary of each matching execution.
 
-        `blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
-        and otherwise started before it.
+        `blocked` selects executions that cannot proceed, and says why. `before` then means blocked since before that
+        time; otherwise it means started before it.
         """
         page = partial(
             self.listing.executions,
@@ -509,7 +519,7 @@ class Engine:
             yield summary
 
     async def workers(self) -> list[WorkerRow]:
-        """The processes that run steps, and what each has in hand. They work for all: one tenant is told of none."""
+        """Returns the worker processes and their load. An engine scoped to a tenant gets an empty list."""
         self._scope.require("executions:read")
         return await self._runtime.workers() if self._scope.is_deployment else []
 
@@ -520,7 +530,7 @@ class Engine:
         definition: str | None = None,
         correlation_id: str | None = None,
     ) -> Mapping[str, int]:
-        """How many executions there are, by status or by definition."""
+        """Counts executions by status or by definition."""
         self._scope.require("executions:read")
         check_one_of(group_by, Literal["status", "definition"], "/group_by")
         check_filter(definition=definition, correlation_id=correlation_id)
@@ -531,7 +541,7 @@ class Engine:
     async def reviews(
         self, *, kind: ReviewKind | None = None, definition: str | None = None, execution_id: str | None = None
     ) -> AsyncIterator[ReviewRow]:
-        """Everything that waits for a person, dead letters included. `kind` selects one kind."""
+        """Yields everything that waits for a person, including dead letters. `kind` selects one kind."""
         self._scope.require("reviews:read")
         check_filter(kind=kind, definition=definition, execution_id=execution_id)
         wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)
@@ -541,26 +551,26 @@ class Engine:
     async def dlq(
         self, *, definition: str | None = None, error_class: ErrorClass | None = None
     ) -> AsyncIterator[DeadLetterRow]:
-        """What failed for good and has not been looked at: one dead letter per failed execution."""
+        """Yields the open dead letters: one for each execution that failed for good."""
         self._scope.require("dlq:read")
         check_filter(error_class=error_class, definition=definition)
         wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
         async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
             yield row
 
-    # -- Acting --------------------------------------------------------------------------------------------------------
+    # -- Commands ------------------------------------------------------------------------------------------------------
 
     async def resolve(
         self, review_id: str, resolution: Resolution, *, reason: str = "", result: object = None, again: bool = False
     ) -> None:
-        """A person's word on a review. `retry` on a dead letter opens the next run of its execution.
+        """Resolves a review. `retry` on a dead letter starts the next run of its execution.
 
-        All but `approved` and `rejected`, which answer a question that was asked, take a reason.
+        Every resolution except `approved` and `rejected` needs a reason.
         """
         check_one_of(resolution, Resolution, "/resolution")
         if again and resolution != "retry":
             raise InvalidInput.at(
-                "/again", "without_retry", "an effect is made once more where it is tried again: `retry`"
+                "/again", "without_retry", "`again` repeats an effect, so it needs the resolution `retry`"
             )
         if resolution not in ("approved", "rejected"):
             check_reason(reason)
@@ -579,7 +589,7 @@ class Engine:
         if review.kind == "dead_letter" and resolution == "retry":
             check_again(again=again, start=None)
             await context.check_retry(reading, None, again=False, reason=reason)
-            run = reading.state.run  # the one that the dead letter is about
+            run = reading.state.run  # the run that the dead letter is about
             await context.command(
                 execution_id, f.Retry(at=context.now, actor=self._scope.actor, reason=reason, run=run)
             )
@@ -598,9 +608,10 @@ class Engine:
         dry_run: bool = False,
         **chosen: Unpack[ExecutionFilter],
     ) -> BulkResult:
-        """Cancels all that fit and are not over, oldest first, `limit` (1,000 at most). It takes a filter.
+        """Cancels up to `limit` (at most 1,000) matching executions that are not finished, oldest first.
 
-        What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
+        At least one filter is needed. Refused executions are reported with a reason and left unchanged. `dry_run` only
+        returns the executions that would be cancelled.
         """
         wanted = build_filter(self._scope.tenant, status, chosen)
         return await BulkCommand(self._context, wanted, limit=limit, cursor=cursor, dry_run=dry_run).cancel(
@@ -616,42 +627,46 @@ class Engine:
         dry_run: bool = False,
         **chosen: Unpack[ExecutionFilter],
     ) -> BulkResult:
-        """Opens the next run of all that fit and failed, oldest first, `limit` (1,000 at most). It takes a filter.
+        """Starts the next run of up to `limit` (at most 1,000) matching executions that failed, oldest first.
 
-        What is refused stays as it is, and the others are told all the same. `dry_run` only says which they are.
+        At least one filter is needed. Refused executions are reported with a reason and left unchanged. `dry_run` only
+        returns the executions that would be retried.
         """
         wanted = build_filter(self._scope.tenant, None, chosen)
         return await BulkCommand(self._context, wanted, limit=limit, cursor=cursor, dry_run=dry_run).retry(reason)
 
     async def limit(self, name: str, *, rate: str | None = None, concurrency: int | None = None) -> None:
-        """A bound for all steps with `limits=[name]`: `rate="14/s"`, so many starts in a time, and so many at once.
+        """Sets a limit for all steps with `limits=[name]`: a rate such as `"14/s"`, a concurrency, or both.
 
-        All workers of a database share it, and it is kept there until it is set anew. Waiting for it spends neither an
-        attempt nor its timeout. Setting neither lifts the limit.
+        All workers of a database share the limit, and it stays until it is changed. Waiting for it uses up neither
+        attempts nor timeouts. Without `rate` and `concurrency`, the limit is removed.
         """
         await Limits(self._context).limit(name, rate=rate, concurrency=concurrency)
 
     async def limits(self) -> list[LimitRow]:
-        """The limits that are set, how many attempts run under each, and how many wait for it. One tenant sees none."""
+        """Returns the limits, with the attempts that run under each and those that wait.
+
+        An engine scoped to a tenant gets an empty list.
+        """
         return await Limits(self._context).limits()
 
     async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
-        """How many executions of a tenant may be under way at once: a start beyond that raises `TenantLimit`.
+        """Sets how many executions of a tenant may be in flight. A start beyond the limit raises `TenantLimit`.
 
-        What is under way counts, and is not touched. None lifts the limit.
+        Executions already in flight count and continue. None removes the limit.
         """
         await Limits(self._context).tenant_limit(tenant, max_in_flight=max_in_flight)
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
-        """The tenants that have a limit, and how many of their executions are under way."""
+        """Returns the tenants that have an in-flight limit, and how many of their executions are in flight."""
         return await Limits(self._context).tenant_limits()
 
     def scoped(
         self, *, tenant: str, actor: str, roles: Iterable[str] | None = None, four_eyes: Iterable[FourEyes] = ()
     ) -> Self:
-        """The same engine for one tenant and in one person's name: what is another tenant's is not found.
+        """Returns this engine scoped to one tenant and actor. Data of other tenants is not found.
 
-        With `roles`, only what they permit may be done, as over HTTP; without, your program answers for that.
+        With `roles`, only the actions they permit are allowed, as over HTTP. Without, your program checks permissions.
         """
         check_name(tenant, "tenant")
         check_name(actor, "actor", MAX_ACTOR)
@@ -662,32 +677,32 @@ class Engine:
         return other
 
     def asgi(self, settings: Settings | None = None) -> Any:
-        """The HTTP service, for mounting in another application. Without settings it reads the environment's."""
+        """Returns the HTTP service as an ASGI app to mount elsewhere. Default settings: the environment."""
         return import_module("tenuto.service.app").create_app(self, settings)
 
     @property
     def now_ms(self) -> int:
-        """The engine's own time: the database's, where there is one."""
+        """The engine's current time in milliseconds: the database's clock, if there is a database."""
         return self._environment.now_ms()
 
     @property
     def scope(self) -> Scope:
-        """In whose name this engine acts."""
+        """The tenant, actor and permissions of this engine."""
         return self._scope
 
     @property
     def telemetry(self) -> "Telemetry | None":
-        """What counts and writes down what this engine does, if it was given one."""
+        """The telemetry that this engine was given, if any."""
         return self._telemetry
 
     @property
     def registry(self) -> Registry:
-        """What is kept beside the executions: API keys, the audit, answers to repeated requests."""
+        """The store of API keys, the audit log and stored responses."""
         return self._runtime.registry
 
     @property
     def audit(self) -> Audit:
-        """Who did what, and whether that record is whole."""
+        """The audit log, and its verification."""
         return Audit(self._runtime, self._scope)
 
     @property
@@ -700,17 +715,17 @@ class Engine:
 
     @property
     def catalog(self) -> Definitions:
-        """Definitions and their lives: drafts, what is published, what is deprecated."""
+        """Drafts, publishes and deprecates definitions."""
         return Definitions(self._context, self._handlers, self._built_in.functions, self._outside.open_limits)
 
     @property
     def listing(self) -> Lists:
-        """Lists a page at a time, with cursors."""
+        """Lists one page at a time, with cursors."""
         return Lists(self._context)
 
     @property
     def letters(self) -> DeadLetters:
-        """What is done about dead letters: `dlq` and `listing` show them."""
+        """Reprocesses and discards dead letters. `dlq` and `listing` show them."""
         return DeadLetters(self._context, self.resolve)
 
     @property
@@ -736,7 +751,7 @@ async def _pages(fetch: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIter
 
 
 def _by_plain_name(counts: Mapping[str, int]) -> dict[str, int]:
-    """As the authors call them: a tenant's own, and one that is there for all, may have the same name."""
+    """Adds up counts by plain name: a tenant's definition and the deployment's can have the same name."""
     found: dict[str, int] = {}
     for name, count in counts.items():
         found[plain_name(name)] = found.get(plain_name(name), 0) + count

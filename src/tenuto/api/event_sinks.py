@@ -37,29 +37,29 @@ class EventContext:
 
 
 class SagaEvents:
-    """Subclass it, override what you want to hear of, plain or async, and pass it: `Engine(…, events=[MyEvents()])`.
+    """Receives events. Override plain or async methods, and pass an instance: `Engine(…, events=[MyEvents()])`.
 
-    `step_id` is the step's id, of a clone `notify#3`. `error` is the summary that is stored with the attempt.
+    `step_id` is the step's id, or `notify#3` for a clone. `error` is the summary that is stored with the attempt.
     """
 
     def on_start(self, ctx: EventContext) -> Awaitable[None] | None:
-        """An execution was accepted."""
+        """An execution was started."""
         return None
 
     def on_step_started(self, ctx: EventContext, step_id: str, attempt: int) -> Awaitable[None] | None:
-        """An attempt begins in this process."""
+        """An attempt starts in this process."""
         return None
 
     def on_step_success(
         self, ctx: EventContext, step_id: str, result: Any, attempts: int, latency_ms: int
     ) -> Awaitable[None] | None:
-        """A step is done: by its handler, by what a guard or a reconcile found, or by a person's word."""
+        """A step completed: by its handler, a guard, a reconcile, or a person's decision."""
         return None
 
     def on_step_retrying(
         self, ctx: EventContext, step_id: str, error: str, error_class: str, attempt: int, retry_at: datetime | None
     ) -> Awaitable[None] | None:
-        """An attempt failed, timed out or was lost with its worker, and another one, or a question, follows."""
+        """An attempt failed, timed out or was lost with its worker, and a retry or a probe follows."""
         return None
 
     def on_step_failed(
@@ -69,23 +69,23 @@ class SagaEvents:
         return None
 
     def on_step_skipped_idempotent(self, ctx: EventContext, step_id: str) -> Awaitable[None] | None:
-        """A step was passed over: one with the same `idempotency_key` had completed in this run."""
+        """A step was skipped: a step with the same `idempotency_key` completed in this run."""
         return None
 
     def on_compensated(self, ctx: EventContext, step_id: str, result: Any) -> Awaitable[None] | None:
-        """A step was undone."""
+        """A step was compensated."""
         return None
 
     def on_compensation_failed(self, ctx: EventContext, step_id: str, error: str) -> Awaitable[None] | None:
-        """An undo failed for good."""
+        """A compensation failed for good."""
         return None
 
     def on_circuit_open(self, ctx: EventContext, step_id: str, skipped: Sequence[str]) -> Awaitable[None] | None:
-        """A critical undo failed, and those that were still to come are left to a person."""
+        """A critical compensation failed. The remaining compensations are left to a person."""
         return None
 
     def on_completed(self, ctx: EventContext, result: SagaResult[Any]) -> Awaitable[None] | None:
-        """A run is over, well or not."""
+        """A run finished, successfully or not."""
         return None
 
 
@@ -99,30 +99,32 @@ class EventDispatcher:
 
     def started(self, reading: Reading, ref: Ref) -> None:
         if ref.phase == "forward":
-            self._tell("on_step_started", _context(reading), _name(ref.path), ref.number)
+            self._deliver("on_step_started", _context(reading), _name(ref.path), ref.number)
 
     def decided(self, reading: Reading, entries: Sequence[e.Entry]) -> None:
         context = _context(reading)
         for entry in entries:
-            self._announce(reading, context, entry)
+            self._dispatch(reading, context, entry)
 
     async def close(self, patience_s: float) -> None:
-        """Waits for what the sinks have still to hear, as long as allowed."""
+        """Waits up to `patience_s` seconds for pending deliveries."""
         await asyncio.gather(*(delivery.close(patience_s) for delivery in self._deliveries))
 
-    def _tell(self, method: str, *arguments: object) -> None:
+    def _deliver(self, method: str, *arguments: object) -> None:
         for delivery in self._deliveries:
             delivery.deliver(method, arguments)
 
-    def _announce(self, reading: Reading, context: EventContext, entry: e.Entry) -> None:
+    def _dispatch(self, reading: Reading, context: EventContext, entry: e.Entry) -> None:
         match entry.event:
             case e.ExecutionStarted():
-                self._tell("on_start", context)
+                self._deliver("on_start", context)
             case e.AttemptSucceeded(phase="forward") as event:
                 self._succeeded(reading, context, event.path, event.result, event.number, entry.at - event.started_at)
             case e.AttemptSucceeded(phase="compensate") as event:
                 decoders = reading.program.decode_compensation
-                self._tell("on_compensated", context, _name(event.path), _decoded(decoders, event.path, event.result))
+                self._deliver(
+                    "on_compensated", context, _name(event.path), _decoded(decoders, event.path, event.result)
+                )
             case e.ProbeAnswered(verdict="succeed") as event:
                 self._succeeded(reading, context, event.path, event.result, event.number, entry.at - event.started_at)
             case e.WaitEnded() as event:
@@ -135,16 +137,16 @@ class EventDispatcher:
                 for loss in losses:
                     self._lost(context, loss)
             case e.StepExpired(path=path, failure=failure) | e.StepRefused(path=path, failure=failure):
-                self._tell("on_step_failed", context, _name(path), failure.summary, failure.error_class, 0)
+                self._deliver("on_step_failed", context, _name(path), failure.summary, failure.error_class, 0)
             case e.NodesClosed(status="marked", paths=paths):
                 for path in paths:
-                    self._tell("on_step_skipped_idempotent", context, _name(path))
+                    self._deliver("on_step_skipped_idempotent", context, _name(path))
             case e.CompensationStopped(reason="circuit_open", pending=pending):
                 undo = reading.state.undo
                 broken = next(iter(undo.failed), "") if undo is not None else ""
-                self._tell("on_circuit_open", context, _name(broken), [_name(path) for path in pending])
+                self._deliver("on_circuit_open", context, _name(broken), [_name(path) for path in pending])
             case e.ExecutionFinished():
-                self._tell("on_completed", context, SagaResult[Any](reading))
+                self._deliver("on_completed", context, SagaResult[Any](reading))
             case _:
                 pass
 
@@ -152,10 +154,10 @@ class EventDispatcher:
         self, reading: Reading, context: EventContext, path: str, result: Raw, attempts: int, latency_ms: int
     ) -> None:
         value = _decoded(reading.program.decode_result, path, result)
-        self._tell("on_step_success", context, _name(path), value, attempts, latency_ms)
+        self._deliver("on_step_success", context, _name(path), value, attempts, latency_ms)
 
     def _resolved(self, reading: Reading, context: EventContext, event: e.ReviewResolved, at: int) -> None:
-        """A person's word settled a step. A review is named by the event that opened it."""
+        """A person's decision settled a step. The id of a review contains the number of the event that opened it."""
         opened = reading.history[int(event.id.rpartition(".")[2]) - 1]
         assert isinstance(opened.event, e.ReviewOpened)
         path = opened.event.path
@@ -163,7 +165,7 @@ class EventDispatcher:
             self._succeeded(reading, context, path, event.result, opened.event.attempts or 1, at - opened.at)
         elif event.verdict in ("fail", "undo", "skip") and event.failure is not None:
             failure = event.failure
-            self._tell(
+            self._deliver(
                 "on_step_failed", context, _name(path), failure.summary, failure.error_class, opened.event.attempts
             )
 
@@ -172,7 +174,7 @@ class EventDispatcher:
         if event.phase == "forward":
             self._forward_failed(context, name, failure, event.number, event.verdict, event.retry_at)
         elif event.phase == "compensate" and event.verdict != "retry":
-            self._tell("on_compensation_failed", context, name, failure.summary)
+            self._deliver("on_compensation_failed", context, name, failure.summary)
 
     def _lost(self, context: EventContext, loss: e.Loss) -> None:
         failure = e.Failure("TRANSIENT", "worker_lost", "the worker that ran this attempt is gone", loss.path)
@@ -190,9 +192,9 @@ class EventDispatcher:
     ) -> None:
         if verdict in ("retry", "probe"):
             due = None if retry_at is None else datetime.fromtimestamp(retry_at / 1_000, UTC)
-            self._tell("on_step_retrying", context, name, failure.summary, failure.error_class, number, due)
-        elif verdict != "review":  # then a person says whether it failed
-            self._tell("on_step_failed", context, name, failure.summary, failure.error_class, number)
+            self._deliver("on_step_retrying", context, name, failure.summary, failure.error_class, number, due)
+        elif verdict != "review":  # a person decides whether it failed
+            self._deliver("on_step_failed", context, name, failure.summary, failure.error_class, number)
 
 
 class _Delivery:

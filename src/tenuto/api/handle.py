@@ -1,4 +1,4 @@
-"""A hold on one execution: `Handle`."""
+"""`Handle`: reads one execution and sends it commands."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Literal, TypeVar
@@ -43,9 +43,9 @@ def step_text(step: StepRef) -> str:
 
 
 class Handle(Generic[O_co]):
-    """One execution, by its id. Making one asks nobody: what is not there is found out by the first question.
+    """One execution, by its id. The first call checks that the execution exists.
 
-    `created` is False where `start` found that its key had started the execution before.
+    `created` is False if `start` found an execution that the same idempotency key had started before.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class Handle(Generic[O_co]):
         self.id = id
         self.created = created
 
-    # Asking
+    # Reading
 
     async def result(
         self,
         *,
-        timeout: Duration | None = None,  # noqa: ASYNC109  (in the engine's own time, which tests bend)
+        timeout: Duration | None = None,  # noqa: ASYNC109  (in the engine's time, which tests control)
         return_when: Until = "settled",
     ) -> SagaResult[O_co]:
-        """Waits until it has settled: it is over, or waits for a person. `ResultTimeout` after `timeout`."""
+        """Waits until the execution finishes or waits for a person. Raises `ResultTimeout` after `timeout`."""
         timeout_ms = None if timeout is None else patience(timeout)
         check_one_of(return_when, Until, "/return_when")
         context = self._context
@@ -77,52 +77,55 @@ class Handle(Generic[O_co]):
         return SagaResult(await context.runtime.wait(context.scope.tenant, self.id, return_when, timeout_ms))
 
     async def output(self, *, timeout: Duration | None = None) -> O_co:  # noqa: ASYNC109  (as above)
-        """Waits until it has settled, and gives its output; `ExecutionFailed` if it has none, or waits for a person."""
+        """Waits like `result` and returns the output. Raises `ExecutionFailed` if there is none."""
         return (await self.result(timeout=timeout)).output
 
     async def status(self) -> ExecutionDocument:
-        """Where it stands, and why it is blocked if it is: the fields of `GET /v1/executions/{id}`."""
+        """Returns the current state, and why it is blocked: the fields of `GET /v1/executions/{id}`."""
         self._context.scope.require("executions:read")
         return await self._context.runtime.document(self._context.scope.tenant, self.id)
 
     async def first_status(self) -> ExecutionDocument:
-        """As it stood when `start` had recorded it, if that is known without asking; else as it stands."""
+        """Returns the state as `start` recorded it if that is still in memory, or else the current state."""
         self._context.scope.require("executions:read")
         return await self.status() if self._as_started is None else _document(await self._as_started())
 
     async def history(self) -> list[AttemptRow]:
-        """All attempts so far."""
+        """Returns all attempts so far."""
         self._context.scope.require("executions:read")
         reading = await self._context.read(self.id)
         return attempt_rows(reading.state, reading.history, reading.activity)
 
     async def events(self, *, after: int = 0, every: Duration = "200ms") -> AsyncIterator[EventDocument]:
-        """What is recorded, as it happens, from that number on; ends with the execution. Looks every so often."""
+        """Yields events after number `after` as they are recorded, until the execution ends. Polls at `every`."""
         context = self._context
         context.scope.require("executions:read")
         async for event in context.runtime.follow(context.scope.tenant, self.id, after, milliseconds(every)):
             yield event
 
-    # Telling
+    # Commands
 
     async def pause(self, *, reason: str = "") -> None:
-        """Starts nothing more; what runs finishes and is recorded."""
+        """Pauses the execution. Running attempts finish and are recorded; no new ones start."""
         await self._command(f.Pause(at=self._context.now, actor=self._actor, reason=reason))
 
     async def resume(self) -> None:
-        """Goes on with what was paused. Deadlines are later by as long as the pause was."""
+        """Resumes a paused execution. Deadlines move by the length of the pause."""
         await self._command(f.Resume(at=self._context.now, actor=self._actor))
 
     async def cancel(self, mode: CancelMode | None = None, *, reason: str = "") -> None:
-        """`drain` awaits what runs, `terminate` awaits nothing, `compensate` undoes what was done. None: as defined."""
+        """Cancels the execution. `drain` waits for running attempts, `terminate` does not, `compensate` rolls back.
+
+        Default: the mode of the definition.
+        """
         if mode is not None:
             check_one_of(mode, CancelMode, "/mode")
         await self._command(f.Cancel(at=self._context.now, actor=self._actor, mode=mode, reason=reason))
 
     async def retry(self, *, from_step: StepRef | None = None, again: bool = False, reason: str) -> None:
-        """Opens the next run of a failed execution, from a step on if one is named.
+        """Starts the next run of a failed execution, from `from_step` if given.
 
-        `again` makes the completed effects from that step on once more, under new keys.
+        `again` repeats the completed effects from that step on, with new idempotency keys.
         """
         context = self._context
         context.scope.require("executions:write")
@@ -136,20 +139,20 @@ class Handle(Generic[O_co]):
             reading = await context.look(self.id)
             start = None if start is None else _known_clone(reading.state, start)
             await context.check_retry(reading, start, again=again, reason=reason)
-            run = reading.state.run  # what was checked: another run may have failed since, at another step
+            run = reading.state.run  # the run that was checked: a later one may have failed at another step
         fact = f.Retry(at=context.now, actor=self._actor, reason=reason, start=start, again=again, run=run)
         await self._command(fact)
 
     async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
-        """Says yes where the step waits for a person. `data` becomes the result of an approval."""
+        """Approves a step that waits for a person. `data` becomes the result of an approval step."""
         await self._decide(step, "approved", comment, data)
 
     async def reject(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
-        """Says no where the step waits for a person: it fails."""
+        """Rejects a step that waits for a person. The step fails."""
         await self._decide(step, "rejected", comment, data)
 
     async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:
-        """A message for a step that waits for it, now or later. The same `id` twice is one message."""
+        """Sends a signal to a step that waits for it now or later. Signals with the same `id` count once."""
         context = self._context
         context.scope.require("executions:write")
         check_name(name, "name")
@@ -159,12 +162,12 @@ class Handle(Generic[O_co]):
         check_signal(reading.program, name, raw)
         id = id or context.environment.new_id()
         fact = f.Signal(at=context.now, actor=self._actor, name=name, id=id, payload=raw)
-        if (refused := refused_signal(reading.state, fact)) is not None:  # before a mailbox has to store it
+        if (refused := refused_signal(reading.state, fact)) is not None:  # refuse before it takes space in a mailbox
             raise refusal(refused)
         await self._command(fact)
 
     async def acknowledge(self, step: StepRef, *, attempt: int, lease: str, workspace: str = "") -> Answered:
-        """Whoever works on a callback step has taken it up. Says whether that changed anything, and if not why."""
+        """Records that an external worker accepted a callback step. Returns whether this was applied, or why not."""
         context = self._context
         context.scope.require("callbacks:write")
         ref = await self._ref(step, attempt, lease)
@@ -183,7 +186,7 @@ class Handle(Generic[O_co]):
         error_code: str = "callback_failed",
         usage: int = 0,
     ) -> Answered:
-        """What came of a callback step. Says whether that changed anything, and if not why."""
+        """Reports the result or error of a callback step. Returns whether this was applied, or why not."""
         check_one_of(error_class, ErrorClass, "/error_class")
         context = self._context
         context.scope.require("callbacks:write")
@@ -225,7 +228,7 @@ class Handle(Generic[O_co]):
     async def _ref(self, step: StepRef, attempt: int, lease: str) -> Ref:
         name = step_text(step)
         spelled = Ref(name, "forward", attempt)
-        if lease == lease_id(self.id, spelled):  # a clone's path, which its label may hide, also when it is closed
+        if lease == lease_id(self.id, spelled):  # the path of a clone, which another clone's label may equal
             return spelled
         state = (await self._context.look(self.id)).state
         path = _path_dispatched(state, name) or find_path(state, name)
@@ -235,25 +238,25 @@ class Handle(Generic[O_co]):
 
 
 def _review_of(state: Execution, name: str) -> Review | None:
-    """The open review of the step with that name. The name of a clone means that clone, and no other of its step."""
+    """Returns the open review of a step. The name of a clone means only that clone."""
     paths = [] if "#" in name else [review.path for review in state.reviews.values() if _review_at(state, review.path)]
     path = next((path for path in paths if name in (path, step_id(path))), None) or find_path(state, name)
     return None if path is None else _review_at(state, path)
 
 
 def _review_at(state: Execution, path: str) -> Review | None:
-    """What a step waits for. Dead letters and escalations are about a step, and no step waits for them."""
+    """Returns the review that a step waits for. No step waits for dead letters and escalations."""
     step = find_step(state, path)
     return state.reviews.get(step.review) if step is not None and step.review is not None else None
 
 
 def _known_clone(state: Execution, name: str) -> str:
-    """Of a step that is named with one of its clones, where that is; any other as it is, for the kernel to judge."""
+    """Returns the path of a named clone. Other names are returned unchanged, for the kernel to check."""
     if "#" not in name:
         return name
     path = find_path(state, name)
     if path is None:
-        raise NotFound(f"Execution {state.id} has no step {name!r}.", hint="its history names the clones of a step")
+        raise NotFound(f"Execution {state.id} has no step {name!r}.", hint="see its history for the names of clones")
     return path
 
 
@@ -267,9 +270,9 @@ def _path_dispatched(state: Execution, name: str) -> str | None:
 def _failure(error: str | StepError, error_class: ErrorClass, code: str) -> f.Failed:
     if isinstance(error, str):
         return f.Failed(error_class=error_class, code=code, summary=summary(error))
-    told = failed(error, Step(id="callback"), {})
-    assert not isinstance(told, Parked)
-    return told
+    failure = failed(error, Step(id="callback"), {})
+    assert not isinstance(failure, Parked)
+    return failure
 
 
 def _answered(answer: f.Answer) -> Answered:

@@ -1,7 +1,7 @@
-"""Whether a process does its work: for probes, which want one word, and for people, who want to know what is wrong.
+"""Health checks of a process, for probes and for people.
 
-`alive` is about the process alone: restart it if it is not. `ready` is about all that it needs: send it nothing while
-it is not. A database that is away makes a process not ready, and restarting it would not help.
+`alive` checks the process alone: if it fails, restart the process. `ready` also checks what the process depends on: if
+it fails, send it no work. An unreachable database makes a process not ready, and a restart would not help.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Final
 from tenuto.errors import StorageError
 from tenuto.runtime.port import Runtime, Vitals
 
-PATIENCE_S: Final = 2.0
+CHECK_SECONDS: Final = 2.0
 SLOW_COMMIT_MS: Final = 10_000
 
 
@@ -35,19 +35,19 @@ class Health:
 
 
 def alive(runtime: Runtime) -> Health:
-    """The engine is open, and what it does by itself goes on."""
+    """Checks that the engine is open and its loops are running."""
     vitals = runtime.vitals()
     return Health(
         (
-            Check("open", vitals.is_open, "the engine is closed, or not open yet"),
-            Check("claims", vitals.claims, "the task that looks for work has ended"),
-            Check("queues", vitals.visits, "a task that runs the attempts of queues has ended"),
+            Check("open", vitals.is_open, "the engine is closed or not open yet"),
+            Check("claims", vitals.claims, "the loop that claims executions has ended"),
+            Check("queues", vitals.visits, "a loop that runs the tasks of queues has ended"),
         )
     )
 
 
 async def ready(runtime: Runtime) -> Health:
-    """It is alive, holds its lease, commits, and its database answers with the right schema."""
+    """Checks also that it holds its lease, commits, and that its database is available with the right schema."""
     vitals = runtime.vitals()
     lease = f"the lease was last renewed {vitals.renewed_ms / 1_000:.0f} s ago"
     return Health(
@@ -58,16 +58,16 @@ async def ready(runtime: Runtime) -> Health:
 def _commits(vitals: Vitals) -> Check:
     if vitals.commit_trouble:
         return Check("commits", False, f"{vitals.commit_trouble}; {vitals.uncommitted} decisions wait")
-    waits = f"a commit has taken {vitals.committing_ms / 1_000:.0f} s so far, and {vitals.uncommitted} decisions wait"
-    return Check("commits", vitals.committing_ms < SLOW_COMMIT_MS, waits)
+    detail = f"a commit has taken {vitals.committing_ms / 1_000:.0f} s so far, and {vitals.uncommitted} decisions wait"
+    return Check("commits", vitals.committing_ms < SLOW_COMMIT_MS, detail)
 
 
 async def _database(runtime: Runtime) -> Check:
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(CHECK_SECONDS):
             await runtime.check()
     except StorageError as error:
         return Check("database", False, f"{error.code}: {error.message}")
     except TimeoutError:
-        return Check("database", False, f"no answer within {PATIENCE_S:g} s")
+        return Check("database", False, f"no answer within {CHECK_SECONDS:g} s")
     return Check("database", True)

@@ -1,4 +1,4 @@
-"""Limits that the deployment sets: what steps may do at once or in a time, and how much tenants may have under way."""
+"""Limits of the deployment: rate and concurrency of steps, and in-flight executions of tenants."""
 
 from tenuto.errors import InvalidInput, NotPermitted
 from tenuto.storage.permits import UNCOUNTED
@@ -9,11 +9,11 @@ from tenuto.views.projections import AuditRow
 
 from .context import EngineContext
 
-MOST_AT_ONCE = 2**31 - 1
+MAX_CONCURRENCY = 2**31 - 1
 
 
 class Limits:
-    """What is done in somebody's name is in the audit. Whoever lifts a limit that is not there has done nothing."""
+    """Sets and reads limits. A change by a named actor is recorded in the audit log."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
@@ -22,9 +22,9 @@ class Limits:
         self._require_deployment()
         check_name(name, "name")
         if concurrency is not None and concurrency < 1:
-            raise InvalidInput.at("/concurrency", "too_small", "at least 1 at a time")
-        if concurrency is not None and concurrency > MOST_AT_ONCE:
-            raise InvalidInput.at("/concurrency", "too_large", f"at most {MOST_AT_ONCE:,} at a time")
+            raise InvalidInput.at("/concurrency", "too_small", "must be at least 1")
+        if concurrency is not None and concurrency > MAX_CONCURRENCY:
+            raise InvalidInput.at("/concurrency", "too_large", f"must be at most {MAX_CONCURRENCY:,}")
         bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
         await self._context.runtime.limit(
             name,
@@ -40,9 +40,11 @@ class Limits:
     async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
         self._require_deployment()
         if max_in_flight is not None and max_in_flight < 0:
-            raise InvalidInput.at("/max_in_flight", "too_small", "0 or more; None lifts the limit")
+            raise InvalidInput.at("/max_in_flight", "too_small", "must be 0 or more; None removes the limit")
         if max_in_flight is not None and max_in_flight >= UNCOUNTED:
-            raise InvalidInput.at("/max_in_flight", "too_large", f"less than {UNCOUNTED:,}; None lifts the limit")
+            raise InvalidInput.at(
+                "/max_in_flight", "too_large", f"must be less than {UNCOUNTED:,}; None removes the limit"
+            )
         bound = "" if max_in_flight is None else f"{max_in_flight} executions"
         await self._context.runtime.tenant_limit(tenant, max_in_flight, self._note("tenant_limit", tenant, bound))
 
@@ -52,16 +54,16 @@ class Limits:
         return await self._context.runtime.tenant_limits(None if scope.is_deployment else scope.tenant)
 
     def _require_deployment(self) -> None:
-        """Limits hold for all tenants: `default`, whose definitions are the deployment's own, sets them."""
+        """Only the deployment, the tenant `default`, may set limits: they apply to all tenants."""
         self._context.scope.require("limits:write")
         if not self._context.scope.is_deployment:
             raise NotPermitted(
-                "Limits hold for all tenants, and are set by the deployment.",
+                "Limits apply to all tenants, so only the deployment may set them.",
                 hint=f"use a key of the tenant `{DEFAULT_TENANT}` with the role admin",
             )
 
     def _note(self, kind: str, name: str, bound: str) -> AuditRow | None:
-        """The audit row of a change, unless nobody is named who makes it."""
+        """Returns the audit row of a change, or None without an actor."""
         scope = self._context.scope
         if scope.actor is None:
             return None

@@ -1,4 +1,4 @@
-"""Pages of executions, reviews and dead letters, for those who show them a page at a time."""
+"""Pages of executions, reviews and dead letters."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from .context import EngineContext
 
 @contextmanager
 def _as_dead_letter(id: str) -> Iterator[None]:
-    """Whoever asks for a dead letter is not told of an execution or a review that is not there."""
+    """Reports a missing execution or review as a missing dead letter."""
     try:
         yield
     except NotFound:
@@ -38,7 +38,7 @@ def _as_dead_letter(id: str) -> Iterator[None]:
 
 
 class Lists:
-    """Each list gives one page; `next_cursor` of it is `cursor` of the next."""
+    """Returns lists one page at a time. Pass `next_cursor` of a page as `cursor` for the next one."""
 
     def __init__(self, context: EngineContext) -> None:
         self._context = context
@@ -57,8 +57,11 @@ class Lists:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ExecutionSummary]:
-        """`blocked` gives those that cannot go on, and says why; `before` then means blocked since before that moment,
-        and otherwise started before it. Such a page may hold fewer than `limit` although there are more."""
+        """Lists executions. `blocked` selects those that cannot proceed, and says why.
+
+        `before` then means blocked since before that time; otherwise it means started before it. A page of blocked
+        executions may hold fewer than `limit` although there are more.
+        """
         context = self._context
         context.scope.require("executions:read")
         check_filter(
@@ -80,7 +83,7 @@ class Lists:
         return paging.page(found.items, found.next_cursor)
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        """Of those that there are."""
+        """Returns the statuses of those of these executions that exist."""
         self._context.scope.require("executions:read")
         return await self._context.runtime.statuses(self._context.scope.tenant, ids)
 
@@ -94,7 +97,7 @@ class Lists:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ReviewRow]:
-        """All that waits for a person in one list, dead letters too; oldest first."""
+        """Lists everything that waits for a person, including dead letters, oldest first."""
         context = self._context
         context.scope.require("reviews:read")
         check_filter(kind=kind, limit=limit, definition=definition, execution_id=execution_id)
@@ -116,7 +119,7 @@ class Lists:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[DeadLetterRow]:
-        """Oldest first."""
+        """Lists dead letters, oldest first."""
         context = self._context
         context.scope.require("dlq:read")
         check_filter(error_class=error_class, limit=limit, definition=definition)
@@ -133,32 +136,32 @@ class Lists:
         return paging.page([dead_letter_document(row) for row in found.items], found.next_cursor)
 
     async def review(self, id: str) -> ReviewRow:
-        """One review, open or resolved."""
+        """Returns one review, open or resolved."""
         self._context.scope.require("reviews:read")
         return review_document(await self._context.runtime.review(self._context.scope.tenant, id))
 
     async def dead_letter(self, id: str) -> DeadLetterRow:
-        """One dead letter, open or resolved; by its execution's id, the one that is open."""
+        """Returns one dead letter, open or resolved. The id of an execution means its open dead letter."""
         self._context.scope.require("dlq:read")
-        found = id if "." in id else await self._open_letter(id)
+        found = id if "." in id else await self._open_dead_letter(id)
         with _as_dead_letter(id):
             row = await self._context.runtime.review(self._context.scope.tenant, found)
             if row.kind != "dead_letter":
                 raise NotFound
         return dead_letter_document(row)
 
-    async def _open_letter(self, execution_id: str) -> str:
+    async def _open_dead_letter(self, execution_id: str) -> str:
         with _as_dead_letter(execution_id):
             reading = await self._context.read(execution_id)
         for review in reading.state.reviews.values():
             if review.kind == "dead_letter":
                 return review.id
-        raise NotFound(f"Execution {execution_id} has no dead letter that is open.")
+        raise NotFound(f"Execution {execution_id} has no open dead letter.")
 
-    # Of one execution, in their own order
+    # Lists of one execution
 
     async def attempts(self, id: str, *, cursor: str | None = None, limit: int = 100) -> Page[AttemptRow]:
-        """In the order in which they ended, open ones last."""
+        """Lists attempts in the order in which they ended, open ones last."""
         self._context.scope.require("executions:read")
         check_filter(limit=limit)
         paging = Paging("attempts", {"execution": id}, cursor)
@@ -168,7 +171,7 @@ class Lists:
     async def events(
         self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100
     ) -> Page[EventDocument]:
-        """What was recorded, as it was; `after` is the number of the last event that is known."""
+        """Lists recorded events after the event number `after`."""
         self._context.scope.require("executions:read")
         check_filter(limit=limit, after=after)
         paging = Paging("events", {"execution": id, "after": after}, cursor)
@@ -178,7 +181,7 @@ class Lists:
         return paging.page(found, first + limit if first + limit < reading.length else None)
 
     async def clones(self, id: str, step: str, *, cursor: str | None = None, limit: int = 100) -> Page[CloneDocument]:
-        """Of a fan-out, in the order of its items."""
+        """Lists the clones of a fan-out in the order of its items."""
         self._context.scope.require("executions:read")
         check_filter(limit=limit)
         paging = Paging("clones", {"execution": id, "step": step}, cursor)

@@ -1,30 +1,30 @@
-"""The signals that ask a process to end."""
+"""Graceful shutdown on SIGTERM and SIGINT."""
 
 import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ASKING = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
 def stopping() -> Iterator[asyncio.Event]:
-    """An event that SIGTERM and Ctrl-C set. A second one ends the process at once, whatever it is doing."""
+    """Yields an event that SIGTERM or Ctrl-C sets. A second signal ends the process immediately."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def told() -> None:
+    def on_signal() -> None:
         stop.set()
-        for number in _ASKING:
+        for number in _STOP_SIGNALS:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
 
-    for number in _ASKING:
-        loop.add_signal_handler(number, told)
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, on_signal)
     try:
         yield stop
     finally:
         if not stop.is_set():
-            for number in _ASKING:
+            for number in _STOP_SIGNALS:
                 loop.remove_signal_handler(number)
