@@ -139,7 +139,7 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
     world = RealWorld(url, 3, Rates())
     stores: list[Narrow] = []
 
-    def narrow(url: str) -> Store:
+    def narrow(url: str, *, read_only: bool = False) -> Store:
         stores.append(Narrow(url.removeprefix("sqlite:///"), synchronous="OFF"))
         return stores[-1]
 

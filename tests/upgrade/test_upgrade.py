@@ -156,7 +156,7 @@ async def _finish(engine: Engine, id: str) -> None:
 async def _help(engine: Engine, id: str, status: Any) -> None:
     handle = engine.get(id)
     async for review in engine.reviews():
-        if review["execution_id"] == id:
+        if review["execution_id"] == id and review["kind"] != "dead_letter":  # it has ended meanwhile
             await engine.resolve(review["id"], WORDS[review["kind"]], reason="after the upgrade")
             return
     if status["status"] == "paused":
