@@ -7,41 +7,41 @@ from .source import NOTE
 OPENING = """\
 # Invariants
 
-What must be true of everything that is stored, whatever crashed and whenever. `tenuto check` asks all of it, of a
-database or of an export:
+These invariants hold for everything that Tenuto stores, after any crash. `tenuto check` verifies them in a database or
+in an export:
 
 ```
 tenuto check                               # TENUTO_URL
-tenuto check postgresql://replica/tenuto   # a replica will do: it only reads
+tenuto check postgresql://replica/tenuto   # a replica works too: the check only reads
 tenuto export --to record.ndjson           # what was recorded, as lines of JSON
 tenuto check --file record.ndjson          # the same check, elsewhere
-tenuto check --stuck                       # only what somebody should have done by now
+tenuto check --stuck                       # only overdue work
 ```
 
-The check reads each history on its own, with books of its own: it does not ask the engine's rules whether they were
-obeyed. Folding the history with the engine's code and comparing is one check among others. Every violation is told
-with the rows that show it, never with payloads; the exit code is then 1.
+The checker builds its own model of each execution from its history. It does not rely on the rules of the engine.
+Folding the history with the engine's code and comparing the result is one check among others. Each violation is
+reported with the rows that show it, never with payloads. If there is a violation, the exit code is 1.
 
-It reads in short transactions that may not write, holds one execution in memory at a time, and can run on production.
+The checker reads in short read-only transactions and holds one execution in memory at a time. It can run on production.
 
-*At rest* means: where nothing is under way, or not for longer than `--slack` (60 seconds).
+*At rest* means that the invariant holds where nothing is in progress, or not for longer than `--slack` (60 seconds).
 
-*Told* means: it is said for information, is no violation, and does not change the exit code. More than a limit allows
-can be in use because the limit was lowered, because a process that was taken for dead came back with what it runs, or
-because several failed executions were run again at once; none of this is in a row. It passes by itself.
+*Told* means that the finding is for information: it is not a violation and does not change the exit code. A limit can
+be exceeded because it was lowered, because a process that was declared dead came back, or because several failed
+executions were retried at once. The rows do not show which. The excess disappears by itself.
 
-`--stuck` asks a few questions of rows alone, all of them of indexes, and can run every minute. Alarm on anything
-it tells: nothing that Tenuto does by itself explains it, except that no worker was running.
+`--stuck` runs a few indexed queries and can run every minute. Alert on every finding: unless no worker was running,
+nothing in the normal operation of Tenuto explains it.
 
-| what is told | what to do |
+| finding | action |
 |---|---|
-| V5: due, and nobody took it | start workers that have its definition; `tenuto ls --blocked` says which are missing |
-| V5: it waits for a queue that nobody serves | start a worker with `--queue` |
-| L8: an owner or the worker of a task is gone, and nobody took over | no process is running that would; start one |
-| H1: set aside | this release cannot read it, or the database refused it: see `tenuto show`; any command tries again |
-| V6: unread mail | the owner does not get to it: look at the load of the workers |
-| B2: not published | the broker is away, or no process publishes; the log of those that try says why |
-| A1: not chained | no process that works or serves is running |
+| V5: due, and no worker claimed it | start workers with its definition; `tenuto ls --blocked` names it |
+| V5: waiting for a queue that no worker serves | start a worker with `--queue` |
+| L8: the owner or the task worker is dead, and no process took over | start a worker |
+| H1: blocked | this release cannot read it, or the database refused it: see `tenuto show`; any command tries again |
+| V6: unread message | the owner does not get to it: check the load of the workers |
+| B2: not published | the broker is unreachable, or no process publishes; see the log |
+| A1: not chained | start a worker or a service |
 """
 
 ELSEWHERE = """

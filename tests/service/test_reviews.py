@@ -120,7 +120,7 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
     await stands(admin, other, "waiting_approval")
     assert (await admin.get("/v1/reviews", params={"execution_id": id})).json()["items"] == [review]
     too_early = await admin.post(f"/v1/executions/{id}:retry", json={"reason": "x"})
-    assert (too_early.status_code, too_early.json()["hint"].split(":")[0]) == (409, "a person decides first")
+    assert (too_early.status_code, too_early.json()["hint"].split(":")[0]) == (409, "a person has to decide first")
     assert (await admin.post(f"/v1/executions/{other}/steps/ok:approve")).status_code == 200
 
     wrong = await admin.post(f"/v1/reviews/{review['id']}:resolve", json={"resolution": "compensate", "reason": "x"})

@@ -10,14 +10,14 @@ family = Family("Attempts and leases")
 
 L1 = family("L1", "A step has at most one open attempt at a time.")
 L2 = family("L2", "The attempts of a step are numbered without gaps, for each phase, across runs.")
-L3 = family("L3", "An attempt is granted once, unless it is known that nobody began it.")
-L4 = family("L4", "The epoch of an execution never goes back.")
+L3 = family("L3", "An attempt is granted once, unless it is known that no worker began it.")
+L4 = family("L4", "The epoch of an execution never decreases.")
 L5 = family(
     "L5",
-    "Only an open attempt begins, is sent, reports, is lost or handed back; a late answer counts only while nothing "
-    "else is known. Mail that was applied is recorded for the attempt that it names, with its lease.",
+    "Only an open attempt begins, is dispatched, reports, is lost or is returned; a late report counts only while the "
+    "outcome is unknown. An applied message is recorded for the attempt that it names, with its lease.",
 )
-L9 = family("L9", "A completed step is not run again, unless it was undone or a person asked for it, under a new key.")
+L9 = family("L9", "A completed step runs again only if it was compensated or a person asked for it, under a new key.")
 
 
 def granted(model: Model, ref: Ref, entry: e.Entry) -> None:

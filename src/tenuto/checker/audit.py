@@ -14,11 +14,11 @@ REQUESTED = ".requested"  # what waits for a second person is in the audit, and 
 
 family = Family("Audit")
 
-A1 = family("A1", "A tenant's audit is one chain without gaps that ends at its head, and no row stays out of it.")
-A2 = family(
-    "A2", "An end, an undo and whatever else happens by itself is in the audit, where the audit has a place for it."
+A1 = family("A1", "The audit of a tenant is one chain without gaps that ends at its head and contains every row.")
+A2 = family("A2", "Audited events that no person caused, such as an end or a rollback, are in the audit.")
+H4 = family(
+    "H4", "Every command on an execution is in the audit exactly once, and the audit contains no other command."
 )
-H4 = family("H4", "What somebody did to an execution is in the audit, once; the audit tells nothing else of it.")
 
 
 class Chains:

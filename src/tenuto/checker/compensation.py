@@ -30,11 +30,11 @@ POLICIES: dict[CompensationOrder, Policy] = {
 
 family = Family("Compensation")
 
-P1 = family("P1", "Exactly what was made and can be undone is undone, each once, before its execution ends.")
-P2 = family("P2", "Undo follows the order of the policy, and stops where the policy stops.")
-P3 = family("P3", "An undo is tried no more often than its policy allows, unless a person asks for more.")
-P4 = family("P4", "An undo that failed or was left out is put before a person.", "at rest")
-P5 = family("P5", "Nothing is undone while an attempt that goes forward may still report.")
+P1 = family("P1", "A rollback compensates every compensable effect exactly once before the execution ends.")
+P2 = family("P2", "Compensations run in the order of the policy, and stop where the policy stops.")
+P3 = family("P3", "A compensation is attempted no more often than its policy allows, unless a person asks for more.")
+P4 = family("P4", "A compensation that failed or was skipped has an open review.", "at rest")
+P5 = family("P5", "No compensation starts while a forward attempt may still report.")
 
 
 def policy_of(model: Model) -> Policy:

@@ -7,8 +7,8 @@ from .model import Model
 
 family = Family("Credits")
 
-C1 = family("C1", "When a run ends, what was charged and what was refunded add up to what was held.")
-C2 = family("C2", "A run is never charged more than it holds.")
+C1 = family("C1", "When a run ends, its charges and refunds add up to its hold.")
+C2 = family("C2", "A run is never charged more than its hold.")
 
 
 def recorded(model: Model, entry: e.Entry) -> None:

@@ -18,9 +18,9 @@ from .invariants import Family, Violated, require
 family = Family("Definitions")
 
 D1 = family("D1", "A published definition never changes: its document has the hash that was published.")
-D2 = family("D2", "An execution is pinned to one published version, and its row and its history name the same.")
+D2 = family("D2", "An execution is pinned to one published version, which its row and its history agree on.")
 D3 = family("D3", "A stored definition is well formed.")
-D5 = family("D5", "The input of an execution is valid by the schema of its definition.")
+D5 = family("D5", "The input of an execution conforms to the schema of its definition.")
 
 
 def stored(row: DefinitionRow) -> Definition:

@@ -14,11 +14,11 @@ FINE = ("succeeded", "skipped")
 family = Family("State machine")
 
 G1 = family("G1", "Statuses change only along the arrows of the documented tables.")
-G2 = family("G2", "A terminal run never changes; only a recorded retry of a failed one opens the next.")
+G2 = family("G2", "A finished run never changes; only a recorded retry of a failed run opens the next one.")
 G3 = family("G3", "A history begins with its start and has no gaps; every row can be read.")
-G5 = family("G5", "What runs is awaited: an execution or a scope ends when all of its parts have.")
-G6 = family("G6", "Counters equal counts, and every row belongs to an execution that exists.")
-G7 = family("G7", "Pause, cancel, a closing scope and a missing admission stop new attempts.")
+G5 = family("G5", "An execution or a scope ends only after everything that runs in it has ended.")
+G6 = family("G6", "Counters match what they count, and every row belongs to an existing execution.")
+G7 = family("G7", "No new attempt starts during a pause, after a cancel, in a closing scope, or before admission.")
 
 
 def granted(model: Model, ref: Ref, entry: e.Entry) -> None:

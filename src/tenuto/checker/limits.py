@@ -13,9 +13,9 @@ from .invariants import Family
 
 family = Family("Limits")
 
-I3 = family("I3", "A tenant's count of executions in flight is the number of those that have not ended.")
-I5 = family("I5", "Of a limit no more is held, and no more was started in its time, than it allows.", "told")
-I6 = family("I6", "A tenant has no more executions in flight than it may.", "told")
+I3 = family("I3", "The in-flight count of a tenant equals its number of unfinished executions.")
+I5 = family("I5", "A limit has no more permits in use, and no more starts in its window, than it allows.", "told")
+I6 = family("I6", "A tenant has no more executions in flight than its limit.", "told")
 
 
 class Use:

@@ -14,12 +14,12 @@ from tenuto.storage.shared.records import MailRow
 from .attempts import L5
 from .invariants import Family, require
 
-family = Family("Mail")
+family = Family("Mailbox")
 
 L6 = family(
     "L6",
-    "Mail acts once: what was applied is recorded, in the name of whoever sent it, or was so already; what was refused "
-    "or ignored left no event, and what left one has its verdict.",
+    "A mailbox message takes effect once: an applied message is recorded with its sender, or changed nothing; a "
+    "refused or ignored message left no event; a message that left an event has a verdict.",
 )
 
 TIMER = "timer:"

@@ -15,8 +15,8 @@ from .projections import I1
 family = Family("Messages")
 
 B2 = family("B2", "A message is published.", "at rest")
-B4 = family("B4", "Messages of an execution are published in the order of its history.")
-B5 = family("B5", "A message tells of an entry that was recorded, and says of it what its entry says.")
+B4 = family("B4", "The messages of an execution are published in the order of its history.")
+B5 = family("B5", "Every message belongs to a recorded entry and has the content of that entry.")
 
 _EVERY = Announced(["*"])
 

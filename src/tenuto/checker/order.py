@@ -11,8 +11,8 @@ family = Family("State machine")
 
 G8 = family(
     "G8",
-    "Whatever is in a scope starts once in a round, after all that it depends on and where its flow leads, and no more "
-    "run at once than the limits allow.",
+    "A child of a scope starts once per round, after its dependencies and where the flow leads, and concurrency stays "
+    "within the limits.",
 )
 
 

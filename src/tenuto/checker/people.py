@@ -9,8 +9,8 @@ from .model import Model
 family = Family("People and messages")
 
 H2 = family("H2", "A review is opened once and resolved at most once.")
-H5 = family("H5", "A signal ends one wait, and is kept once.")
-H6 = family("H6", "When a run ends no review is open that could start an attempt.")
+H5 = family("H5", "A signal ends one wait, and is buffered once.")
+H6 = family("H6", "When a run ends, no open review can start an attempt.")
 
 
 def recorded(model: Model, entry: e.Entry) -> None:

@@ -23,11 +23,11 @@ from .waking import V1, V2
 
 family = Family("Rows and their history")
 
-G4 = family("G4", "The stored state is the fold of the history: every column of the rows that follow from it.")
-H1 = family("H1", "An execution that waits for a person is listed as waiting for one.")
-I1 = family("I1", "All rows of an execution are of one tenant.")
-K8 = family("K8", "Of the executions with one concurrency key only the first in line is admitted.")
-M1 = family("M1", "Reviews and tasks are those that the history opened and did not close.")
+G4 = family("G4", "Every stored column that derives from the history equals the fold of the history.")
+H1 = family("H1", "An execution that is waiting for a person is listed as waiting.")
+I1 = family("I1", "All rows of an execution belong to one tenant.")
+K8 = family("K8", "Among the executions with one concurrency key, only the first in the queue is admitted.")
+M1 = family("M1", "The stored reviews and tasks are those that the history opened and did not close.")
 
 STANDING = ("ended_at", "cancel_requested", "error_class")
 OF_TASK = ("tenant", "plan", "queue", "handler", "priority")

@@ -29,17 +29,21 @@ family = Family("Retry and safety")
 R1 = family("R1", "Failures, losses, dispatches and rounds are bounded, unless a person granted more.")
 R2 = family("R2", "Only the error classes that the step allows are retried.")
 R3 = family(
-    "R3", "A step that is not safe to retry never begins twice, unless it is known not to be done, or a person says so."
+    "R3",
+    "A step that is not safe to retry begins again only if its effect is known not to have happened, or a person says "
+    "so.",
 )
-R4 = family("R4", "A guarded step is repeated only after its guard, or a person, said that it is not done.")
-R5 = family("R5", "An unknown outcome of a step that is not safe is looked up first, and not before its time is over.")
+R4 = family("R4", "A guarded step is repeated only after its guard or a person reported that it is not done.")
+R5 = family(
+    "R5", "If the outcome of an unsafe step is unknown, it is looked up first, and only after the attempt's timeout."
+)
 R6 = family(
     "R6",
-    "Nothing is tried before its delay is over; no delay is shorter than its policy, or than whoever was asked too "
-    "often wants it to be.",
+    "No attempt starts before its delay is over, and no delay is shorter than its policy or a `Retry-After` that the "
+    "step honours.",
 )
-R8 = family("R8", "Every run that failed has left one dead letter.")
-R9 = family("R9", "What never began is neither lost nor counted.")
+R8 = family("R8", "Every failed run has exactly one dead letter.")
+R9 = family("R9", "An attempt that never began is neither lost nor counted.")
 
 
 def granted(model: Model, ref: Ref, entry: e.Entry) -> None:

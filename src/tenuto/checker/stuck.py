@@ -27,11 +27,9 @@ MOST = 1_000
 
 family = Family("Progress and time")
 
-L8 = family(
-    "L8", "What a process that is gone left behind is taken over: executions, tasks of queues, limits.", "at rest"
-)
-V5 = family("V5", "What is due is taken up by somebody.", "at rest")
-V6 = family("V6", "Mail is read by somebody.", "at rest")
+L8 = family("L8", "Executions, tasks and limit permits of a dead process are taken over.", "at rest")
+V5 = family("V5", "A due execution is claimed by a worker.", "at rest")
+V6 = family("V6", "Mailbox messages are read.", "at rest")
 
 
 class Question(Struct, frozen=True):

@@ -19,13 +19,15 @@ CLOSED_BY: dict[str, Kind] = {"scope_timeout": "scope", "deadline": "execution",
 
 family = Family("Progress and time")
 
-V1 = family("V1", "Every timer belongs to something that waits for it, and every wait with a time has its timer.")
-V2 = family("V2", "Every execution that is not over has something that will wake it, and what could start has started.")
-V3 = family("V3", "Time in a history never goes back.")
+V1 = family("V1", "Every timer belongs to a wait, and every wait with a due time has a timer.")
+V2 = family(
+    "V2", "Every unfinished execution has something that will wake it, and every step that can start has started."
+)
+V3 = family("V3", "Time in a history never decreases.")
 V4 = family(
     "V4",
-    "The time of an execution, a scope, a step, an approval, a wait, a callback or a pause is over when that is "
-    "recorded, and not before; deadlines stand still during a pause.",
+    "A timeout of an execution, scope, step, approval, wait, callback or pause is recorded only after it has passed; "
+    "a pause extends deadlines by its length.",
 )
 
 

@@ -19,14 +19,14 @@ _UNSTATED_HINT = "it was sent by an earlier release, without its sender's permis
 def denied(state: Execution, review: Review, fact: Decide) -> Refused | None:
     """Why this decision is not its sender's to make, or None if it is."""
     authority = fact.authority or UNSTATED
-    hint = "ask somebody who has it" if fact.authority is not None else _UNSTATED_HINT
+    hint = "ask someone who holds it" if fact.authority is not None else _UNSTATED_HINT
     if authority.permissions is not None:
         for permission in _required(state, review, fact):
             if permission not in authority.permissions:
                 return Refused("forbidden", f"this decision needs the permission `{permission}`", hint)
     if authority.four_eyes and fact.actor is not None and fact.actor == state.started_by:
-        hint = "somebody else has to decide" if fact.authority is not None else _UNSTATED_HINT
-        return Refused("four_eyes", "the actor that started an execution does not decide about it", hint)
+        hint = "ask another person to decide" if fact.authority is not None else _UNSTATED_HINT
+        return Refused("four_eyes", "the actor that started an execution cannot decide its reviews", hint)
     return None
 
 

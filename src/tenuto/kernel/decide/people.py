@@ -81,7 +81,7 @@ _SYNONYMS: dict[tuple[str, Resolution], Resolution] = {
 
 NOT_WAITING = Refused(
     "not_waiting",
-    "nothing here waits for this decision: it was decided before, or was never asked for",
+    "no open review is waiting for this decision: it was decided already or never requested",
     "list its open reviews: `tenuto reviews ls --execution ID`, or GET /v1/reviews?execution_id=ID",
 )
 
@@ -108,7 +108,7 @@ def decided(turn: Turn, fact: Decide) -> Answer:
         allowed = ", ".join(RESOLUTIONS[review.kind])
         return Refused("bad_resolution", f"a review of kind {review.kind} cannot be resolved as {resolution}", allowed)
     if fact.again and resolution == "retry" and not _tries_step_again(state, review, meaning):
-        text = "nothing is made anew here: only the effect of a step can be, not its compensation"
+        text = "`again` applies to the effect of a step, not to its compensation"
         return Refused("bad_resolution", text, "retry without `again`")
     if meaning.forward == "close" or state.finished is not None:
         turn.emit(ReviewResolved(review.id, resolution, "close", fact.reason, fact.result))
@@ -206,7 +206,7 @@ def refused_signal(state: Execution, fact: Signal) -> Refused | None:
     if _was_heard(state, fact):
         return None
     if state.finished is not None:
-        return Refused("terminal", f"the execution is {state.finished}: it takes no signals", "")
+        return Refused("terminal", f"the execution is {state.finished}: it accepts no signals", "")
     if fact.name in state.waits:
         return refused_when_long(state)
     kept = sum(len(signals) for signals in state.signals.values())

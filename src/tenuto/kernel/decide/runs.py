@@ -21,7 +21,7 @@ def retry(turn: Turn, fact: Retry) -> Answer:
     if (refused := refused_unless_failed(state)) is not None:
         return refused
     if fact.run not in (0, state.run):
-        text = f"this retry is of run {fact.run}, and run {state.run} has failed since"
+        text = f"this retry is for run {fact.run}, and run {state.run} has failed since"
         return Refused("invalid_transition", text, "look at the new failure, then retry")
     if (refused := refused_when_long(state)) is not None:
         return refused
@@ -41,9 +41,9 @@ def refused_unless_failed(state: Execution) -> Refused | None:
     if state.finished is not None:
         hint = "start a new execution"
     elif state.status == "waiting_approval":
-        hint = "a person decides first: `blocked` says what about, and which commands there are"
+        hint = "a person has to decide first: `blocked` names the review and the commands for it"
     else:
-        hint = "wait until it is over, or cancel it"
+        hint = "wait until it ends, or cancel it"
     return Refused("invalid_transition", text, hint)
 
 
@@ -135,7 +135,7 @@ def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | R
             return Refused(
                 "not_safe",
                 f"step {path!r} is completed and not safe to repeat",
-                "say `again` to make its effect once more, or start at a later step",
+                "pass `again` to repeat its effect, or start at a later step",
             )
         redo.update((path, generation + (1 if fact.again else 0)) for path, generation in completed)
         if fact.again:  # a receiver may remember by its key that an attempt failed
