@@ -201,6 +201,6 @@ async def test_definitions_that_a_restored_database_does_not_have_are_stored_aga
         former = runtime._current.session.id
         await asyncio.to_thread(backup.restore)
         await _until_reopened(engine, former)
-        while runtime._held._stored:
+        while runtime._held.cache._stored:
             await asyncio.to_thread(lambda: None)
         assert (await (await engine.start("gates")).result()).output == "c"

@@ -144,7 +144,7 @@ class MemoryRuntime(Worker):
 
     @property
     def programs(self) -> list[Program]:
-        return [performer.program for performer in self.performers.values()]
+        return [performer.program for performer in self.registered.performers.values()]
 
     async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         self.provide(program)
@@ -153,7 +153,7 @@ class MemoryRuntime(Worker):
         return False
 
     async def program(self, name: str, version: int | None) -> Program:
-        performer = self.performer(name, version)
+        performer = self.registered.performer(name, version)
         if self._in_catalog:
             performer = self._startable(performer, version)
         return performer.program
@@ -164,10 +164,10 @@ class MemoryRuntime(Worker):
         if version is None:
             known = [
                 found
-                for other, found in self.performers
+                for other, found in self.registered.performers
                 if other == name and self._in_catalog.get((other, found), "published") == "published"
             ]
-            performer = self.performers[name, max(known)] if known else performer
+            performer = self.registered.performers[name, max(known)] if known else performer
         at = (name, performer.program.version)
         check_startable(*at, self._in_catalog.get(at, "published"))
         return performer
@@ -186,7 +186,7 @@ class MemoryRuntime(Worker):
                 await catalog.move(row.name, row.version, "draft", "published", row.created_at)
 
     def knows(self, name: str) -> bool:
-        return name in self._newest
+        return self.registered.knows(name)
 
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = status
@@ -213,7 +213,7 @@ class MemoryRuntime(Worker):
         self._refuse_conflict(request)
         self._in_flight.check(request.tenant)
         self._in_flight.enter(request.tenant)
-        record = Record(self, self.performer(program.name, program.version), key)
+        record = Record(self, self.registered.performer(program.name, program.version), key)
         admitted = self._join_line(record, request)
         id = self.environment.new_id()
         self.apply(record, request.fact(id, self.now(), admitted=admitted, owned=self.works))

@@ -81,8 +81,8 @@ class Claimer:
         self.limited = self._find_limited()
         plans = [
             f"{name}/{version}"
-            for (name, version), performer in self._held.performers.items()
-            if self._held.can_run(performer) and performer not in self.limited
+            for (name, version), performer in self._held.registered.performers.items()
+            if self._held.cache.can_run(performer) and performer not in self.limited
         ]
         if not plans:
             return
@@ -265,7 +265,7 @@ class Claimer:
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         if (loaded.row.owner, loaded.row.epoch) != (session.id, claim.epoch):
             return  # what told of the claim was late: it was ours, and has other hands by now
-        performer = await self._held.stored_performer(claim.definition, claim.version)
+        performer = await self._held.cache.stored_performer(claim.definition, claim.version)
         record = Record(self._held, performer, loaded.row.key)
         await self._restorer.restore(record, loaded)
         if session is not self._current.session or not session.alive:

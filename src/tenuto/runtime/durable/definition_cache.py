@@ -8,16 +8,15 @@ from collections.abc import Callable
 
 import msgspec
 
-from tenuto.authoring.program import Handler, Program
+from tenuto.authoring.program import Program
 from tenuto.errors import (
     DefinitionError,
     NotFound,
     StorageError,
 )
 from tenuto.kernel.definition import Definition, from_document
-from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Performer
-from tenuto.runtime.executor.worker import WorkerOptions
+from tenuto.runtime.executor.program_registry import ProgramRegistry
 from tenuto.runtime.port import DefinitionStatus, Published
 from tenuto.runtime.shared.publication import changed_plan, check_startable, definition_row
 from tenuto.storage.caller_connections import Caller
@@ -26,38 +25,26 @@ from tenuto.storage.catalog import Catalog, DefinitionRow, DefinitionsWanted
 from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 
-from .late_reports import LateReports
-from .parked_executions import ParkedExecutions
-from .restoration import Restorer
 from .rows import published
-from .session import CurrentSession
-from .task_worker import TaskWorker
-from .wakeups import Owners, Wakeups
 
 ENOUGH = 100
 ALL = 2**31 - 1
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 
 
-class DefinitionCache(TaskWorker):
-    """A worker that stores what it provides, and knows what is stored."""
+class DefinitionCache:
+    """Stores the definitions of this process, and knows those that are stored."""
 
     def __init__(
         self,
-        environment: Environment,
         store: Store,
-        current: CurrentSession,
-        wakeups: Wakeups,
-        owners: Owners,
-        parked_executions: ParkedExecutions,
-        restorer: Restorer,
-        late_reports: LateReports,
-        options: WorkerOptions,
+        registered: ProgramRegistry,
         compile: Callable[[Definition], Program],
+        now_ms: Callable[[], int],
     ) -> None:
-        super().__init__(
-            environment, store, current, wakeups, owners, parked_executions, restorer, late_reports, options
-        )
+        self._store = store
+        self._registered = registered
+        self._now = now_ms
         self._compile = compile
         self._stored: dict[tuple[str, int], str] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
@@ -65,19 +52,20 @@ class DefinitionCache(TaskWorker):
         self._read_catalog_at = 0
         self._unreadable: set[tuple[str, int]] = set()
         self._runnable: dict[Performer, bool] = {}
+        registered.on_change.append(self._runnable.clear)
 
     @property
     def catalog(self) -> Catalog:
         return self._store.catalog
 
     async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
-        is_new = self.provided(program.name, program.version) is None
-        self.provide(program)
+        is_new = self._registered.provided(program.name, program.version) is None
+        self._registered.provide(program)
         try:
             return await self.ensure_stored(program, note)
         except StorageError:
             if is_new:  # else it would be stored later, when nobody notes it
-                self._forget(program)
+                self._registered.remove(program)
             raise
 
     async def ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
@@ -85,7 +73,7 @@ class DefinitionCache(TaskWorker):
         at = (program.name, program.version)
         if self._stored.get(at) == program.plan.hash:
             return False
-        row = definition_row(program, self.now())
+        row = definition_row(program, self._now())
         if note is not None and await self.catalog.add(row, note):
             self._stored[at] = row.hash
             return True
@@ -111,11 +99,11 @@ class DefinitionCache(TaskWorker):
         if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == program.plan.hash:
             await self.ensure_stored(program)
             return
-        self._check_stored(program, *await save_definition(caller, definition_row(program, self.now())))
+        self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
 
     def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
         if hash != program.plan.hash:
-            self._forget(program)
+            self._registered.remove(program)
             raise changed_plan(program, msgspec.json.decode(document))
 
     async def program(self, name: str, version: int | None) -> Program:
@@ -127,7 +115,7 @@ class DefinitionCache(TaskWorker):
 
     async def _version_to_start(self, name: str) -> int | None:
         """The newest that is published. If there is none, the newest that was: whoever starts it hears why not."""
-        newest = self._newest.get(name)
+        newest = self._registered.newest.get(name)
         if newest is not None and self._in_catalog.get((name, newest.program.version), "published") == "published":
             return newest.program.version
         row = await self.catalog.find(name, None)
@@ -137,11 +125,11 @@ class DefinitionCache(TaskWorker):
         return deprecated[-1].version if deprecated else None
 
     async def keep_definitions(self) -> None:
-        for performer in list(self.performers.values()):
+        for performer in list(self._registered.performers.values()):
             await self.ensure_stored(performer.program)
 
     def knows(self, name: str) -> bool:
-        return name in self._newest
+        return name in self._registered.newest
 
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = self._noted[name, version] = status
@@ -153,16 +141,16 @@ class DefinitionCache(TaskWorker):
 
     async def refresh(self) -> None:
         """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
-        if self.now() < self._read_catalog_at:
+        if self._now() < self._read_catalog_at:
             return
-        self._read_catalog_at = self.now() + CATALOG_MS
+        self._read_catalog_at = self._now() + CATALOG_MS
         self._noted = {}
         statuses = await self.catalog.statuses()
         self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
         # A database that was set back may have lost some that were stored here: they are stored again when needed.
         self._stored = {at: hash for at, hash in self._stored.items() if at in self._in_catalog}
         for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
-            if status != "draft" and at not in self.performers and at not in self._unreadable:
+            if status != "draft" and at not in self._registered.performers and at not in self._unreadable:
                 try:
                     await self.stored_performer(*at)
                 except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
@@ -170,7 +158,7 @@ class DefinitionCache(TaskWorker):
 
     async def stored_performer(self, name: str, version: int | None) -> Performer:
         """What is stored, though this process has no code for it: enough to start, read and decide."""
-        if version is not None and (known := self.performers.get((name, version))) is not None:
+        if version is not None and (known := self._registered.performers.get((name, version))) is not None:
             return known
         row = await self.catalog.find(name, version)
         if row is not None and row.status == "draft":
@@ -179,16 +167,13 @@ class DefinitionCache(TaskWorker):
             which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
         program = self._compile(from_document(msgspec.json.decode(row.document)))
-        performer = self.performers.get((row.name, row.version))
+        performer = self._registered.performers.get((row.name, row.version))
         if performer is None:
-            performer = self._know(program)
+            performer = self._registered.add(program)
             self._stored[row.name, row.version] = row.hash
             self._in_catalog[row.name, row.version] = row.status
             self._runnable.clear()
         return performer
-
-    def runs(self, performer: Performer) -> bool:
-        return self.works and self.can_run(performer)
 
     def can_run(self, performer: Performer) -> bool:
         """Whether this process has the handlers of all steps that are not a queue's."""
@@ -197,11 +182,3 @@ class DefinitionCache(TaskWorker):
             missing = performer.program.missing_handlers()
             known = self._runnable[performer] = all(performer.handler(name) is not None for name in missing)
         return known
-
-    def provide(self, program: Program) -> None:
-        super().provide(program)
-        self._runnable.clear()
-
-    def provide_handler(self, handler: Handler) -> None:
-        super().provide_handler(handler)
-        self._runnable.clear()

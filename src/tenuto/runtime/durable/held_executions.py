@@ -27,6 +27,7 @@ from tenuto.kernel.events import AttemptsGranted, AttemptsReturned, CancelReques
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.runtime.clock import Environment
+from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.slots import RESUME
 from tenuto.runtime.executor.worker import Then, WorkerOptions
@@ -56,7 +57,6 @@ from tenuto.views.projections import (
 
 from . import snapshots
 from .committer import Fate, Told, Write
-from .definition_cache import DefinitionCache
 from .late_reports import LateReports
 from .parked_executions import LONGEST_PARKED_MS, PARKED_MS, ParkedExecutions, Parking
 from .permits import Permits
@@ -64,6 +64,7 @@ from .progress import Beats
 from .queued_attempts import has_queued
 from .restoration import Restorer
 from .session import CurrentSession
+from .task_worker import TaskWorker
 from .tenant_admission import TenantAdmission
 from .unread_mail import Letters
 from .wakeups import Owners, Wakeups
@@ -136,7 +137,7 @@ class HandedOver(Released, gc=False):
         self.runtime.announce_work_elsewhere()
 
 
-class HeldExecutions(DefinitionCache):
+class HeldExecutions(TaskWorker):
     """A worker that holds executions for as long as they have work, and records all that is decided."""
 
     def __init__(
@@ -189,6 +190,9 @@ class HeldExecutions(DefinitionCache):
         if dealt is None and session is self._current.session:
             session.lose()
         return None if session is not self._current.session else dealt
+
+    def runs(self, performer: Performer) -> bool:
+        return self.works and self.cache.can_run(performer)
 
     def _may_start(self) -> bool:
         return self._current.session.may_start

@@ -44,7 +44,7 @@ class Poller:
         self._reap_at = 0.0
         self._upkeep = (
             ("Ending sessions that are over", self._reap),
-            ("Reading the catalog", held.refresh),
+            ("Reading the catalog", held.cache.refresh),
             ("Sealing the audit", sealing.look),
         )
         self._tasks: list[asyncio.Task[None]] = []

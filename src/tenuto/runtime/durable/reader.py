@@ -124,7 +124,7 @@ class Reader:
     async def _short_reading(self, loaded: Loaded) -> Reading | None:
         """By its snapshot. None if it is over, or the snapshot is one that this release cannot read."""
         row = loaded.row
-        performer = await self._held.stored_performer(row.definition, row.version)
+        performer = await self._held.cache.stored_performer(row.definition, row.version)
         state = snapshots.state_of(performer.program.plan, loaded)
         if state is None or state.finished is not None:
             return None
@@ -133,7 +133,7 @@ class Reader:
         return Reading(performer.program, state, history, idempotency_key=row.key, activity=activity)
 
     async def _reading(self, loaded: Loaded) -> Reading:
-        performer = await self._held.stored_performer(loaded.row.definition, loaded.row.version)
+        performer = await self._held.cache.stored_performer(loaded.row.definition, loaded.row.version)
         state = Execution(performer.program.plan)
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:

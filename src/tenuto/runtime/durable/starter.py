@@ -73,7 +73,7 @@ class Starter:
         if request.connection is not None:
             return await self._submit_within(caller_of(request.connection), request)
         # Before admission: a start that is admitted is written at once.
-        await self._held.ensure_stored(request.program)
+        await self._held.cache.ensure_stored(request.program)
         admission, tenant = self._admission, request.tenant
         if admission.must_look(tenant):
             await admission.look(tenant)
@@ -104,7 +104,7 @@ class Starter:
 
     async def _start_submitted(self, request: StartRequest) -> Submitted:
         program = request.program
-        performer = self._held.performer(program.name, program.version)
+        performer = self._held.registered.performer(program.name, program.version)
         while True:
             owned = (
                 self._held.runs(performer)
@@ -179,7 +179,7 @@ class Starter:
     async def _submit_within(self, caller: Caller, request: StartRequest) -> Submitted:
         """In the caller's transaction: nobody owns it, and any worker claims it when that is committed."""
         await check_database(caller, self._current.session.id)
-        await self._held.ensure_stored_within(caller, request.program)
+        await self._held.cache.ensure_stored_within(caller, request.program)
         id = self._held.environment.new_id()
         refusal = await start_within(caller, self._unowned_start(id, request))
         if refusal == "duplicate_key":

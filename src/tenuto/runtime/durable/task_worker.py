@@ -12,19 +12,19 @@ import asyncio
 import logging
 import random
 import time
-from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 
 from msgspec import Raw
 
-from tenuto.authoring.program import Handler, Program
+from tenuto.authoring.program import Program
 from tenuto.errors import StorageError
 from tenuto.kernel.address import Ref
-from tenuto.kernel.definition import owner_of
+from tenuto.kernel.definition import Definition, owner_of
 from tenuto.kernel.evolve import holder_of
 from tenuto.runtime.clock import Environment
-from tenuto.runtime.executor import Job, Performer, Role
+from tenuto.runtime.executor import Job, Role
 from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.worker import WorkerOptions
 from tenuto.runtime.shared.supervision import enduring
@@ -32,6 +32,7 @@ from tenuto.storage.port import Loaded, Store, tasks_in
 from tenuto.storage.tasks import ANY_PLAN, Task
 from tenuto.values.jitter import spread
 
+from .definition_cache import DefinitionCache
 from .late_reports import LateReports
 from .parked_executions import ParkedExecutions
 from .restoration import Restorer
@@ -61,9 +62,12 @@ class TaskWorker(TaskReports):
         restorer: Restorer,
         late_reports: LateReports,
         options: WorkerOptions,
+        compile: Callable[[Definition], Program],
     ) -> None:
         super().__init__(environment, store, current, wakeups, owners, parked_executions, options)
         self._restorer = restorer
+        self.cache = DefinitionCache(store, self.registered, compile, environment.now_ms)
+        self.registered.on_change.insert(0, self._learn)
         self._late_reports = late_reports
         self._visits: dict[str, Visit] = {}
         self._rested: dict[str, Visit] = {}
@@ -72,11 +76,6 @@ class TaskWorker(TaskReports):
         self._look_at = self._beat_at = self._sweep_at = 0.0
         self._guesting: asyncio.Task[None] | None = None
         self._leaving = False
-
-    # -- What a runtime adds -------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def stored_performer(self, name: str, version: int | None) -> Performer: ...
 
     # -- Life ----------------------------------------------------------------------------------------------------------
 
@@ -130,18 +129,6 @@ class TaskWorker(TaskReports):
 
     # -- What it can run -----------------------------------------------------------------------------------------------
 
-    def provide(self, program: Program) -> None:
-        super().provide(program)
-        self._learn()
-
-    def provide_handler(self, handler: Handler) -> None:
-        super().provide_handler(handler)
-        self._learn()
-
-    def _forget(self, program: Program) -> None:
-        super()._forget(program)
-        self._learn()
-
     def _learn(self) -> None:
         self._works_on = None
         self._parked_executions.learn()
@@ -152,13 +139,15 @@ class TaskWorker(TaskReports):
         if self._works_on is None:
             own = (
                 (f"{name}/{version}", handler)
-                for (name, version), performer in self.performers.items()
+                for (name, version), performer in self.registered.performers.items()
                 for handler in performer.program.handlers.values()
                 if handler.serves(owner_of(name))
             )
-            by_name = ((ANY_PLAN, handler) for handler in self._handlers.values())
+            by_name = ((ANY_PLAN, handler) for handler in self.registered.handlers.values())
             opened = (
-                (f"{tenant}/{ANY_PLAN}", handler) for handler in self._handlers.values() for tenant in handler.tenants
+                (f"{tenant}/{ANY_PLAN}", handler)
+                for handler in self.registered.handlers.values()
+                for tenant in handler.tenants
             )
             named = list(chain(own, by_name, opened))
             self._works_on = (
@@ -274,7 +263,7 @@ class TaskWorker(TaskReports):
     async def _visit(self, task: Task, loaded: Loaded | None) -> Visit | None:
         visit = self._visits.get(task.key.execution)
         if visit is None and loaded is not None:
-            performer = await self.stored_performer(loaded.row.definition, loaded.row.version)
+            performer = await self.cache.stored_performer(loaded.row.definition, loaded.row.version)
             if performer.program.plan.hash != plan_hash(loaded):
                 self._return(task.taking, f"{task.plan} is another definition here")
                 return None

@@ -9,30 +9,29 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from tenuto.authoring.program import Handler, Program
-from tenuto.errors import EngineClosed, NotFound, ResultTimeout
+from tenuto.authoring.program import Handler
+from tenuto.errors import EngineClosed, ResultTimeout
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, lease_id
 from tenuto.kernel.decide import Decision, decide
-from tenuto.kernel.definition import to_document
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.port import LaneLoad, Observer, Until, Vitals
-from tenuto.runtime.shared.publication import changed_plan
 from tenuto.runtime.shared.supervision import report
 from tenuto.views import Waiting, is_settled
 from tenuto.views.reading import Reading
 
-from . import Attempt, Ending, Job, Parked, Performer, Role, Tasks, Threads
+from . import Attempt, Ending, Job, Parked, Role, Tasks, Threads
 from .held_execution import Record, Ticket
 from .limits import Limits, Names
+from .program_registry import ProgramRegistry
 from .slots import RESUME, UNDO, Lane
 from .timers import Alarms
 
@@ -83,9 +82,11 @@ class Worker(ABC):
         self.closing = False
         self._hands_over = False  # while closing: what has no handler running is for others to go on with
         self._quiet: asyncio.Future[None] | None = None
-        self._handlers: dict[str, Handler] = {}
-        self.performers: dict[tuple[str, int], Performer] = {}
-        self._newest: dict[str, Performer] = {}
+        self.registered = ProgramRegistry(prepares=options.worker)
+        self.registered.on_replaced.append(self._unpark)
+        self.provide = self.registered.provide
+        self.provided = self.registered.provided
+        self.provide_handler = self.registered.provide_handler
         self.records: dict[str, Record] = {}
         self._parked: dict[Record, None] = {}
         self._late: list[Callable[[], None]] = []  # what would begin, when it may
@@ -171,62 +172,6 @@ class Worker(ABC):
     def vitals(self) -> Vitals:
         is_open = self.loop is not None and not self.closing
         return Vitals(is_open=is_open, in_hand=len(self.records), lanes=self._lanes())
-
-    # -- Programs ------------------------------------------------------------------------------------------------------
-
-    def provide(self, program: Program) -> None:
-        known = self.performers.get((program.name, program.version))
-        if known is None:
-            self._know(program)
-            return
-        if known.program.plan.hash != program.plan.hash:
-            raise changed_plan(program, to_document(known.program.plan.definition))
-        known.replace(program)
-        self._unpark()
-
-    def provided(self, name: str, version: int) -> Program | None:
-        performer = self.performers.get((name, version))
-        return None if performer is None else performer.program
-
-    def provide_handler(self, handler: Handler) -> None:
-        """From now on this is what definitions call by that name, also those that came after an earlier one of it."""
-        earlier = self._handlers.get(handler.name)
-        self._handlers[handler.name] = handler
-        for performer in self.performers.values():
-            program = performer.program
-            if earlier is not None and program.handlers.get(handler.name) is earlier:
-                program = replace(program, handlers={**program.handlers, handler.name: handler})
-            performer.replace(program)
-        self._unpark()
-
-    def _know(self, program: Program) -> Performer:
-        performer = self.performers[program.name, program.version] = Performer(program, self._handlers)
-        newest = self._newest.get(program.name)
-        if newest is None or newest.program.version < program.version:
-            self._newest[program.name] = performer
-        for name in program.handler_names() if self.works else ():
-            if (handler := performer.handler(name)) is not None:
-                handler.prepare()
-        return performer
-
-    def _forget(self, program: Program) -> None:
-        forgotten = self.performers.pop((program.name, program.version), None)
-        if self._newest.get(program.name) is forgotten:
-            others = [known for (name, _), known in self.performers.items() if name == program.name]
-            self._newest.pop(program.name, None)
-            if others:
-                self._newest[program.name] = max(others, key=lambda known: known.program.version)
-
-    def _known(self, name: str, version: int | None) -> Performer | None:
-        return self._newest.get(name) if version is None else self.performers.get((name, version))
-
-    def performer(self, name: str, version: int | None) -> Performer:
-        performer = self._known(name, version)
-        if performer is None:
-            names = ", ".join(sorted({name for name, _ in self.performers if "/" not in name})) or "none"
-            which = f"{name!r} in version {version}" if version else f"named {name!r}"
-            raise NotFound(f"There is no definition {which}.", hint=f"register it first; registered: {names}")
-        return performer
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
