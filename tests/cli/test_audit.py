@@ -25,7 +25,7 @@ def test_the_chain_is_looked_at(tenuto: Run, work: Work) -> None:
     assert tenuto("pause", work(expenses)).code == 0
     told = json.loads(tenuto("audit", "verify", "--json").out)
     assert (told["broken_at"], told["rows"] > 0) == (None, True)
-    assert f"holds; its head is {told['rows']}:{told['head']}" in tenuto("audit", "verify").out
+    assert f"is intact; its head is {told['rows']}:{told['head']}" in tenuto("audit", "verify").out
 
 
 def test_a_head_that_was_kept_elsewhere_must_be_in_the_chain_still(tenuto: Run, work: Work) -> None:
@@ -35,7 +35,7 @@ def test_a_head_that_was_kept_elsewhere_must_be_in_the_chain_still(tenuto: Run, 
     kept = f"{told['rows']}:{told['head']}"
     assert tenuto("resume", id).code == 0
     assert tenuto("audit", "verify", "--kept", kept).code == 0
-    for wrong, why in ((f"{told['rows']}:{'0' * 64}", "something was changed"), (f"999:{'0' * 64}", "rows are gone")):
+    for wrong, why in ((f"{told['rows']}:{'0' * 64}", "the log was changed"), (f"999:{'0' * 64}", "rows were removed")):
         found = tenuto("audit", "verify", "--kept", wrong)
         assert (found.code, why in found.out) == (1, True), found
     for none in ("yesterday", f"1:{'z' * 64}", f"0:{'0' * 64}"):

@@ -45,14 +45,14 @@ def test_errors_for_programs_are_json(tenuto: Run) -> None:
 def test_memory_is_no_place_to_look_at(tenuto: Run) -> None:
     done = tenuto("--url", "memory://", "ls")
     assert done.code == 1
-    assert "seen by its own process alone" in done.err
+    assert "Only its own process can see memory://" in done.err
 
 
 @pytest.mark.parametrize("process", ["serve", "worker"])
 def test_memory_is_no_place_where_processes_meet(tenuto: Run, process: str) -> None:
     done = tenuto("--url", "memory://", process)
     assert (done.code, done.out) == (1, "")
-    assert "a service and its workers would not meet" in done.err
+    assert "a service and its workers cannot share it" in done.err
     assert "`tenuto --url memory:// dev`" in done.err
 
 
@@ -61,7 +61,7 @@ def test_a_service_is_no_database(tenuto: Run, command: str) -> None:
     done = tenuto("--url", "https://ada:hunter2@tenuto.example", *command.split())
     assert done.code == 1
     told = " ".join((done.out + done.err).split())
-    assert "https://[secret]@tenuto.example is the address of a service, and no database." in told
+    assert "https://[secret]@tenuto.example is the URL of a service, not of a database." in told
     assert "--server or TENUTO_SERVER" in told
     assert "hunter2" not in told
 
@@ -94,8 +94,8 @@ def test_looking_makes_no_database_however_it_is_written(tenuto: Run, tmp_path: 
         ("serve --port 99999", "--port: it must be from 0 to 65535"),
         ("worker --queue=", "--queue: name at least one"),
         ("--url x.db ls", "write sqlite:///file.db or postgresql://host/database"),
-        ("reviews resolve x.1 dismiss --reason r", "`tenuto reviews ls` lists those that are open"),
-        ("run nothing", "register or apply it first; `tenuto definitions` lists what can be run"),
+        ("reviews resolve x.1 dismiss --reason r", "run `tenuto reviews ls` to list the open ones"),
+        ("run nothing", "register or apply it first; run `tenuto definitions` to list definitions"),
     ],
 )
 def test_what_is_wrong_is_told_in_the_words_of_the_command(tenuto: Run, command: str, told: str) -> None:
@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_used_is_named(tenuto: Run, arguments: list[str]) 
 
 def test_what_is_stuck_is_not_asked_of_a_file(tenuto: Run) -> None:
     done = tenuto("check", "--stuck", "--file", "export.ndjson")
-    assert (done.code, "leave out --file" in done.err) == (2, True)
+    assert (done.code, "remove --file" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize("key", ["tnt_é", "tnt_a\n", "two words"])
@@ -182,7 +182,7 @@ def test_what_cannot_be_a_key_is_told_and_not_shown(tenuto: Run, monkeypatch: py
 def test_a_server_that_is_not_asked(tenuto: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What works on a database alone says on which, and makes none beside the server's."""
     monkeypatch.setenv("TENUTO_SERVER", "http://127.0.0.1:9")
-    told = f"tenuto: this command works on the database, sqlite:///{tmp_path}/tenuto.db, not through TENUTO_SERVER\n"
+    told = f"tenuto: this command uses the database sqlite:///{tmp_path}/tenuto.db, not TENUTO_SERVER\n"
     for command in (["check"], ["export"], ["keys", "create", "--tenant", "a", "--role", "admin"]):
         done = tenuto(*command)
         assert (done.code, done.out) == (7, "")
@@ -208,7 +208,9 @@ def test_doctor_finds_what_would_stop_a_process(tenuto: Run, monkeypatch: pytest
 
 def test_doctor_reads_the_keys_of_issuers(tenuto: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tenuto("migrate")
-    issuer = {"issuer": "https://id.example", "audience": "tenuto", "jwks_file": str(tmp_path / "keys.json")}
+    keys = str(tmp_path / "keys.json")
+    bounds = {"tenants": ["*"], "roles": ["viewer"]}
+    issuer = {"issuer": "https://id.example", "audience": "tenuto", "jwks_file": keys, **bounds}
     monkeypatch.setenv("TENUTO_JWT_ISSUERS", json.dumps([issuer]))
     assert f"✗ issuer: https://id.example: {tmp_path}/keys.json cannot be read" in tenuto("doctor").out
     (tmp_path / "keys.json").write_text("{}")

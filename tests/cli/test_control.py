@@ -55,8 +55,8 @@ def test_what_waits_for_nobody_cannot_be_approved(tenuto: Run, work: Work) -> No
     done = tenuto("approve", id)
     assert done.code == 4
     first, second = done.err.splitlines()
-    assert first == "tenuto: No step of it waits for an approval. [invalid_transition]"
-    assert second == f"What to do: `tenuto show {id}` says where it stands"
+    assert first == "tenuto: No step of this execution waits for approval. [invalid_transition]"
+    assert second == f"What to do: run `tenuto show {id}` to see its state"
 
 
 def test_cancel(tenuto: Run, work: Work) -> None:
@@ -86,7 +86,7 @@ def test_four_eyes_count_on_the_database_too(tenuto: Run, work: Work, monkeypatc
     assert "requested by cli:" in tenuto("dlq", "ls").out
     assert "requested by cli:" in tenuto("reviews", "ls").out
     shown = tenuto("dlq", "show", id).out
-    assert "from 'flight': make it anew (a second person has to ask for the same)" in " ".join(shown.split())
+    assert "from 'flight': make it anew (a second person must request the same)" in " ".join(shown.split())
     assert tenuto(*asked).code == 0
 
 
@@ -194,10 +194,10 @@ def test_what_cannot_be_reprocessed_is_told_and_the_others_go_on(
 def test_one_dead_letter_is_reprocessed(tenuto: Run, work: Work) -> None:
     id = work(atlantis)
     done = tenuto("dlq", "reprocess", id, "--reason", "r")
-    assert done.out == f"1 execution will be tried again\n  {id}\n"
+    assert done.out == f"1 execution will be retried\n  {id}\n"
     for verb in ("reprocess", "discard"):
         none = tenuto("dlq", verb, "nothing.1", "--reason", "r")
-        assert (none.code, "`tenuto dlq ls` lists those that are open" in none.err) == (3, True)
+        assert (none.code, "run `tenuto dlq ls` to list the open ones" in none.err) == (3, True)
 
 
 # -- Many at once ------------------------------------------------------------------------------------------------------

@@ -88,4 +88,4 @@ def test_all_of_them_are_reached_a_part_at_a_time(
         done = tenuto("dlq", "reprocess", "--all", "--limit", "2", "--reason", "the bank is back", "--json")
         assert (done.code, json.loads(done.out)) == (0, {"reprocessed": letters[:2], "pending": [], "refused": []})
         rest = tenuto("dlq", "reprocess", "--all", "--reason", "the bank is back")
-        assert rest == (0, f"1 execution will be tried again\n  {letters[2].rpartition('.')[0]}\n", "")
+        assert rest == (0, f"1 execution will be retried\n  {letters[2].rpartition('.')[0]}\n", "")

@@ -298,7 +298,7 @@ def test_run_takes_what_start_takes(tenuto: Run, work: Work, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--input", "{"], "it is no JSON"),
+        (["--input", "{"], "not valid JSON"),
         (["--input", "@nowhere.json"], "No such file"),
         (["--target", "x"], "TYPE:ID"),
         (["--header", "x"], "NAME=VALUE"),
@@ -319,7 +319,7 @@ def test_what_is_not_understood_is_usage(tenuto: Run, arguments: list[str], comp
         (["ls", "--status", "odd"], "Invalid value for '--status': 'odd' is not one of 'running', "),
         (["ls", "--nonsense"], "No such option: --nonsense"),
         (["run"], "Missing argument 'NAME'."),
-        (["run", "book-trip", "--input", "{"], "Invalid value for --input: it is no JSON"),
+        (["run", "book-trip", "--input", "{"], "Invalid value for --input: not valid JSON"),
     ],
 )
 def test_what_is_not_understood_is_told_to_programs_too(tenuto: Run, arguments: list[str], message: str) -> None:

@@ -13,7 +13,7 @@ from .terminal import picture
 from .test_executions import invoice, oslo
 from .test_processes import tenuto
 
-WATCH = re.compile(r"`(tenuto [^`]* watch [0-9a-f]{22})` follows it again")
+WATCH = re.compile(r"`(tenuto [^`]* watch [0-9a-f]{22})` to watch it again")
 
 
 @pytest.mark.parametrize("json_option", [(), ("--json",)])
@@ -25,7 +25,7 @@ def test_watch_says_what_goes_on(url: str, work: Work, json_option: tuple[str, .
         assert watch.process.returncode == 130
     told = json.loads(err) if json_option else {}
     assert told.get("code", "interrupted") == "interrupted"
-    assert f"Execution {id} is no longer followed, and goes on." in err
+    assert f"Stopped watching execution {id}. It continues." in err
     found = WATCH.search(err)
     assert found is not None
     again = tenuto(url, *shlex.split(found[1])[3:], "--timeout", "1ms")
@@ -50,5 +50,5 @@ def test_on_a_terminal_the_id_is_there_from_the_beginning(url: str, work: Work) 
     lines = picture(shown).splitlines()
     assert [line.strip() for line in lines[:2]] == [
         "… paid  waiting",
-        f"tenuto: Execution {id} is no longer followed, and goes on. [interrupted]",
+        f"tenuto: Stopped watching execution {id}. It continues. [interrupted]",
     ]

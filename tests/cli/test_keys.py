@@ -48,7 +48,7 @@ def test_a_key_that_is_none(tenuto: Run) -> None:
     done = tenuto("keys", "revoke", "nix")
     assert (done.code, done.err) == (
         3,
-        "tenuto: There is no key 'nix'. [not_found]\nWhat to do: `tenuto keys ls` lists them\n",
+        "tenuto: There is no key 'nix'. [not_found]\nWhat to do: run `tenuto keys ls` to list them\n",
     )
 
 

@@ -71,7 +71,7 @@ def test_executions_are_listed_by_their_age_and_by_what_they_are_about(tenuto: R
         ("ls --status odd", "'running', 'waiting_approval'"),
         ("ls --limit 0", "greater than or equal to 1"),
         ("ls --since yesterday", '"24h" or "2d"'),
-        ("ls --older-than 99999999999d", "no years"),
+        ("ls --older-than 99999999999d", "is too long"),
         ("dlq ls --error-class odd", "'TRANSIENT', 'RETRYABLE'"),
         ("reviews ls --kind odd", "'approval', 'compensation'"),
         ("cancel --status odd --dry-run", "'running', 'waiting_approval', 'paused'"),

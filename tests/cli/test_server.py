@@ -40,7 +40,7 @@ def test_the_key_says_whose_executions_are_seen(
         assert tenuto("--server", address, "show", id).code == 3
         named = tenuto("--server", address, "--tenant", "theirs", "ls")
     assert named.code == 2
-    assert "TENUTO_API_KEY says whose it is" in named.err
+    assert "the API key decides the tenant" in named.err
 
 
 def test_definitions_go_over_a_server(server: str, tenuto: Run, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_who_is_not_told_of_workers_hears_that_and_not_that_there_are_none(
         monkeypatch.setenv("TENUTO_API_KEY", key)
         assert tenuto("--server", address, "workers") == (0, "", "")
         _, shown = on_terminal("--server", address, "workers", columns=200)
-        assert "None is running, or your key is not one of the tenant 'default'" in shown
+        assert "No worker is running, or your API key is not of the tenant 'default'" in shown
 
 
 def test_what_runs_the_service_is_seen_and_checked(server: str, tenuto: Run) -> None:

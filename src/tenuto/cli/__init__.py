@@ -1,6 +1,6 @@
-"""The command line. `main` is what the `tenuto` command calls.
+"""The command line. The `tenuto` command calls `main`.
 
-It starts quickly: modules here import typer and the standard library, and the rest inside the functions that need it.
+To start quickly, its modules import only typer and the standard library; functions import the rest.
 """
 
 import sys
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command, and gives its exit code (see `exits`). Expected errors are told, not raised."""
+    """Runs one command and returns its exit code (see `exit_codes`). Expected errors are printed, not raised."""
     from .app import run
 
     return run(sys.argv[1:] if arguments is None else list(arguments))

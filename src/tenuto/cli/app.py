@@ -1,4 +1,4 @@
-"""The application: every command in its section, and what happens to errors."""
+"""The application: its commands by section, and the handling of errors."""
 
 import sys
 import traceback
@@ -45,7 +45,7 @@ class Sections(TyperGroup):
     """A group whose help lists its commands under headings. Typer has those in its rich help, which is slow to load."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """A shell may be named for its completion; typer asks which one runs it, and passes over what is named."""
+        """Accepts the name of a shell for its completion: typer itself detects the shell and ignores the name."""
         option, _, value = args[0].partition("=") if args else ("", "", "")
         shell = value or " ".join(args[1:])
         if option in COMPLETION and shell:
@@ -70,7 +70,7 @@ class Sections(TyperGroup):
 app = typer.Typer(
     name="tenuto",
     cls=Sections,
-    help="A durable orchestration engine for Python: start executions, look at them, act on them.",
+    help="Run and operate Tenuto, a durable orchestration engine for Python.",
     rich_markup_mode=None,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -88,16 +88,20 @@ def _version(wanted: bool) -> None:
 def options(
     context: typer.Context,
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="The database: TENUTO_URL, or sqlite:///tenuto.db.")
+        str | None, typer.Option(metavar="URL", help="Use this database. Default: TENUTO_URL, or sqlite:///tenuto.db.")
     ] = None,
-    server: Annotated[str | None, typer.Option(metavar="URL", help="A Tenuto service instead: TENUTO_SERVER.")] = None,
-    tenant: Annotated[str, typer.Option(metavar="NAME", help="On a database: whose executions.")] = DEFAULT_TENANT,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="Use this service instead of a database. Default: TENUTO_SERVER.")
+    ] = None,
+    tenant: Annotated[
+        str, typer.Option(metavar="NAME", help="Act for this tenant, if on a database.")
+    ] = DEFAULT_TENANT,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     if server and not server.startswith(("http://", "https://")):
-        told = "the address of a service begins with https:// or http://"
+        told = "the URL of a service begins with https:// or http://"
         raise typer.BadParameter(told, param_hint="--server")
     given = connection(context)
     given.url, given.server, given.tenant = url, server, tenant
@@ -121,7 +125,7 @@ for module in (
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command, and tells what went wrong with it."""
+    """Runs one command and prints its error, if any."""
     given, as_json = Connection(), "--json" in arguments
     with named_output():
         try:
@@ -145,7 +149,7 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str], given: Connection, *, as_json: bool) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a sign gets another, not a traceback
+            stream.reconfigure(errors="replace")  # a character that the terminal lacks becomes `?` and raises nothing
     try:
         code = get_command(app).main(args=arguments, prog_name="tenuto", standalone_mode=False, obj=given)
         return int(code) if isinstance(code, int) else Exit.OK
@@ -160,7 +164,7 @@ def _run(arguments: list[str], given: Connection, *, as_json: bool) -> int:
 
 
 def _unusable(error: OSError) -> TenutoError:
-    hint = "look at the path, and at who may read and write there"
+    hint = "check the path and its permissions"
     if error.filename == NAME:
-        hint = "write to a place with room. Only the output is lost: if the command changes something, look if it did"
+        hint = "write to a device with free space. Only the output is lost: check whether the command took effect"
     return TenutoError(f"{error.filename}: {error.strerror or type(error).__name__}.", code="file_unusable", hint=hint)

@@ -1,4 +1,4 @@
-"""`--app MODULE[:NAME]`: the user's sagas and handlers, ready to be registered."""
+"""The loader of `--app MODULE[:NAME]`: the user's sagas and handlers."""
 
 import importlib
 import os
@@ -16,10 +16,10 @@ HINT = "--app (or TENUTO_APP) is MODULE or MODULE:NAME, as in `shop.sagas` or `s
 
 
 def load_app(app: str) -> list[object]:
-    """All sagas of a module and its `@handler` functions, or what a name in it holds.
+    """Returns the sagas and `@handler` functions of a module, or the value of a name in it.
 
-    A name may hold a saga, a list of them, or a function without parameters that gives either. Classes are made
-    instances of, without arguments; a saga that needs some is put into a list by its author.
+    The value is a saga, a list of sagas, or a function without parameters that returns either. Classes are instantiated
+    without arguments; list the instance if a saga needs arguments.
     """
     path, _, name = app.partition(":")
     module = _import(path)
@@ -40,11 +40,11 @@ def _import(path: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (path == error.name or path.startswith(f"{error.name}.")):
             raise _error(f"There is no module {path!r}, neither installed nor in {os.getcwd()}.", HINT) from None
-        raise _error(_what_failed(path, error), "mend the module") from error
+        raise _error(_what_failed(path, error), "fix the module") from error
     except TenutoError:
         raise
     except Exception as error:
-        raise _error(_what_failed(path, error), "mend the module") from error
+        raise _error(_what_failed(path, error), "fix the module") from error
 
 
 def _what_failed(path: str, error: Exception) -> str:

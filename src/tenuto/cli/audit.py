@@ -1,4 +1,4 @@
-"""`tenuto audit`: who did what, and whether that record is whole."""
+"""`tenuto audit`: the audit log and the check of its hash chain."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SECTION = "Operations"
 _HEAD = re.compile("([1-9][0-9]{0,15}):([0-9a-f]{64})")
-HELP = "Who did what, and whether that record is whole."
+HELP = "List, verify and export the audit log."
 
 
 async def ls(
@@ -48,11 +48,12 @@ async def ls(
 async def verify(
     context: typer.Context,
     kept: Annotated[
-        str | None, typer.Option(metavar="N:HASH", help="A head that was kept elsewhere: it must be there still.")
+        str | None,
+        typer.Option(metavar="N:HASH", help="Check that this head, stored elsewhere earlier, is still in the chain."),
     ] = None,
     as_json: AsJson = False,
 ) -> Exit:
-    """See whether the chain of hashes holds, and tell its head."""
+    """Verify the hash chain of the audit log and print its head."""
     printer = Printer()
     head = _kept(kept)
     async with connection(context).engine(reads=True) as engine:
@@ -60,11 +61,11 @@ async def verify(
     if as_json:
         printer.json(chain._asdict())
     elif chain.broken_at is None:
-        printer.text(f"the chain of {plural(chain.rows, 'row')} holds; its head is {chain.rows}:{chain.head}")
+        printer.text(f"the chain of {plural(chain.rows, 'row')} is intact; its head is {chain.rows}:{chain.head}")
     elif chain.cut:
-        printer.text(f"the chain ends with row {chain.rows}, and once had more: rows are gone", "bold red")
+        printer.text(f"the chain ends at row {chain.rows} but had more rows before: rows were removed", "bold red")
     else:
-        printer.text(f"row {chain.broken_at} does not fit the one before it: something was changed", "bold red")
+        printer.text(f"row {chain.broken_at} does not match the previous row: the log was changed", "bold red")
     return Exit.OK if chain.broken_at is None else Exit.FAILED
 
 
@@ -75,12 +76,12 @@ def _kept(text: str | None) -> "Kept | None":
         return None
     found = _HEAD.fullmatch(text)
     if found is None:
-        raise typer.BadParameter("it is N:HASH, as `tenuto audit verify` told it", param_hint="--kept")
+        raise typer.BadParameter("write N:HASH, as `tenuto audit verify` prints it", param_hint="--kept")
     return Kept(int(found[1]), found[2])
 
 
 async def export(context: typer.Context) -> None:
-    """Write the whole chain as lines of JSON, the oldest first: to be kept, and checked, elsewhere."""
+    """Write the audit log as lines of JSON, oldest first, to store and verify it elsewhere."""
     printer = Printer()
     async with connection(context).engine(reads=True) as engine:
         async for row in engine.audit.export():
@@ -93,10 +94,16 @@ def add_to(app: typer.Typer) -> None:
     @audit.callback(invoke_without_command=True, help=HELP)
     def run(
         context: typer.Context,
-        action: Annotated[str | None, typer.Option(metavar="NAME", help="Only this, as in execution.canceled.")] = None,
-        actor: Annotated[str | None, typer.Option(metavar="NAME", help="Only what this one did.")] = None,
-        of: Annotated[str | None, typer.Option("--object", metavar="ID", help="Only what was done to this.")] = None,
-        limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 50,
+        action: Annotated[
+            str | None, typer.Option(metavar="NAME", help="Show only this action, such as execution.canceled.")
+        ] = None,
+        actor: Annotated[str | None, typer.Option(metavar="NAME", help="Show only actions of this actor.")] = None,
+        of: Annotated[
+            str | None, typer.Option("--object", metavar="ID", help="Show only actions on this object.")
+        ] = None,
+        limit: Annotated[
+            int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="Show at most this many.")
+        ] = 50,
         as_json: AsJson = False,
     ) -> None:
         if context.invoked_subcommand is None:

@@ -1,4 +1,4 @@
-"""What `tenuto bench` measures: many executions at once, and one after the other. `make bench` has the comparison."""
+"""The measurements of `tenuto bench`: throughput of concurrent executions, latency of single ones."""
 
 import tempfile
 import time
@@ -26,7 +26,7 @@ async def measure(url: str | None, executions: int) -> list[Measured]:
         connection = url or f"sqlite:///{Path(folder) / 'bench.db'}"
         async with Engine(connection) as engine:
             engine.register(_saga("bench-five-steps", STEPS), _saga("bench-one-step", 1))
-            await engine.execute("bench-five-steps", 0)  # what is done once is not measured
+            await engine.execute("bench-five-steps", 0)  # warm up
             return [*await _throughput(engine, executions), *await _latency(engine)]
 
 

@@ -1,4 +1,4 @@
-"""Why an execution does not go on, in a sentence, and the commands that help."""
+"""Why an execution is blocked, in a sentence, and the commands that unblock it."""
 
 import re
 from collections.abc import Mapping, Sequence

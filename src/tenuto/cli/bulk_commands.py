@@ -1,4 +1,4 @@
-"""`tenuto cancel | retry` by filter: what fits is shown first, and asked about."""
+"""`tenuto cancel | retry` by filter: counts the matches and asks before it acts."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 AT_ONCE = 1_000  # in one request
 MOST = 1_000  # unless said
 
-OneId = Annotated[str | None, typer.Argument(metavar="ID", help="The execution; or say which with the options.")]
+OneId = Annotated[str | None, typer.Argument(metavar="ID", help="The execution. Or select several with the options.")]
 Active = Annotated[
-    Literal["running", "waiting_approval", "paused"] | None, typer.Option("--status", help="Those that stand so.")
+    Literal["running", "waiting_approval", "paused"] | None, typer.Option("--status", help="Select this status.")
 ]
-OfDefinition = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Those of this definition.")]
+OfDefinition = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Select this definition.")]
 OlderThan = Annotated[
-    str | None, typer.Option("--older-than", metavar="TIME", help="Those started longer ago, as in 10m or 2d.")
+    str | None, typer.Option("--older-than", metavar="TIME", help="Select those started longer ago, such as 10m or 2d.")
 ]
-Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Those started at most so long ago.")]
-Correlated = Annotated[str | None, typer.Option("--correlation-id", metavar="ID", help="Those that belong to this.")]
-About = Annotated[str | None, typer.Option("--target-id", metavar="ID", help="Those about this.")]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Select those started within this time.")]
+Correlated = Annotated[str | None, typer.Option("--correlation-id", metavar="ID", help="Select this correlation id.")]
+About = Annotated[str | None, typer.Option("--target-id", metavar="ID", help="Select this target object.")]
 Most = Annotated[
     int | None,
-    typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many of them at most: 1,000 unless said."),
+    typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="Select at most this many. Default: 1,000."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show which they are.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the selection and change nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 Act = Callable[..., Awaitable["BulkResult"]]
 
@@ -76,17 +76,17 @@ def check(id: str | None, chosen: dict[str, Any], how: dict[str, Any], more: tup
     """`how` is what can only be said of many: one execution is told at once, so nobody may think that it is not."""
     if id is None and not chosen:
         options = ", ".join((*more, "--definition", "--older-than", "--since", "--correlation-id"))
-        raise typer.BadParameter(f"name one, or say which: {options} or --target-id", param_hint="ID")
+        raise typer.BadParameter(f"name one, or select with {options} or --target-id", param_hint="ID")
     if id is not None and chosen:
-        raise typer.BadParameter("name one, or say which with the options, not both", param_hint="ID")
+        raise typer.BadParameter("name one, or select with the options, not both", param_hint="ID")
     if id is not None and (beside := [option for option, value in how.items() if value]):
-        raise typer.BadParameter("is for many that are chosen by options, not for one", param_hint=", ".join(beside))
+        raise typer.BadParameter("needs a selection by options, not a single execution", param_hint=", ".join(beside))
 
 
 def check_reason(*, dry_run: bool) -> str:
     """Of what is asked of many, whoever reads the audit later is told why; where nothing is done, nobody is."""
     if not dry_run:
-        raise typer.BadParameter("to cancel many takes a reason", param_hint="--reason")
+        raise typer.BadParameter("required to cancel several executions", param_hint="--reason")
     return "dry run"
 
 
@@ -119,7 +119,7 @@ def _confirmed(word: str, found: "BulkResult", limit: int) -> int:
     if not count:
         return 0
     if not sys.stdin.isatty():
-        raise typer.BadParameter(f"{plural(count, 'execution')} fit: say --yes, or look with --dry-run")
+        raise typer.BadParameter(f"{plural(count, 'execution')} match: confirm with --yes, or list them with --dry-run")
     typer.confirm(f"{word} {plural(count, 'execution')}?", abort=True, err=True)
     return count
 
@@ -143,11 +143,11 @@ def _tell(printer: Printer, acted: "BulkResult", words: Words, *, as_json: bool)
     else:
         printer.text(f"{words.done}: {plural(len(acted.done), 'execution')}")
         if acted.pending:
-            printer.text(f"{plural(len(acted.pending), 'execution')} told, and not heard of yet")
+            printer.text(f"{plural(len(acted.pending), 'execution')} requested, verdict not known yet")
         for each in acted.refused:
             printer.text(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
         if acted.remaining:
-            printer.text(f"{plural(acted.remaining, 'execution')} left; --limit takes more")
+            printer.text(f"{plural(acted.remaining, 'execution')} remaining; raise --limit to include them")
     return Exit.FAILED if acted.refused else Exit.OK
 
 

@@ -1,4 +1,4 @@
-"""How a coroutine becomes a command, and the parameters that many commands share."""
+"""Commands from coroutines, and the parameters that many commands share."""
 
 import functools
 import json
@@ -14,15 +14,15 @@ from .connection import Connection
 
 P = ParamSpec("P")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="The execution.")]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: kept in the history and the audit.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the execution.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Record this reason in the history and the audit log.")]
 
 
 def command(
     app: typer.Typer, name: str, section: str | None = None
 ) -> Callable[[Callable[P, Coroutine[Any, Any, int | None]]], None]:
-    """Adds a coroutine function as a command. What it returns is the exit code; nothing is 0."""
+    """Adds a coroutine function as a command. It returns the exit code; None is 0."""
 
     def add(function: Callable[P, Coroutine[Any, Any, int | None]]) -> None:
         @functools.wraps(function)
@@ -42,7 +42,7 @@ def group(
     *,
     alone: Callable[[typer.Context, bool], Coroutine[Any, Any, None]] | None = None,
 ) -> typer.Typer:
-    """A command that has commands of its own; `alone` is what it does without one."""
+    """Adds a command with subcommands. `alone` runs if none is given."""
     made = typer.Typer(rich_markup_mode=None, no_args_is_help=alone is None, help=help)
     if alone is not None:
 
@@ -62,7 +62,7 @@ def connection(context: typer.Context) -> Connection:
 
 
 def read_json(text: str | None, option: str) -> Any:
-    """`JSON`, `@file` or `-` for standard input, as given on the command line."""
+    """Reads an option value: JSON, `@file`, or `-` for standard input."""
     if text is None:
         return None
     try:
@@ -74,5 +74,5 @@ def read_json(text: str | None, option: str) -> Any:
     except OSError as error:
         raise typer.BadParameter(f"{error.filename}: {error.strerror}", param_hint=option) from None
     except ValueError as error:
-        hint = f"it is no JSON ({error}). Text goes in quotes of its own: '\"Oslo\"'; a file is named @file"
+        hint = f"not valid JSON ({error}). Quote text twice: '\"Oslo\"'; write @file to read a file"
         raise typer.BadParameter(hint, param_hint=option) from None

@@ -1,4 +1,4 @@
-"""Where a command works: at a server, or directly on a database."""
+"""What a command connects to: a service, or directly a database."""
 
 import getpass
 import os
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     from tenuto.settings import Settings
 
 
-# Of these a server is not asked, and none of them is about one tenant.
+# Commands that use no service, and are not about one tenant.
 DATABASE_COMMANDS = ("dev", "serve", "worker", "keys", "migrate", "restored", "export", "check")
 
 
 @dataclass(slots=True)
 class Connection:
-    """What the options before the command say; for the rest, the settings are asked when they are needed."""
+    """The options before the command. Settings fill in the rest when they are needed."""
 
     url: str | None = None
     server: str | None = None
     tenant: str = DEFAULT_TENANT
 
     def command_line(self, command: str) -> str:
-        """A command to be copied: it works where this one did, because the options of this one are repeated."""
+        """A command line to copy. It repeats the options of this one, so that it works on the same target."""
         return " ".join(["tenuto", *self._options(command.partition(" ")[0]), command])
 
     def with_options(self, text: str) -> str:
-        """A text with commands to be copied, each between backticks."""
+        """A text whose commands between backticks repeat the options of this one."""
         return re.sub("`tenuto ([a-z][^`]*)`", lambda found: f"`{self.command_line(found[1])}`", text)
 
     def _options(self, name: str) -> Iterator[str]:
@@ -101,15 +101,13 @@ class Connection:
         settings = self.settings()
         found = url or settings.url
         if settings.server and not url:
-            print_to_stderr(
-                f"tenuto: this command works on the database, {redact_url(found)}, not through TENUTO_SERVER"
-            )
+            print_to_stderr(f"tenuto: this command uses the database {redact_url(found)}, not TENUTO_SERVER")
         check_database_exists(found, creates=creates)
         return found
 
     def _check_tenant(self) -> None:
         if self.tenant != DEFAULT_TENANT:
-            told = "at a server, the key in TENUTO_API_KEY says whose it is"
+            told = "the API key decides the tenant at a service"
             raise typer.BadParameter(told, param_hint="--tenant")
 
 
@@ -134,7 +132,7 @@ async def open_engine(url: str, *, reads: bool) -> AsyncIterator["Engine"]:
 
 
 def actor() -> str:
-    """In whose name things are done: kept in histories and in the audit."""
+    """The actor of this user, as recorded in histories and in the audit log."""
     try:
         return f"cli:{getpass.getuser()}"
     except (KeyError, OSError):  # a container may run under a number that has no name
@@ -146,7 +144,7 @@ def check_database_exists(url: str, *, creates: bool) -> None:
 
     if url.startswith("memory:"):
         raise NotSupported(
-            "What is in memory:// is seen by its own process alone.",
+            "Only its own process can see memory://.",
             hint="set TENUTO_URL to a database, or TENUTO_SERVER to a service",
         )
     path = check_database(url)
@@ -154,7 +152,7 @@ def check_database_exists(url: str, *, creates: bool) -> None:
         raise StorageError(
             f"There is no database {path}.",
             code="no_database",
-            hint="set TENUTO_URL or TENUTO_SERVER, or make one here: `tenuto dev` or `tenuto migrate`",
+            hint="set TENUTO_URL or TENUTO_SERVER, or create one here with `tenuto dev` or `tenuto migrate`",
         )
 
 
@@ -186,10 +184,10 @@ def check_database(url: str) -> Path | None:
     scheme = url.partition(":")[0]
     if scheme in REMOTE:
         raise NotSupported(
-            f"{redact_url(url)} is the address of a service, and no database.",
-            hint="a service is named with --server or TENUTO_SERVER, a database with --url or TENUTO_URL",
+            f"{redact_url(url)} is the URL of a service, not of a database.",
+            hint="name a service with --server or TENUTO_SERVER, and a database with --url or TENUTO_URL",
         )
     if scheme not in (*DURABLE, *LATER, "memory"):
         hint = "write sqlite:///file.db or postgresql://host/database"
-        raise NotSupported(f"{redact_url(url)!r} names no database.", hint=hint)
+        raise NotSupported(f"{redact_url(url)!r} is not the URL of a database.", hint=hint)
     return Path(sqlite_file(url)[0]) if scheme == "sqlite" else None

@@ -1,4 +1,4 @@
-"""`tenuto pause | resume | cancel | retry | approve | reject | signal`: a person's word on one or on many."""
+"""`tenuto pause | resume | cancel | retry | approve | reject | signal`: commands for one execution or for many."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,14 +31,18 @@ if TYPE_CHECKING:
 
 SECTION = "Acting on one"
 
-Step = Annotated[str | None, typer.Argument(metavar="STEP", help="Which step; not needed where only one waits.")]
-Comment = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the answer.")]
-Data = Annotated[str | None, typer.Option(metavar="JSON", help="Or @file: becomes the result of the approval.")]
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in the history and the audit.")]
+Step = Annotated[str | None, typer.Argument(metavar="STEP", help="The step. Optional if only one step waits.")]
+Comment = Annotated[str, typer.Option(metavar="TEXT", help="Record this comment with the decision.")]
+Data = Annotated[
+    str | None, typer.Option(metavar="JSON", help="Use this as the result of the approval: JSON or @file.")
+]
+Why = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Record this reason in the history and the audit log.")
+]
 
 
 async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Start nothing more of it; what runs may finish."""
+    """Pause an execution. Running steps finish, and no new ones start."""
     async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.pause(reason=reason)
@@ -46,7 +50,7 @@ async def pause(context: typer.Context, id: Id, reason: Reason = "", as_json: As
 
 
 async def resume(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """Go on with what was paused."""
+    """Resume a paused execution."""
     async with connection(context).engine() as engine:
         handle = engine.get(id)
         await handle.resume()
@@ -59,7 +63,7 @@ async def cancel(
     mode: Annotated[
         Literal["drain", "terminate", "compensate"] | None,
         typer.Option(
-            help="drain awaits what runs, terminate awaits nothing, compensate undoes. Unless said: as defined."
+            help="drain waits for running steps, terminate does not, compensate rolls back. Default: as defined."
         ),
     ] = None,
     reason: Reason = "",
@@ -74,7 +78,7 @@ async def cancel(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> Exit | None:
-    """End it before its time, or all that fit. These are those that are not over, oldest first."""
+    """Cancel an execution, or all active ones that match the options, oldest first."""
     chosen = wanted(
         status=status,
         definition=definition,
@@ -99,12 +103,10 @@ async def retry(
     context: typer.Context,
     reason: Why,
     id: OneId = None,
-    from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Where to begin again.")] = None,
+    from_step: Annotated[str | None, typer.Option("--from", metavar="STEP", help="Start again from this step.")] = None,
     again: Annotated[
         bool,
-        typer.Option(
-            "--again", help="Make effects anew that were made from that step on, under new keys: needs --from."
-        ),
+        typer.Option("--again", help="Repeat completed effects from that step on, with new keys. Needs --from."),
     ] = False,
     definition: OfDefinition = None,
     older_than: OlderThan = None,
@@ -116,7 +118,7 @@ async def retry(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> Exit | None:
-    """Open the next run of one that failed, or of all that fit. These are those that failed, oldest first."""
+    """Retry a failed execution, or all failed ones that match the options, oldest first."""
     chosen = wanted(
         definition=definition,
         older_than=older_than,
@@ -126,7 +128,7 @@ async def retry(
     )
     check(id, chosen, {"--dry-run": dry_run, "--limit": limit, "--yes": yes})
     if id is None and (from_step or again):
-        raise typer.BadParameter("where to begin is said of one execution", param_hint="--from")
+        raise typer.BadParameter("is for a single execution", param_hint="--from")
     async with connection(context).engine() as engine:
         if id is None:
             how: Any = {"limit": limit, "dry_run": dry_run, "yes": yes, "as_json": as_json}
@@ -145,7 +147,7 @@ async def approve(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say yes where a step waits for a person."""
+    """Approve a step that is waiting for approval."""
     given = read_json(data, "--data")
     async with connection(context).engine() as engine:
         handle = engine.get(id)
@@ -161,7 +163,7 @@ async def reject(
     data: Data = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say no where a step waits for a person: the step fails."""
+    """Reject a step that is waiting for approval. The step fails."""
     given = read_json(data, "--data")
     async with connection(context).engine() as engine:
         handle = engine.get(id)
@@ -172,14 +174,19 @@ async def reject(
 async def signal(
     context: typer.Context,
     id: Id,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the signal.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the signal.")],
     payload: Annotated[
-        str | None, typer.Option("--payload", "-p", metavar="JSON", help="JSON, @file, or - for standard input.")
+        str | None,
+        typer.Option(
+            "--payload", "-p", metavar="JSON", help="Send this payload: JSON, @file, or - for standard input."
+        ),
     ] = None,
-    key: Annotated[str | None, typer.Option(metavar="KEY", help="The same key twice is one signal.")] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Deduplicate by this key: the same key is one signal.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send it a message that a step waits for, now or later."""
+    """Send a signal to an execution. A step may wait for it now or later."""
     given = read_json(payload, "--payload")
     async with connection(context).engine() as engine:
         handle = engine.get(id)
@@ -188,7 +195,7 @@ async def signal(
 
 
 async def _waiting_step(handle: "Handle[Any]") -> str:
-    """The one step that waits for an approval."""
+    """Finds the only step that waits for approval."""
     from tenuto.errors import InvalidTransition
 
     steps = (await handle.status())["steps"]
@@ -197,14 +204,14 @@ async def _waiting_step(handle: "Handle[Any]") -> str:
         return waiting[0]
     if waiting:
         names = ", ".join(waiting)
-        raise typer.BadParameter(f"several steps wait for a person: {names}. Name one", param_hint="STEP")
+        raise typer.BadParameter(f"several steps wait for approval: {names}. Name one", param_hint="STEP")
     raise InvalidTransition(
-        "No step of it waits for an approval.", hint=f"`tenuto show {handle.id}` says where it stands"
+        "No step of this execution waits for approval.", hint=f"run `tenuto show {handle.id}` to see its state"
     )
 
 
 async def _tell(handle: "Handle[Any]", word: str, as_json: bool) -> None:
-    """What was done. How it stands a moment later is for `show`; only a cancel may take its time."""
+    """Prints what was done. A cancellation may take a while to complete."""
     document = await handle.status()
     printer = Printer()
     if as_json:

@@ -16,18 +16,19 @@ SECTION = "Operations"
 
 async def migrate(
     context: typer.Context,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="The database; TENUTO_URL unless said.")] = None,
+    url: Annotated[str | None, typer.Option(metavar="URL", help="Migrate this database. Default: TENUTO_URL.")] = None,
     role: Annotated[
-        str | None, typer.Option(metavar="NAME", help="PostgreSQL: let this role run services, and do nothing else.")
+        str | None,
+        typer.Option(metavar="NAME", help="Grant this PostgreSQL role the rights that services need, and no others."),
     ] = None,
-    prunes: Annotated[bool, typer.Option("--prunes", help="That role may also remove what is old.")] = False,
+    prunes: Annotated[bool, typer.Option("--prunes", help="Let that role delete expired data, too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a database's schema up to date; safe to run twice."""
+    """Migrate a database to the current schema. Running it twice is safe."""
     from tenuto.storage import grant, make_store
 
     if prunes and role is None:
-        raise typer.BadParameter("say which role: --role NAME", param_hint="--prunes")
+        raise typer.BadParameter("needs --role NAME", param_hint="--prunes")
     found = connection(context).database(url, creates=True)
     store = make_store(found)
     await store.open(migrate=True)
@@ -62,7 +63,7 @@ async def restored(
 
 
 async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
-    """Say what is in force, where it came from, and if it works."""
+    """Show the effective settings with their sources, and check the setup."""
     from .doctor import checks as look
 
     where = connection(context)

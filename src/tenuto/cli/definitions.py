@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 SECTION = "Definitions"
-NONE = "There are none. `tenuto apply FILE.json` stores one, `tenuto worker --app MODULE` brings some."
+NONE = "No definitions. Run `tenuto apply FILE.json` or `tenuto worker --app MODULE` to add some."
 
 
 async def apply(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE.json", help="JSON definitions; - is standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE.json", help="JSON definitions; - reads standard input.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check JSON definitions, store them and publish them."""
+    """Validate, store and publish JSON definitions."""
     documents = [_read(file) for file in files]
     async with connection(context).engine(creates=True) as engine:
         for document in documents:
@@ -45,10 +45,10 @@ async def apply(
 
 async def validate(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="FILE.json", help="JSON definitions; - is standard input.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE.json", help="JSON definitions; - reads standard input.")],
     as_json: AsJson = False,
 ) -> Exit:
-    """Check JSON definitions, and store nothing. Without a server no database is needed, and none is asked."""
+    """Validate JSON definitions without storing them. Needs no database."""
     documents = [_read(file) for file in files]
     async with _judge(connection(context)) as engine:
         told = [await engine.catalog.check(document) for document in documents]
@@ -71,7 +71,7 @@ def _tell(printer: Printer, file: str, found: "Validation") -> None:
 
 @asynccontextmanager
 async def _judge(where: "Connection") -> "AsyncIterator[Engine]":
-    """A server knows which names are taken; what is wrong with a document is known without one."""
+    """The service, which also knows the names in use; without one, an engine in memory."""
     from tenuto.api.engine import Engine
 
     if where.settings().server:
@@ -90,24 +90,26 @@ def _read(file: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{file} is no JSON: {error}", param_hint="FILE.json") from None
+        raise typer.BadParameter(f"{file} is not valid JSON: {error}", param_hint="FILE.json") from None
     if not isinstance(document, dict):
-        raise typer.BadParameter(f"{file} holds no definition: it is to be a JSON object", param_hint="FILE.json")
+        raise typer.BadParameter(f"{file} is not a definition: expected a JSON object", param_hint="FILE.json")
     return document
 
 
 async def definitions(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only the versions of this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show only the versions of this definition.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what can be run. --json has the documents too."""
+    """List definitions. --json includes their documents."""
     from tenuto.errors import NotFound
 
     async with connection(context).engine(reads=True) as engine:
         found = [each async for each in engine.definitions(name=name)]
     if name is not None and not found:
-        raise NotFound(f"There is no definition {name!r}.", hint="`tenuto definitions` lists those that there are")
+        raise NotFound(f"There is no definition {name!r}.", hint="run `tenuto definitions` to list them")
     Printer().listing(
         found,
         ["NAME", "VERSION", "STATUS", "STEPS", "HASH"],

@@ -1,4 +1,4 @@
-"""`tenuto dlq ls | show | reprocess | discard`: what failed for good."""
+"""`tenuto dlq ls | show | reprocess | discard`: the dead-letter queue."""
 
 import sys
 from collections.abc import Iterator
@@ -28,16 +28,18 @@ ErrorClass = Literal[
     "COMPENSATION_REQUIRED",
     "INDETERMINATE",
 ]
-Letter = Annotated[str, typer.Argument(metavar="LETTER", help="From `tenuto dlq ls`.")]
-OfDefinition = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Only of this definition.")]
-OfClass = Annotated[ErrorClass | None, typer.Option("--error-class", help="Only with this class of error.")]
-Why = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in the history and the audit.")]
+Letter = Annotated[str, typer.Argument(metavar="LETTER", help="The id, from `tenuto dlq ls`.")]
+OfDefinition = Annotated[str | None, typer.Option("--definition", metavar="NAME", help="Select only this definition.")]
+OfClass = Annotated[ErrorClass | None, typer.Option("--error-class", help="Select only this error class.")]
+Why = Annotated[
+    str, typer.Option("--reason", metavar="TEXT", help="Record this reason in the history and the audit log.")
+]
 
 
 async def ls(
     context: typer.Context, definition: OfDefinition = None, error_class: OfClass = None, as_json: AsJson = False
 ) -> None:
-    """List dead letters, the oldest first: one for each execution that failed and has not been looked at."""
+    """List open dead letters, oldest first."""
     async with connection(context).engine(reads=True) as engine:
         found = [row async for row in engine.dlq(definition=definition, error_class=error_class)]
     printer = Printer()
@@ -51,13 +53,13 @@ async def ls(
             when(row["created_at"]),
             "; ".join([f"{row['error_class']}: {row['error_summary']}", *pending_requests(row)]),
         ],
-        "There are no dead letters.",
+        "No dead letters.",
         as_json=as_json,
     )
 
 
 async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) -> None:
-    """Show one, with the execution that failed."""
+    """Show a dead letter with its failed execution."""
     from .execution_view import read, show_document
 
     where = connection(context)
@@ -73,7 +75,7 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
         ("dead letter ", "bold"), row["id"], f", {ago(row['created_at'])}, {plural(row['attempts'], 'attempt')}"
     )
     for line in pending_requests(row):
-        printer.paragraph(f"{line} (a second person has to ask for the same)")
+        printer.paragraph(f"{line} (a second person must request the same)")
     for word in ("reprocess", "discard"):
         command_line = where.command_line(f"dlq {word} {row['id']} --reason TEXT")
         printer.text(f"    {command_line}")
@@ -84,20 +86,23 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
 async def reprocess(
     context: typer.Context,
     reason: Why,
-    letter: Annotated[str | None, typer.Argument(metavar="LETTER", help="One; or say which with the options.")] = None,
+    letter: Annotated[
+        str | None, typer.Argument(metavar="LETTER", help="One dead letter. Or select several with the options.")
+    ] = None,
     definition: OfDefinition = None,
     error_class: OfClass = None,
-    all: Annotated[bool, typer.Option("--all", help="All that there are.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Reprocess all of them.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most; the oldest first.")
+        int | None,
+        typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="Reprocess at most this many, oldest first."),
     ] = None,
     as_json: AsJson = False,
 ) -> Exit:
-    """Try again: open the next run of the executions that failed. What is refused stays, and the others go on."""
+    """Retry the failed executions of dead letters. Refused ones are reported and left unchanged."""
     if letter is None and not (definition or error_class or all):
-        raise typer.BadParameter("name one, or say which: --definition, --error-class or --all", param_hint="LETTER")
+        raise typer.BadParameter("name one, or select with --definition, --error-class or --all", param_hint="LETTER")
     if letter is not None and (definition or error_class or all or limit):
-        raise typer.BadParameter("name one, or say which with the options, not both", param_hint="LETTER")
+        raise typer.BadParameter("name one, or select with the options, not both", param_hint="LETTER")
     from tenuto.runtime.port import BulkResult
 
     acted = BulkResult()
@@ -116,7 +121,7 @@ async def reprocess(
 async def _try_again(
     engine: "Engine", acted: "BulkResult", wanted: dict[str, Any], limit: int | None, *, as_json: bool
 ) -> None:
-    """A part at a time. If nobody answers any more, what was done until then is told before the error is."""
+    """Works in batches. If the connection fails, prints the result so far before the error."""
     from tenuto.errors import NotAuthenticated, ServiceError, StorageError
 
     cursor: str | None = None
@@ -141,19 +146,19 @@ def _tell(acted: "BulkResult", *, as_json: bool) -> None:
         refused = [each._asdict() for each in acted.refused]
         printer.json({"reprocessed": acted.done, "pending": acted.pending, "refused": refused})
         return
-    printer.text(f"{plural(len(acted.done), 'execution')} will be tried again")
+    printer.text(f"{plural(len(acted.done), 'execution')} will be retried")
     for id in acted.done:
         printer.text(f"  {id.rpartition('.')[0]}")
     if acted.pending:
-        printer.text(f"{plural(len(acted.pending), 'dead letter')} told, and not heard of yet")
+        printer.text(f"{plural(len(acted.pending), 'dead letter')} requested, verdict not known yet")
     if acted.refused:
-        printer.text(f"{plural(len(acted.refused), 'dead letter')} could not be, and stay as they are")
+        printer.text(f"{plural(len(acted.refused), 'dead letter')} refused and left unchanged")
     for each in acted.refused:
         printer.text(f"  {each.id}: {each.detail.splitlines()[0]} [{each.code}]")
 
 
 async def discard(context: typer.Context, letter: Letter, reason: Why, as_json: AsJson = False) -> None:
-    """Leave it as it is: it failed, and somebody has seen it."""
+    """Discard a dead letter. The execution stays failed."""
     async with connection(context).engine() as engine:
         with _hinted():
             row = await engine.letters.discard(letter, reason=reason)
@@ -166,16 +171,16 @@ async def discard(context: typer.Context, letter: Letter, reason: Why, as_json: 
 
 @contextmanager
 def _hinted() -> Iterator[None]:
-    """What there is, for those who name what is not."""
+    """Adds a hint to `NotFound`."""
     from tenuto.errors import NotFound
 
     try:
         yield
     except NotFound as error:
-        raise NotFound(error.message, hint="`tenuto dlq ls` lists those that are open") from None
+        raise NotFound(error.message, hint="run `tenuto dlq ls` to list the open ones") from None
 
 
 def add_to(app: typer.Typer) -> None:
-    letters = group(app, "dlq", SECTION, "What failed for good: dead letters.")
+    letters = group(app, "dlq", SECTION, "Inspect and reprocess dead letters.")
     for function in (ls, show, reprocess, discard):
         command(letters, function.__name__)(function)

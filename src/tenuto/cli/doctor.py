@@ -1,4 +1,4 @@
-"""What `tenuto doctor` looks at. Each check says what it found; one that is not well says what to do."""
+"""The checks of `tenuto doctor`. Each says what it found; a failed one says what to do."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ class Check(NamedTuple):
     name: str
     ok: bool
     found: str
-    warns: bool = False  # it works, and should not stay so
+    warns: bool = False  # it works, but should be changed
 
 
 async def checks(settings: Settings) -> AsyncIterator[Check]:
@@ -31,7 +31,7 @@ async def checks(settings: Settings) -> AsyncIterator[Check]:
     else:
         yield (database := await _schema(settings.url))
         if not database.ok:
-            return  # nothing else can be told of it
+            return  # the other checks need the database
         if settings.url.startswith("postgres"):
             yield await _wall(settings.url)
             yield await _rights(settings.url)

@@ -1,4 +1,4 @@
-"""One execution on the screen: what keeps it, what it is, its steps, and what happened when."""
+"""The view of one execution: why it is blocked, its facts, its steps, and its timeline."""
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

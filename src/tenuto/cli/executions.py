@@ -21,29 +21,39 @@ Status = Literal["running", "waiting_approval", "paused", "succeeded", "failed",
 
 async def run(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The definition: `tenuto definitions` lists them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The definition, from `tenuto definitions`.")],
     input: Annotated[
-        str | None, typer.Option("--input", "-i", metavar="JSON", help="JSON, @file, or - for standard input.")
+        str | None,
+        typer.Option("--input", "-i", metavar="JSON", help="Pass this input: JSON, @file, or - for standard input."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow it until it is over or needs a person.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait until it ends or needs a person.")] = False,
     within: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="With --wait: how long at most, as in 30s or 5m.")
+        str | None,
+        typer.Option(
+            "--timeout", metavar="TIME", help="Stop waiting after this time, such as 30s or 5m. Needs --wait."
+        ),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Idempotency key: the same key is the same execution.")
+        str | None, typer.Option(metavar="KEY", help="Set the idempotency key: the same key is the same execution.")
     ] = None,
     version: Annotated[
         int | None,
-        typer.Option(metavar="NUMBER", min=1, max=2**31 - 1, help="Of the definition; the newest unless said."),
+        typer.Option(
+            metavar="NUMBER", min=1, max=2**31 - 1, help="Use this version of the definition. Default: the newest."
+        ),
     ] = None,
-    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="What it belongs to.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="TYPE:ID", help="What it is about.")] = None,
-    concurrency_key: Annotated[str | None, typer.Option(metavar="KEY", help="One at a time for each key.")] = None,
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="Set the correlation id.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TYPE:ID", help="Set the object that the execution is about.")
+    ] = None,
+    concurrency_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Run one execution at a time for each key.")
+    ] = None,
     priority: Annotated[
-        Literal["normal", "high"], typer.Option(help="Which of those that wait goes first.")
+        Literal["normal", "high"], typer.Option(help="Set the priority among waiting executions.")
     ] = "normal",
-    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="As often as needed.")] = None,
-    variable: Annotated[list[str] | None, typer.Option(metavar="NAME=JSON", help="As often as needed.")] = None,
+    header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a header. Repeatable.")] = None,
+    variable: Annotated[list[str] | None, typer.Option(metavar="NAME=JSON", help="Set a variable. Repeatable.")] = None,
     as_json: AsJson = False,
 ) -> int | None:
     """Start an execution."""
@@ -66,7 +76,7 @@ async def run(
         try:
             handle = await engine.start(name, given, idempotency_key=key, **options)
         except NotFound as error:
-            hints = filter(None, (error.hint, "`tenuto definitions` lists what can be run"))
+            hints = filter(None, (error.hint, "run `tenuto definitions` to list definitions"))
             raise NotFound(error.message, hint="; ".join(hints)) from None
         if wait:
             return await follow(connection(context), handle, until="settled", patience_ms=patience, as_json=as_json)
@@ -95,24 +105,26 @@ def _target(text: str | None) -> tuple[str, str] | None:
 
 async def ls(
     context: typer.Context,
-    status: Annotated[Status | None, typer.Option(help="Only those that stand so.")] = None,
-    definition: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this definition.")] = None,
-    blocked: Annotated[bool, typer.Option("--blocked", help="Only those that cannot go on; says why.")] = False,
+    status: Annotated[Status | None, typer.Option(help="Show only this status.")] = None,
+    definition: Annotated[str | None, typer.Option(metavar="NAME", help="Show only this definition.")] = None,
+    blocked: Annotated[bool, typer.Option("--blocked", help="Show only blocked executions, with the reason.")] = False,
     older_than: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Started longer ago than that, as in 10m or 2d; with --blocked: blocked so long."
+            metavar="TIME", help="Show those started longer ago, such as 10m or 2d. With --blocked: blocked for longer."
         ),
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Started at most so long ago, as in 1h.")] = None,
-    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="Only those that belong to this.")] = None,
-    target_id: Annotated[str | None, typer.Option(metavar="ID", help="Only those about this.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="How many at most.")] = 20,
-    all: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
-    count: Annotated[bool, typer.Option("--count", help="Only how many there are.")] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Show those started within this time, such as 1h.")
+    ] = None,
+    correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="Show only this correlation id.")] = None,
+    target_id: Annotated[str | None, typer.Option(metavar="ID", help="Show only this target object.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="Show at most this many.")] = 20,
+    all: Annotated[bool, typer.Option("--all", "-a", help="Show all of them.")] = False,
+    count: Annotated[bool, typer.Option("--count", help="Print only their number.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List executions, the newest first."""
+    """List executions, newest first."""
     wanted = {
         "status": status,
         "definition": definition,
@@ -138,7 +150,7 @@ async def ls(
     if found:
         _print_list(printer, found, blocked=blocked)
     if printer.is_terminal and not found:
-        printer.text("There are none.", "dim")
+        printer.text("No executions.", "dim")
     elif printer.is_terminal and more:
         printer.text(f"… the newest {len(found)}; --all or --limit shows more", "dim")
 
@@ -180,18 +192,18 @@ async def _first(engine: "Engine", wanted: dict[str, Any], limit: int | None) ->
 
 
 def moment_before(text: str | None, option: str) -> datetime | None:
-    """So long ago, as an option says it."""
+    """The time that lies an option's duration in the past."""
     from .watcher import milliseconds_of
 
     ms = milliseconds_of(text, option)
     try:
         return None if ms is None else datetime.now(UTC) - timedelta(milliseconds=ms)
     except OverflowError:
-        raise typer.BadParameter(f"{text!r} ago there were no years to count", param_hint=option) from None
+        raise typer.BadParameter(f"{text!r} is too long", param_hint=option) from None
 
 
 async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """Show one: why it is blocked, what helps, what happened."""
+    """Show an execution: why it is blocked, what to do, and its history."""
     from .execution_view import read, show_document
 
     async with connection(context).engine(reads=True) as engine:
@@ -202,7 +214,7 @@ async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
 
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """List every attempt, with its worker and its idempotency key."""
+    """List all attempts of an execution, with worker and idempotency key."""
     async with connection(context).engine(reads=True) as engine:
         rows = await engine.get(id).history()
     printer = Printer()
@@ -232,14 +244,15 @@ async def watch(
     context: typer.Context,
     id: Id,
     until: Annotated[
-        Literal["terminal", "settled"], typer.Option(help="When to end: it is over, or (settled) needs a person.")
+        Literal["terminal", "settled"],
+        typer.Option(help="Stop when it has ended (terminal), or also when it needs a person (settled)."),
     ] = "terminal",
     within: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="How long at most, as in 30s or 5m.")
+        str | None, typer.Option("--timeout", metavar="TIME", help="Stop watching after this time, such as 30s or 5m.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs: a line of JSON for each change.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each change.")] = False,
 ) -> int:
-    """Follow one live until it is over."""
+    """Watch an execution until it ends."""
     from .watcher import follow, milliseconds_of
 
     where, patience = connection(context), milliseconds_of(within, "--timeout")

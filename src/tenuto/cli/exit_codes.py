@@ -1,4 +1,4 @@
-"""Exit codes, and how an error becomes one."""
+"""Exit codes of commands."""
 
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """What a command's exit code says; `MEANINGS` has it in words."""
+    """The exit code of a command; see `MEANINGS`."""
 
     OK = 0
     FAILED = 1
@@ -24,17 +24,17 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "It is done. Of an execution that was waited for: it succeeded.",
-    Exit.FAILED: "It could not be done, or not for all; or the execution that was waited for failed or was canceled.",
-    Exit.USAGE: "The command was not understood: an unknown option, a missing argument, an argument that is no JSON.",
-    Exit.NOT_FOUND: "There is no such execution, review, definition or key, or it is another tenant's.",
-    Exit.REFUSED: "Not allowed as things stand: the state forbids it, or a key is taken. Nothing was changed.",
-    Exit.WAITS_FOR_PERSON: "The execution that was waited for cannot go on without a person.",
-    Exit.LATER: "Not in time, or too much at once: the same command may succeed later.",
-    Exit.UNREACHABLE: "The server or the database cannot be reached or used.",
-    Exit.NOT_PERMITTED: "The API key is missing, wrong, or does not allow it.",
-    Exit.INTERRUPTED: "Interrupted with Ctrl-C. What was started goes on.",
-    Exit.CUT_OFF: "Whoever read the output has closed it, as `head` does. What was asked for may be done in part.",
+    Exit.OK: "The command succeeded. If it waited for an execution, the execution succeeded.",
+    Exit.FAILED: "The command failed, at least in part, or the execution that it waited for failed or was canceled.",
+    Exit.USAGE: "The command line is not valid: an unknown option, a missing argument, or invalid JSON.",
+    Exit.NOT_FOUND: "The execution, review, definition or key does not exist, or belongs to another tenant.",
+    Exit.REFUSED: "Refused in the current state, or a key is already used. Nothing was changed.",
+    Exit.WAITS_FOR_PERSON: "The execution that the command waited for needs a person.",
+    Exit.LATER: "A timeout or a rate limit: the same command may succeed later.",
+    Exit.UNREACHABLE: "The service or the database is unreachable or unusable.",
+    Exit.NOT_PERMITTED: "The API key is missing, not valid, or lacks the permission.",
+    Exit.INTERRUPTED: "Interrupted with Ctrl-C. Started executions continue.",
+    Exit.CUT_OFF: "The reader of the output closed it, as `head` does. The command may be done in part.",
 }
 
 
@@ -44,7 +44,7 @@ def exit_code(error: "TenutoError") -> Exit:
 
 
 def exit_of_status(status: str, *, waits: bool = False) -> Exit:
-    """What came of an execution that was waited for."""
+    """The exit code after waiting for an execution."""
     if status == "succeeded":
         return Exit.OK
     return Exit.WAITS_FOR_PERSON if waits or status == "waiting_approval" else Exit.FAILED

@@ -1,4 +1,4 @@
-"""`tenuto export | check`: what is stored, and whether it is sound. Both only read."""
+"""`tenuto export | check`: export the stored records and check their invariants. Both only read."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 SECTION = "Operations"
 
-Url = Annotated[str | None, typer.Argument(metavar="URL", help="The database; TENUTO_URL unless said.")]
+Url = Annotated[str | None, typer.Argument(metavar="URL", help="Read this database. Default: TENUTO_URL.")]
 
 
 async def export(
     context: typer.Context,
     url: Url = None,
-    to: Annotated[Path | None, typer.Option(help="A file; standard output unless said.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Write to this file. Default: standard output.")] = None,
 ) -> None:
-    """Write the record of all executions as lines of JSON. Payloads are in it."""
+    """Export all executions as lines of JSON, payloads included."""
     database = connection(context).database(url)
     if to is None:
         await _write(database, sys.stdout.buffer, NAME)
     else:
-        with named(str(to)), to.open("wb") as file:  # it may also fail when it is closed
+        with named(str(to)), to.open("wb") as file:  # closing it can fail, too
             await _write(database, file, str(to))
 
 
@@ -52,16 +52,16 @@ async def _write(url: str, to: BinaryIO, name: str) -> None:
 async def check(
     context: typer.Context,
     url: Url = None,
-    file: Annotated[Path | None, typer.Option(help="An export instead of a database.")] = None,
-    stuck: Annotated[bool, typer.Option("--stuck", help="Only what somebody should have done by now: cheap.")] = False,
-    slack: Annotated[int, typer.Option(help="Seconds after which something is late.")] = 60,
+    file: Annotated[Path | None, typer.Option(help="Check an export instead of a database.")] = None,
+    stuck: Annotated[bool, typer.Option("--stuck", help="Check only for overdue work, which is cheap.")] = False,
+    slack: Annotated[int, typer.Option(help="Treat work as overdue after this many seconds.")] = 60,
     as_json: AsJson = False,
 ) -> int:
-    """Prove that what is stored is sound. Every violation is told, with the rows that show it."""
+    """Check the invariants of all stored executions. Prints each violation with its evidence."""
     from tenuto.checker import Checker, find_stuck_in, records_of, records_of_lines
 
     if stuck and file:
-        raise typer.BadParameter("what is stuck is asked of a database: leave out --file", param_hint="--stuck")
+        raise typer.BadParameter("--stuck needs a database: remove --file", param_hint="--stuck")
     printer = Printer()
     database = "" if file else connection(context).database(url)
     if stuck:

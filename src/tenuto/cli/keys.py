@@ -1,4 +1,4 @@
-"""`tenuto keys create | ls | revoke`: on the database itself, because the first key cannot be had over HTTP."""
+"""`tenuto keys create | ls | revoke`: on the database, because no API key exists before the first."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,25 +22,28 @@ SECTION = "Operations"
 
 async def create(
     context: typer.Context,
-    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Whose key it is.")],
+    tenant: Annotated[str, typer.Option("--tenant", metavar="NAME", help="Create the key for this tenant.")],
     role: Annotated[
         list[str],
         typer.Option(
             "--role",
             metavar="ROLE",
-            help="viewer, operator, approver, author, worker or admin; as often as needed.",
+            help="Grant this role: viewer, operator, approver, author, worker or admin. Repeatable.",
         ),
     ],
-    name: Annotated[str, typer.Option(metavar="TEXT", help="What it is for.")] = "",
+    name: Annotated[str, typer.Option(metavar="TEXT", help="Describe the purpose of the key.")] = "",
     days: Annotated[
         int | None,
         typer.Option(
-            metavar="NUMBER", min=0, max=36_500, help="Until it expires; 0 is never. TENUTO_KEY_DAYS unless said."
+            metavar="NUMBER",
+            min=0,
+            max=36_500,
+            help="Expire after this many days; 0 is never. Default: TENUTO_KEY_DAYS.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key. It is printed once, and cannot be had again."""
+    """Create an API key. It is printed only once."""
     from tenuto.access.keys import check_key
     from tenuto.errors import InvalidInput
 
@@ -60,17 +63,17 @@ async def create(
     if printer.is_terminal:
         expires = ago(_document(made.row)["expires_at"]) or "never"
         printer.text(
-            f"for tenant {tenant} as {', '.join(made.row.roles)}; expires {expires}. Keep it: it is not shown again.",
+            f"for tenant {tenant} as {', '.join(made.row.roles)}; expires {expires}. Store it: it is not shown again.",
             "dim",
         )
 
 
 async def ls(
     context: typer.Context,
-    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", metavar="NAME", help="Show only this tenant.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List API keys; their secrets are not kept."""
+    """List API keys. Secrets are not stored."""
     own = connection(context).tenant
     async with _keys(connection(context), reads=True) as keys:
         found = [_document(row) for row in await keys.list(tenant or (None if own == DEFAULT_TENANT else own))]
@@ -81,7 +84,7 @@ async def ls(
         ["KEY", "TENANT", "ROLES", "LAST USED", "EXPIRES", "NAME"],
         lambda key: _row(key, when),
         connection(context).with_options(
-            "There are none. `tenuto keys create --tenant default --role admin` makes one."
+            "No API keys. Run `tenuto keys create --tenant default --role admin` to create one."
         ),
         as_json=as_json,
     )
@@ -89,10 +92,10 @@ async def ls(
 
 async def revoke(
     context: typer.Context,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its id, from `tenuto keys ls`, or the key itself.")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="The id, from `tenuto keys ls`, or the key itself.")],
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key useless, from now on."""
+    """Revoke an API key."""
     from tenuto.errors import NotFound
 
     id = key.split("_")[1] if key.startswith("tnt_") and key.count("_") >= 2 else key
@@ -100,7 +103,7 @@ async def revoke(
         try:
             await keys.revoke(id, actor=actor())
         except NotFound as error:
-            raise NotFound(error.message, hint="`tenuto keys ls` lists them") from None
+            raise NotFound(error.message, hint="run `tenuto keys ls` to list them") from None
     Printer().tell(f"revoked: {id}", {"id": id, "revoked": True}, as_json=as_json)
 
 
@@ -141,6 +144,6 @@ def _as_it_is(moment: str | None) -> str:
 
 
 def add_to(app: typer.Typer) -> None:
-    keys = group(app, "keys", SECTION, "API keys of the service.")
+    keys = group(app, "keys", SECTION, "Manage API keys of the service.")
     for function in (create, ls, revoke):
         command(keys, function.__name__)(function)

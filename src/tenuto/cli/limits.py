@@ -1,4 +1,4 @@
-"""`tenuto limits [set | lift | tenant]`: what steps and tenants may take at once."""
+"""`tenuto limits [set | lift | tenant]`: limits of steps and tenants."""
 
 from typing import Annotated
 
@@ -9,11 +9,11 @@ from .printer import Cell, Printer
 
 SECTION = "Operations"
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the limit, as steps name it.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as steps name it.")]
 
 
 async def ls(context: typer.Context, as_json: AsJson = False) -> None:
-    """List limits: those that steps name, and those of tenants."""
+    """List the limits of steps and tenants."""
     async with connection(context).engine(all_tenants=True, reads=True) as engine:
         limits, tenants = await engine.limits(), await engine.tenant_limits()
     printer = Printer()
@@ -30,7 +30,7 @@ async def ls(context: typer.Context, as_json: AsJson = False) -> None:
     if rows:
         printer.table(["OF", "NAME", "AT MOST", "UNDER WAY", "WAITING"], rows)
     elif printer.is_terminal:
-        told = "There are none. `tenuto limits set NAME --rate 14/s` sets one for steps that name it."
+        told = "No limits. Run `tenuto limits set NAME --rate 14/s` to set one."
         printer.text(connection(context).with_options(told), "dim")
 
 
@@ -42,15 +42,17 @@ def _bound(rate: str | None, concurrency: int | None) -> str:
 async def set_limit(
     context: typer.Context,
     name: Name,
-    rate: Annotated[str | None, typer.Option(metavar="RATE", help="Starts in a time: 14/s, 100/m, 100/10s.")] = None,
+    rate: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Limit the starts per time: 14/s, 100/m, 100/10s.")
+    ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(metavar="NUMBER", min=1, max=2**31 - 1, help="How many at once.")
+        int | None, typer.Option(metavar="NUMBER", min=1, max=2**31 - 1, help="Limit the concurrent attempts.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Set a limit that all workers share."""
     if rate is None and concurrency is None:
-        raise typer.BadParameter("say what it is: --rate, --concurrency, or both", param_hint="--rate")
+        raise typer.BadParameter("give --rate, --concurrency, or both", param_hint="--rate")
     _check_rate(rate)
     async with connection(context).engine(all_tenants=True, creates=True) as engine:
         await engine.limit(name, rate=rate, concurrency=concurrency)
@@ -69,7 +71,7 @@ def _check_rate(rate: str | None) -> None:
 
 
 async def lift(context: typer.Context, name: Name, as_json: AsJson = False) -> None:
-    """Lift a limit: what waits for it goes on."""
+    """Remove a limit. Steps that wait for it continue."""
     async with connection(context).engine(all_tenants=True) as engine:
         await engine.limit(name)
     Printer().tell(f"lifted: {name}", {"name": name, "rate": None, "concurrency": None}, as_json=as_json)
@@ -77,16 +79,16 @@ async def lift(context: typer.Context, name: Name, as_json: AsJson = False) -> N
 
 async def tenant(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="TENANT", help="Whose executions.")],
+    name: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant.")],
     at_most: Annotated[
-        int | None, typer.Option("--in-flight", metavar="NUMBER", min=0, help="How many may be under way.")
+        int | None, typer.Option("--in-flight", metavar="NUMBER", min=0, help="Allow this many executions in flight.")
     ] = None,
-    no_limit: Annotated[bool, typer.Option("--lift", help="As many as there are.")] = False,
+    no_limit: Annotated[bool, typer.Option("--lift", help="Remove the limit.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bound how many executions of a tenant may be under way; a start beyond that is refused."""
+    """Limit the executions in flight of a tenant. Starts beyond the limit are refused."""
     if (at_most is None) == (not no_limit):
-        raise typer.BadParameter("say one of --in-flight and --lift", param_hint="--in-flight")
+        raise typer.BadParameter("give either --in-flight or --lift", param_hint="--in-flight")
     async with connection(context).engine(all_tenants=True, creates=True) as engine:
         await engine.tenant_limit(name, max_in_flight=at_most)
     text = f"lifted: tenant {name}" if at_most is None else f"set: tenant {name}, {at_most} executions"
@@ -94,6 +96,6 @@ async def tenant(
 
 
 def add_to(app: typer.Typer) -> None:
-    limits = group(app, "limits", SECTION, "What steps and tenants may take at once.", alone=ls)
+    limits = group(app, "limits", SECTION, "Show and set limits of steps and tenants.", alone=ls)
     for name, function in (("ls", ls), ("set", set_limit), ("lift", lift), ("tenant", tenant)):
         command(limits, name)(function)

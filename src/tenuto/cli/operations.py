@@ -1,4 +1,4 @@
-"""`tenuto workers | bench`: what those ask who run it."""
+"""`tenuto workers | bench`."""
 
 from typing import Annotated
 
@@ -12,11 +12,11 @@ SECTION = "Operations"
 
 
 async def workers(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the processes that run steps."""
+    """List running workers."""
     async with connection(context).engine(all_tenants=True, reads=True) as engine:
         found = await engine.workers()
     # A service tells the deployment's own tenant alone, and does not say whose key it was given.
-    whose = ", or your key is not one of the tenant 'default', which alone is told" * bool(
+    whose = ", or your API key is not of the tenant 'default', which alone may list them" * bool(
         connection(context).settings().server
     )
     printer = Printer()
@@ -31,16 +31,18 @@ async def workers(context: typer.Context, as_json: AsJson = False) -> None:
             row["build"],
             ", ".join(row["queues"]),
         ],
-        connection(context).with_options(f"None is running{whose}. `tenuto worker --app MODULE` starts one."),
+        connection(context).with_options(
+            f"No worker is running{whose}. Run `tenuto worker --app MODULE` to start one."
+        ),
         as_json=as_json,
     )
 
 
 async def bench(
     url: Annotated[
-        str | None, typer.Option(metavar="URL", help="A database to measure on; a temporary SQLite file unless said.")
+        str | None, typer.Option(metavar="URL", help="Measure on this database. Default: a temporary SQLite file.")
     ] = None,
-    executions: Annotated[int, typer.Option(metavar="NUMBER", min=10, help="How many executions.")] = 2_000,
+    executions: Annotated[int, typer.Option(metavar="NUMBER", min=10, help="Run this many executions.")] = 2_000,
     as_json: AsJson = False,
 ) -> None:
     """Measure throughput and latency on this machine."""

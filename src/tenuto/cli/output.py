@@ -1,4 +1,4 @@
-"""Standard output and standard error as files that can fail: a full disk, a closed pipe, a terminal that is gone."""
+"""Standard output and standard error as streams that can fail: a full disk, a closed pipe, a lost terminal."""
 
 import os
 import sys
@@ -48,7 +48,7 @@ def named_output() -> Iterator[None]:
 
 
 def discard_unwritten() -> None:
-    """Drops text that a failed stream still holds, or the interpreter would try again at its end, and complain."""
+    """Drops text that a failed stream still holds, which the interpreter would try to write again at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -59,7 +59,7 @@ def discard_unwritten() -> None:
 
 
 def print_to_stderr(text: str) -> None:
-    """Prints lines to standard error. If nothing can be written there, the exit code still tells."""
+    """Prints lines to standard error. If that fails, only the exit code reports the error."""
     try:
         print(escape_lines(text), file=sys.stderr)
     except BrokenPipeError:

@@ -1,6 +1,6 @@
-"""What is printed: for people on a terminal in colour and columns, for programs as lines or as JSON.
+"""Printed output: colour and columns on a terminal, plain lines or JSON elsewhere.
 
-Every command prints through this module. It escapes control characters, so that data cannot command the terminal.
+Every command prints through this module. It escapes control characters, so that data cannot control the terminal.
 """
 
 import json
@@ -209,12 +209,12 @@ def print_error(error: "TenutoError", connection: "Connection", *, as_json: bool
 
 
 _WHAT_TO_DO = {
-    "not_found": "check the id and the tenant; `tenuto ls` lists executions, `tenuto definitions` what can be run",
-    "idempotency_conflict": "use another --key for another request; the same key is for the same one",
-    "concurrency_conflict": "wait until the other one is over: `tenuto ls --status running`",
-    "tenant_limit": "wait until some are over, or raise the limit: `tenuto limits`",
-    "result_timeout": "ask again: `tenuto show ID`. What was started goes on",
-    "definition_invalid": "mend what the lines above name; nothing was stored",
-    "input_invalid": "mend what is named above; nothing was started or changed",
-    "invalid_transition": "`tenuto show ID` says where the execution stands, and which commands it takes",
+    "not_found": "check the id and the tenant; `tenuto ls` lists executions, `tenuto definitions` lists definitions",
+    "idempotency_conflict": "use a new --key for a new request",
+    "concurrency_conflict": "wait until the other execution ends: `tenuto ls --status running`",
+    "tenant_limit": "wait until some executions end, or raise the limit: `tenuto limits`",
+    "result_timeout": "run `tenuto show ID` later. The execution continues",
+    "definition_invalid": "fix the errors above; nothing was stored",
+    "input_invalid": "fix the errors above; nothing was started or changed",
+    "invalid_transition": "run `tenuto show ID` to see its state and the allowed commands",
 }

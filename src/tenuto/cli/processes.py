@@ -1,4 +1,4 @@
-"""`tenuto dev | serve | worker`: the processes that a deployment is made of."""
+"""`tenuto dev | serve | worker`: the processes of a deployment."""
 
 import gc
 from typing import TYPE_CHECKING, Annotated
@@ -24,22 +24,30 @@ SECTION = "Processes"
 COLLECT_AFTER = (20_000, 10, 10)
 
 App = Annotated[
-    str | None, typer.Option(metavar="MODULE[:NAME]", help="Your sagas and @handler functions; TENUTO_APP unless said.")
+    str | None,
+    typer.Option(metavar="MODULE[:NAME]", help="Load your sagas and @handler functions. Default: TENUTO_APP."),
 ]
 Queues = Annotated[
-    list[str] | None, typer.Option("--queue", metavar="NAME", help="Whose steps to run, as often as needed.")
+    list[str] | None, typer.Option("--queue", metavar="NAME", help="Run steps of this queue. Repeatable.")
 ]
-Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="To listen on; TENUTO_HOST, or 127.0.0.1.")]
-Port = Annotated[int | None, typer.Option(metavar="NUMBER", help="To listen on; TENUTO_PORT, or 8080. 0 is any.")]
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Listen on this address. Default: TENUTO_HOST, or 127.0.0.1.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(metavar="NUMBER", help="Listen on this port; 0 is any free one. Default: TENUTO_PORT, or 8080."),
+]
 
 
 async def dev(
     context: typer.Context,
     app: App = None,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="To listen on, instead of 127.0.0.1.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Listen on this address. Default: 127.0.0.1.")
+    ] = None,
     port: Port = None,
 ) -> None:
-    """Run the API and a worker in one process, on this machine."""
+    """Run the API and a worker in one process, for development."""
     from tenuto.api.stop_signals import stopping
     from tenuto.handlers.settings import LOOPBACK
 
@@ -65,7 +73,7 @@ async def dev(
 
 
 async def serve(context: typer.Context, app: App = None, host: Host = None, port: Port = None) -> None:
-    """Run the API, without a worker. SIGTERM ends it when the requests under way are answered."""
+    """Run the API without a worker. On SIGTERM it answers open requests and stops."""
     from tenuto.api.stop_signals import stopping
     from tenuto.service.server import address_of
 
@@ -81,7 +89,7 @@ async def serve(context: typer.Context, app: App = None, host: Host = None, port
 
 
 async def worker(context: typer.Context, app: App = None, queue: Queues = None) -> None:
-    """Run steps: a worker, without the API. SIGTERM ends it when what runs is done, or after 30 s."""
+    """Run a worker without the API. On SIGTERM it finishes running steps and stops, at the latest after 30 s."""
     from tenuto.api.stop_signals import stopping
 
     settings = connection(context).settings(app=app, queues=tuple(queue) if queue else None)
@@ -92,7 +100,7 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
         with stopping() as stop:
             Printer().text(f"worker on {redact_url(settings.url)}, {queues}: {_told(names)}")
             await _answer_probes(engine, settings, stop)
-            Printer().text("stopping: waits for what runs")
+            Printer().text("stopping: waiting for running steps")
 
 
 def check_shared(url: str) -> None:
@@ -102,8 +110,8 @@ def check_shared(url: str) -> None:
     check_database(url)
     if url.startswith("memory:"):
         raise NotSupported(
-            "What is in memory:// is seen by its own process alone: a service and its workers would not meet.",
-            hint="name a database, as in --url sqlite:///tenuto.db; or run both in one process: `tenuto dev`",
+            "Only its own process can see memory://: a service and its workers cannot share it.",
+            hint="name a database, as in --url sqlite:///tenuto.db; or run both in one process with `tenuto dev`",
         )
 
 
@@ -196,7 +204,7 @@ def _announce_dev(settings: "Settings", names: list[str], listener: "socket.sock
     printer = Printer()
     printer.cells(("Tenuto is running. ", "bold"), "Ctrl-C stops it.")
     # A page that needs a key cannot be opened by a link: browsers send none for it.
-    link = sign_in_link(address, token) if settings.open_routes else f"{address} (TENUTO_OPEN_ROUTES closes /docs)"
+    link = sign_in_link(address, token) if settings.open_routes else f"{address} (TENUTO_OPEN_ROUTES has closed /docs)"
     printer.grid(
         [
             [("open", "dim"), (link, "cyan")],
@@ -215,7 +223,7 @@ def sign_in_link(address: str, token: str) -> str:
 
 
 def _told(names: list[str]) -> str:
-    return ", ".join(names) or "none; --app MODULE brings yours"
+    return ", ".join(names) or "none; load yours with --app MODULE"
 
 
 def add_to(app: typer.Typer) -> None:

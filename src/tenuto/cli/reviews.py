@@ -1,15 +1,12 @@
-"""`tenuto reviews ls | resolve`: what waits for a person's judgement."""
+"""`tenuto reviews ls | resolve`: the reviews that wait for a person."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from .command import AsJson, command, connection, group, read_json
 from .formats import ago, pending_requests
 from .printer import Printer
-
-if TYPE_CHECKING:
-    pass
 
 SECTION = "What waits for a person"
 PAGE = 100
@@ -20,12 +17,12 @@ Resolution = Literal["approved", "rejected", "completed", "not_completed", "retr
 
 async def ls(
     context: typer.Context,
-    kind: Annotated[Kind | None, typer.Option(help="Only of this kind.")] = None,
-    definition: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this definition.")] = None,
-    execution: Annotated[str | None, typer.Option(metavar="ID", help="Only of this execution.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Show only this kind.")] = None,
+    definition: Annotated[str | None, typer.Option(metavar="NAME", help="Show only this definition.")] = None,
+    execution: Annotated[str | None, typer.Option(metavar="ID", help="Show only this execution.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List all that waits for a person, the oldest first; dead letters too, which `tenuto dlq` tells more of."""
+    """List open reviews, oldest first, dead letters included."""
     async with connection(context).engine(reads=True) as engine:
         found = [row async for row in engine.reviews(kind=kind, definition=definition, execution_id=execution)]
     printer = Printer()
@@ -40,23 +37,27 @@ async def ls(
             when(row["opened_at"]),
             "; ".join(filter(None, [row["reason"], *pending_requests(row)])),
         ],
-        "Nothing waits for a person.",
+        "No open reviews.",
         as_json=as_json,
     )
 
 
 async def resolve(
     context: typer.Context,
-    review: Annotated[str, typer.Argument(metavar="REVIEW", help="From `tenuto reviews ls` or `tenuto show ID`.")],
-    resolution: Annotated[Resolution, typer.Argument(help="What was found, or what is to be done.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why: kept in the history and the audit.")],
+    review: Annotated[
+        str, typer.Argument(metavar="REVIEW", help="The id, from `tenuto reviews ls` or `tenuto show ID`.")
+    ],
+    resolution: Annotated[Resolution, typer.Argument(help="The decision.")],
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Record this reason in the history and the audit log.")
+    ],
     result: Annotated[
-        str | None, typer.Option(metavar="JSON", help="With completed: the step's result, as JSON or @file.")
+        str | None, typer.Option(metavar="JSON", help="Set the result of the step: JSON or @file. For completed.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="With retry: make the effect anew, under a new key.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat the effect with a new key. For retry.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what was found: did it happen, is it to be undone or tried again?"""
+    """Resolve a review: decide what happened, or what to do."""
     from tenuto.errors import NotFound
 
     given = read_json(result, "--result")
@@ -64,7 +65,7 @@ async def resolve(
         try:
             await engine.resolve(review, resolution, reason=reason, result=given, again=again)
         except NotFound as error:
-            raise NotFound(error.message, hint="`tenuto reviews ls` lists those that are open") from None
+            raise NotFound(error.message, hint="run `tenuto reviews ls` to list the open ones") from None
         document = await engine.get(review.rpartition(".")[0]).status()
     printer = Printer()
     if as_json:
@@ -74,6 +75,6 @@ async def resolve(
 
 
 def add_to(app: typer.Typer) -> None:
-    reviews = group(app, "reviews", SECTION, "What waits for a person's judgement.")
+    reviews = group(app, "reviews", SECTION, "List and resolve reviews.")
     command(reviews, "ls")(ls)
     command(reviews, "resolve")(resolve)

@@ -1,4 +1,4 @@
-"""A command that was not understood: what is wrong with it, for people and for programs."""
+"""Errors in the command line itself."""
 
 import io
 import json
@@ -11,14 +11,14 @@ from .output import print_to_stderr
 
 
 def print_usage_error(error: typer.TyperException, *, as_json: bool) -> None:
-    """On standard error, as other errors are."""
+    """Prints a usage error to standard error."""
     error.message = own_words(error.message)
     if not as_json:
         shown = io.StringIO()
-        error.show(shown)  # type: ignore[attr-defined]  # of what typer raises itself, the base class does not tell it
+        error.show(shown)  # type: ignore[attr-defined]  # typer's own exceptions have it, their base class does not
         print_to_stderr(shown.getvalue().removesuffix("\n"))
         return
     context = getattr(error, "ctx", None)
     command = "tenuto" if context is None else context.command_path
-    told = {"code": "usage", "message": error.format_message(), "what_to_do": f"`{command} -h` says how it is written"}
+    told = {"code": "usage", "message": error.format_message(), "what_to_do": f"run `{command} -h` for help"}
     print_to_stderr(json.dumps(told, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Following one execution: drawn anew on a terminal, in lines elsewhere, until it is over or needs a person."""
+"""The live status of one execution: redrawn on a terminal, in lines elsewhere."""
 
 import asyncio
 import json
@@ -90,8 +90,8 @@ async def _states(handle: "Handle[Any]", until: Until, patience_ms: int | None) 
             return
         left = LOOK_MS if deadline is None else min(LOOK_MS, round((deadline - loop.time()) * 1_000))
         if left <= 0:
-            hint = f"ask again: `tenuto show {handle.id}`. What was started goes on"
-            raise ResultTimeout(f"Execution {handle.id} is not over yet: {standing(document)}.", hint=hint)
+            hint = f"run `tenuto show {handle.id}` later. The execution continues"
+            raise ResultTimeout(f"Execution {handle.id} has not ended yet: {standing(document)}.", hint=hint)
         with suppress(ResultTimeout):
             await handle.result(timeout=left / 1_000, return_when=until)
             yield await handle.status()
@@ -99,8 +99,8 @@ async def _states(handle: "Handle[Any]", until: Until, patience_ms: int | None) 
 
 
 def _interrupted(id: str) -> TenutoError:
-    hint = f"`tenuto watch {id}` follows it again, `tenuto cancel {id}` ends it"
-    return TenutoError(f"Execution {id} is no longer followed, and goes on.", code="interrupted", hint=hint)
+    hint = f"run `tenuto watch {id}` to watch it again, or `tenuto cancel {id}` to cancel it"
+    return TenutoError(f"Stopped watching execution {id}. It continues.", code="interrupted", hint=hint)
 
 
 def _conclude(printer: Printer, connection: Connection, document: Mapping[str, Any]) -> None:
