@@ -10,7 +10,7 @@ from tenuto.runtime.durable.claimer import Claimer
 from tenuto.runtime.executor import attempt
 from tenuto.storage.port import Committed
 from tenuto.storage.pruning import Pruning
-from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.storage.sqlite.database import SqliteDatabase
 
 Change = Callable[[], None]
 
@@ -74,14 +74,14 @@ def _() -> None:
 
 @plant("what belongs together is written one by one", "a definition's life")
 def _() -> None:
-    async def apart(self: SqliteStore, statements: Any) -> bool:
+    async def apart(self: SqliteDatabase, statements: Any) -> bool:
         first, *rest = statements
         found = await self.run(*first)
         for statement in rest if found else ():
             await self.run(*statement)
         return bool(found)
 
-    type.__setattr__(SqliteStore, "run_all", apart)
+    type.__setattr__(SqliteDatabase, "run_all", apart)
 
 
 @plant("an execution is removed before its history is noted to be", "pruned in pieces", on_postgres=True)

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import apsw
 import asyncpg
 
-from tenuto.storage.sqlite import store as sqlite_module
+from tenuto.storage.sqlite import database as sqlite_module
 
 When = Literal["before", "after"]
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from tenuto.storage import Store, make_store
-from tenuto.storage.sqlite import store as sqlite_module
+from tenuto.storage.sqlite import database as sqlite_module
 from tenuto.views.projections import AuditRow
 from tests.servers.databases import database
 from tests.servers.postgres import Server
@@ -77,7 +77,7 @@ async def test_a_commit_is_passed_before_and_after(url: str, trap: Passed) -> No
     looked = 1 if url.startswith("sqlite") else 0
     async with _opened(url, trap) as store:
         counts = [trap.commits]
-        await store.open_session("a", "w", "0", GONE_MS, None)
+        await store.sessions.open("a", "w", "0", GONE_MS, None)
         counts.append(trap.commits)
         assert await store.registry.ask("t", "digest", "user:ann", 1, 0, NOTE) is False
         counts.append(trap.commits)
@@ -89,12 +89,12 @@ async def test_a_commit_is_passed_before_and_after(url: str, trap: Passed) -> No
 
 async def test_what_wrote_nothing_is_no_commit(url: str, trap: Passed) -> None:
     async with _opened(url, trap) as store:
-        await store.open_session("a", "w", "0", 60_000, None)
+        await store.sessions.open("a", "w", "0", 60_000, None)
         before = trap.commits
-        assert await store.sessions()
-        assert await store.reap("a") == 0
+        assert await store.operations.sessions()
+        assert await store.sessions.reap("a") == 0
         assert trap.since(before) == 0
-        assert await store.claim("a", ["none/1"], 10) == []
+        assert await store.claims.claim("a", ["none/1"], 10) == []
         assert trap.since(before) == 0
 
 
@@ -106,7 +106,7 @@ async def test_each_transaction_of_several_is_a_commit(postgres_server: Server, 
             await store.limits.set_tenant("t", 3)
             assert trap.since(before) == 2
             for id in ("a", "b", "c"):
-                await store.open_session(id, "w", "0", GONE_MS, None)
+                await store.sessions.open(id, "w", "0", GONE_MS, None)
             before = trap.commits
-            assert await store.reap("") == 3
+            assert await store.sessions.reap("") == 3
             assert trap.since(before) == 3

@@ -62,7 +62,7 @@ def _following(id: str, seq: int, tell: Callable[[Fate], None]) -> Told:
 @pytest.fixture
 async def live(store: Store) -> Store:
     """With a session, and an execution of it."""
-    await store.open_session("s1", "worker", "build", 60_000, ("default",))
+    await store.sessions.open("s1", "worker", "build", 60_000, ("default",))
     await store.commit(started())
     return store
 
@@ -72,8 +72,8 @@ async def test_what_was_decided_is_written_once(live: Store, faults: tuple[Fault
     fates = Fates()
     await _commit(live, fates, _next("x1", fates), _start("x2", fates), faults=faults)
     assert sorted(fates.told) == [("x1", "committed"), ("x2", "committed")]
-    assert await live.bodies("x1", 2, 2) == [b'["next"]']
-    assert [row.row.id for row in await live.load(["x2"])] == ["x2"]
+    assert await live.executions.bodies("x1", 2, 2) == [b'["next"]']
+    assert [row.row.id for row in await live.executions.load(["x2"])] == ["x2"]
 
 
 @pytest.mark.parametrize("faults", [("lost",), ("applied",), ("late",)])
@@ -89,16 +89,16 @@ async def test_a_start_that_ends_at_once_is_told_so_after_all(live: Store, fault
 
 @pytest.mark.parametrize("fault", ["lost", "applied"])
 async def test_what_writes_no_event_is_sent_again(live: Store, fault: Fault) -> None:
-    await live.post("m1", "x1", b"{}")
+    await live.mailbox.post("m1", "x1", b"{}")
     fates = Fates()
     mail = Told(
         execution="x1", extra=Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')]), tell=fates.of("x1")
     )
     release = Told(execution="x1", standing=standing(release=True, wake_at=5), tell=fates.of("x1"))
     await _commit(live, fates, mail, release, faults=(fault,))
-    assert await live.verdicts(["m1"]) == {"m1": b'"applied"'}
+    assert await live.mailbox.verdicts(["m1"]) == {"m1": b'"applied"'}
     assert len(fates.told) == 2
-    row = await live.row("x1")
+    row = await live.executions.find("x1")
     assert row is not None
     assert row.owner is None
 
@@ -113,7 +113,7 @@ async def test_g2_an_answer_that_was_lost_with_the_session_is_found(live: Store)
     to.add(_next("x1", fates))
     to.add(_next("x9", fates))
     await to.drain()
-    await live.end_session("s1")
+    await live.sessions.end("s1")
     to.add(_next("x1", fates, seq=3))
     await to.stop()
     assert fates.told == [("x1", "committed"), ("x9", "committed"), ("x1", "fenced")]
@@ -121,14 +121,14 @@ async def test_g2_an_answer_that_was_lost_with_the_session_is_found(live: Store)
 
 async def test_g2_rows_of_another_owner_are_not_taken_for_our_own(live: Store) -> None:
     fates = Fates()
-    await live.end_session("s1")
-    await live.open_session("s2", "worker", "build", 60_000, ("default",))
-    (claim,) = await live.claim("s2", ["d/1"], 1)
+    await live.sessions.end("s1")
+    await live.sessions.open("s2", "worker", "build", 60_000, ("default",))
+    (claim,) = await live.claims.claim("s2", ["d/1"], 1)
     theirs = Batch(session="s2", bases={"x1": Basis(claim.epoch, 1)}, appends=[append("x1", 2, b'["theirs"]')])
     assert not (await live.commit(theirs)).refused
     await _commit(live, fates, _next("x1", fates), faults=("lost",))
     assert fates.told == [("x1", "fenced")]
-    assert await live.bodies("x1", 2, 2) == [b'["theirs"]']
+    assert await live.executions.bodies("x1", 2, 2) == [b'["theirs"]']
 
 
 async def test_what_nobody_wants_any_more_is_not_written_unless_that_is_under_way(live: Store) -> None:
@@ -160,7 +160,7 @@ async def test_what_nobody_wants_any_more_is_not_written_unless_that_is_under_wa
     held.open.set()
     await to.stop()
     assert fates.told[2:] == [("x2", "committed"), ("x4", "committed")]
-    assert [loaded.row.id for loaded in await live.load(["x2", "x3", "x4"])] == ["x2", "x4"]
+    assert [loaded.row.id for loaded in await live.executions.load(["x2", "x3", "x4"])] == ["x2", "x4"]
 
 
 async def test_data_that_the_database_refuses_sets_one_execution_aside(live: Store) -> None:
@@ -171,7 +171,7 @@ async def test_data_that_the_database_refuses_sets_one_execution_aside(live: Sto
     writes[2].standing = UNWRITABLE["x3"]
     await _commit(live, fates, *writes)
     assert dict(fates.told) == {"x1": "committed", "x2": "committed", "x3": "parked", "x4": "committed"}
-    row = await live.row("x3")
+    row = await live.executions.find("x3")
     assert row is not None
     assert (row.parked, row.owner, row.wake_at) == ("incompatible", None, None)
 
@@ -184,7 +184,7 @@ async def test_what_follows_an_entry_that_the_database_lost_is_not_written(
     fates = Fates()
     for id in ("x2", "x3", "x4"):
         await live.commit(started(id))
-    await live.post("m3", "x3", b"{}")
+    await live.mailbox.post("m3", "x3", b"{}")
     verdict = Batch(session=None, mail=[MailVerdict("x3", "m3", b'"applied"')])
     release = standing("x4", release=True, wake_at=5)
     await _commit(
@@ -199,23 +199,23 @@ async def test_what_follows_an_entry_that_the_database_lost_is_not_written(
     )
     told = {("x1", "stale"), ("x2", "committed"), ("x3", "stale"), ("x4", "stale")}
     assert set(fates.told) == told
-    assert await live.bodies("x1", 2, 9) == []
-    assert await live.verdicts(["m3"]) == {}
-    assert {claim.id for claim in await live.owned("s1")} == {"x1", "x2", "x3", "x4"}
+    assert await live.executions.bodies("x1", 2, 9) == []
+    assert await live.mailbox.verdicts(["m3"]) == {}
+    assert {claim.id for claim in await live.claims.owned("s1")} == {"x1", "x2", "x3", "x4"}
 
 
 async def test_what_follows_a_claim_that_the_database_lost_is_not_written(live: Store) -> None:
     """Somebody else claimed the execution since, and wrote entries with the same numbers."""
     fates = Fates()
     await live.commit(Batch(session="s1", standings={"x1": standing(release=True, wake_at=1)}))
-    await live.open_session("s2", "worker", "build", 60_000, ("default",))
-    (claim,) = await live.claim("s2", ["d/1"], 1)
+    await live.sessions.open("s2", "worker", "build", 60_000, ("default",))
+    (claim,) = await live.claims.claim("s2", ["d/1"], 1)
     theirs = Batch(session="s2", bases={"x1": Basis(claim.epoch, 1)}, appends=[append("x1", 2, b'["theirs"]')])
     await live.commit(theirs)
     ours = Told(execution="x1", after=Basis(claim.epoch, 2), append=append("x1", 3), tell=fates.of("x1"))
     await _commit(live, fates, ours)
     assert fates.told == [("x1", "not_owner")]
-    assert await live.bodies("x1", 2, 9) == [b'["theirs"]']
+    assert await live.executions.bodies("x1", 2, 9) == [b'["theirs"]']
 
 
 async def test_an_entry_that_an_earlier_batch_wrote_after_its_error_is_no_loss(live: Store) -> None:
@@ -231,7 +231,7 @@ async def test_an_entry_that_an_earlier_batch_wrote_after_its_error_is_no_loss(l
 async def test_what_rests_on_something_that_is_refused_is_not_written(live: Store) -> None:
     """Decided while the first was under way: a history would have a gap, and a letter a verdict that never was."""
     fates = Fates()
-    await live.post("m1", "x1", b"{}")
+    await live.mailbox.post("m1", "x1", b"{}")
     record, other = object(), object()
     verdict = Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')])
 
@@ -245,7 +245,7 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
             started = _start("x2", fates)
             started.record = other
             to.add(started)
-            await live.park(session, execution, why, again_ms, epoch)
+            await live.claims.park(session, execution, why, again_ms, epoch)
 
     to = Committer(cast(Store, Held(live)), "s1", lambda now: None)
     to.start()
@@ -254,8 +254,8 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
     to.add(first)
     await to.stop()
     assert fates.told == [("x1", "parked"), ("next", "parked"), ("letter", "parked"), ("x2", "committed")]
-    assert await live.bodies("x1", 3, 3) == []
-    assert await live.verdicts(["m1"]) == {}
+    assert await live.executions.bodies("x1", 3, 3) == []
+    assert await live.mailbox.verdicts(["m1"]) == {}
 
 
 async def test_what_is_not_known_when_the_engine_closes_is_said(live: Store) -> None:
@@ -299,13 +299,13 @@ async def test_what_waits_for_somebody_elses_transaction_waits_apart_and_in_orde
             to.add(_next(id, fates, seq))
         async with asyncio.timeout(60):
             while len(fates.told) < 3 * (seq - 1):
-                await live.row("x1")
+                await live.executions.find("x1")
     assert {id for id, _ in fates.told} == {"x1", "x2", "x4"}
     store.held.clear()
     await to.stop(patience_s=60)
     assert [told for told in fates.told if told[0] == "x3"] == [("x3", "committed")] * rounds
-    assert len(await live.bodies("x3", 2, 1 + rounds)) == rounds
-    row = await live.row("x3")
+    assert len(await live.executions.bodies("x3", 2, 1 + rounds)) == rounds
+    row = await live.executions.find("x3")
     assert row is not None
     assert row.parked == ""
 

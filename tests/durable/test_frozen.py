@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.storage.postgres import store as postgres
+from tenuto.storage.postgres import database as postgres
 from tenuto.storage.postgres.store import PostgresStore
 from tests.checking.soundness import assert_sound
 from tests.durable.rows import started
@@ -22,16 +22,16 @@ async def test_whoever_has_a_transaction_open_is_left_for_later_and_the_others_a
     store = PostgresStore(postgres_url)
     await store.open(migrate=True)
     for session in ("frozen", "dead"):
-        await store.open_session(session, "worker", "", 0, None)
+        await store.sessions.open(session, "worker", "", 0, None)
     holder = await asyncpg.connect(postgres_url)
     async with holder.transaction():
         await holder.fetch(_LOCK, "frozen")
         async with asyncio.timeout(20):  # less than a question to the database may take
-            while not await store.reap():
+            while not await store.sessions.reap():
                 await asyncio.to_thread(lambda: None)
-        assert [row.id for row in await store.sessions()] == ["frozen"]
+        assert [row.id for row in await store.operations.sessions()] == ["frozen"]
     await holder.close()
-    assert await store.reap() == 1
+    assert await store.sessions.reap() == 1
     await store.close()
 
 
@@ -39,15 +39,15 @@ async def test_a_session_whose_execution_somebody_holds_is_left_for_later(postgr
     store = PostgresStore(postgres_url)
     await store.open(migrate=True)
     for session in ("held", "dead"):
-        await store.open_session(session, "worker", "", 0, None)
+        await store.sessions.open(session, "worker", "", 0, None)
     await store.commit(started("x1", session="held"))
     holder = await asyncpg.connect(postgres_url)
     async with holder.transaction():
         await holder.fetch("SELECT id FROM executions WHERE id = 'x1' FOR UPDATE")
-        assert await store.reap() == 1
-        assert [row.id for row in await store.sessions()] == ["held"]
+        assert await store.sessions.reap() == 1
+        assert [row.id for row in await store.operations.sessions()] == ["held"]
     await holder.close()
-    assert await store.reap() == 1
+    assert await store.sessions.reap() == 1
     await store.close()
 
 
@@ -71,14 +71,14 @@ async def test_the_server_ends_the_transaction_of_a_process_that_is_frozen(
         patch.setattr(postgres, "_SHORT_TRANSACTIONS", {"idle_in_transaction_session_timeout": "300ms"})
         frozen = PostgresStore(postgres_url)
         await frozen.open(migrate=True)
-    await frozen.open_session("frozen", "worker", "", 0, None)
-    transaction = frozen._committer.transaction()
+    await frozen.sessions.open("frozen", "worker", "", 0, None)
+    transaction = frozen.database.committer.transaction()
     await transaction.start()
-    await frozen._committer.fetch(_LOCK, "frozen")
+    await frozen.database.committer.fetch(_LOCK, "frozen")
     async with Engine(postgres_url) as engine:
         engine.register(SagaBuilder("quick", output="a").step("a", one))
         assert (await engine.execute("quick")).output == 1
-        while any(row.id == "frozen" for row in await frozen.sessions()):
+        while any(row.id == "frozen" for row in await frozen.operations.sessions()):
             await asyncio.to_thread(lambda: None)
     await frozen.close()
     await assert_sound(postgres_url)

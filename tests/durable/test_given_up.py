@@ -67,7 +67,7 @@ async def test_what_was_granted_to_a_session_that_is_over_is_not_run(url: str, m
         committed = await real.commit(batch)
         if batch.starts and not runs:
             session = _runtime(engine)._current.session
-            await real.end_session(session.id)
+            await real.sessions.end(session.id)
             session.lose()
         return committed
 
@@ -88,7 +88,7 @@ async def test_a_letter_that_cannot_be_read_sets_its_execution_aside_and_no_othe
     async with Engine(url) as engine:
         engine.register(SagaBuilder("waits", output="paid").signal("paid", "paid"))
         bad, good = await engine.start("waits"), await engine.start("waits")
-        await _runtime(engine)._store.post("letter", bad.id, b'{"type": "FromTomorrow"}')
+        await _runtime(engine)._store.mailbox.post("letter", bad.id, b'{"type": "FromTomorrow"}')
         await good.signal("paid", 1)
         assert (await good.result()).output == 1
         await until_blocked(bad, "incompatible")

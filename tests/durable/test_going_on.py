@@ -48,13 +48,13 @@ async def test_whoever_looks_for_work_goes_on_looking(
     async def claim(session: str, plans: list[str], limit: int) -> list[Claim]:
         if next(failures, None):
             raise RuntimeError("nobody thought of this")
-        return await real.claim(session, plans, limit)
+        return await real.claims.claim(session, plans, limit)
 
     async def reap(own: str) -> int:
         raise RuntimeError("never works")
 
-    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claim=claim))
-    monkeypatch.setattr(_runtime(worker)._poller, "_store", Altered(real, reap=reap))
+    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claims=Altered(real.claims, claim=claim)))
+    monkeypatch.setattr(_runtime(worker)._poller, "_store", Altered(real, sessions=Altered(real.sessions, reap=reap)))
     async with worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))

@@ -100,7 +100,7 @@ async def test_hints_are_gathered_and_no_commit_carries_one(postgres_url: str, m
     assert await heard.get() == "first"  # after a silence, at once
     for number in range(1_000):
         store.notify(f"hint-{number % 3}")
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     await store.commit(started("x1"))
     await other.execute("SELECT pg_notify($1, 'last')", notify.CHANNEL)
     assert await heard.get() == "last"  # notifications come in the order of their commits

@@ -112,8 +112,8 @@ async def test_b5_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) 
         await failed.retry(reason="again")
         store = _store(engine)
         _, _, late, _ = admission(failed.id, 1, "k", 0)
-        await store.post("late", failed.id, late)
-        while not await store.verdicts(["late"]):
+        await store.mailbox.post("late", failed.id, late)
+        while not await store.mailbox.verdicts(["late"]):
             await asyncio.to_thread(os.sched_yield)
         await until_blocked(failed, "concurrency_key")
         go_on.set()

@@ -45,7 +45,7 @@ async def _waiting(engine: Engine) -> Handle[Any]:
     """One that waits for `go`, and has left memory."""
     handle = await engine.start("listens")
     runtime = _runtime(engine)
-    while (await runtime._store.row(handle.id)).owner is not None or runtime._held.releasing:  # type: ignore[union-attr]
+    while (await runtime._store.executions.find(handle.id)).owner is not None or runtime._held.releasing:  # type: ignore[union-attr]
         await asyncio.to_thread(lambda: None)
     return handle
 
@@ -84,13 +84,14 @@ async def test_what_was_owned_when_it_was_asked_is_not_taken_from_whoever_has_it
             return old
 
         async def claim_one(session: str, execution: str) -> Claim | None:
-            claim = await real.claim_one(session, execution)
+            claim = await real.claims.claim_one(session, execution)
             if claim is not None:
-                old.extend(await real.owned(session))
+                old.extend(await real.claims.owned(session))
                 taken.set()
             return claim
 
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, owned=owned, claim_one=claim_one))
+        claims = Altered(real.claims, owned=owned, claim_one=claim_one)
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claims=claims))
         runtime._parked_executions.lost_claims_at = [0.0]  # as after a claim that failed
         await asked.wait()
         await first.get(handle.id).signal("other", 1)
@@ -118,7 +119,7 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
         answer = [asyncio.Event(), asyncio.Event()]
 
         async def load(ids: list[str], *, short: bool = False) -> list[Loaded]:
-            found = await real.load(ids, short=short)
+            found = await real.executions.load(ids, short=short)
             number = int(runtime._current.session is not former)
             if not begun[number].is_set():
                 begun[number].set()
@@ -127,10 +128,10 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
                 raise StorageError("whoever looks beside them must not be held up", code="busy")
             return found
 
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, load=load))
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, executions=Altered(real.executions, load=load)))
         sending = asyncio.create_task(handle.signal("go", 1))
         await begun[0].wait()
-        await real.end_session(former.id)
+        await real.sessions.end(former.id)
         former.lose()
         await begun[1].wait()  # claimed by the next session
         answer[0].set()
@@ -152,7 +153,7 @@ async def test_what_was_loaded_for_one_claim_is_not_taken_for_the_next_of_the_sa
         loads: list[int] = []  # the epochs of what was loaded
 
         async def load(ids: list[str], *, short: bool = False) -> list[Loaded]:
-            found = await real.load(ids, short=short)
+            found = await real.executions.load(ids, short=short)
             loads.extend(loaded.row.epoch for loaded in found)
             if len(loads) == 1:
                 await late.wait()
@@ -161,7 +162,8 @@ async def test_what_was_loaded_for_one_claim_is_not_taken_for_the_next_of_the_sa
                 await go_on.wait()
             return found
 
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, load=load, claim=_nothing_due))
+        executions, claims = Altered(real.executions, load=load), Altered(real.claims, claim=_nothing_due)
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, executions=executions, claims=claims))
         first = asyncio.create_task(handle.signal("other", 1))
         await _until(lambda: loads)
         while (
@@ -191,7 +193,7 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
         async def mail(session: str) -> list[Mail]:
             is_fresh = handle.id in runtime._held.mail_unchecked
             query = runtime._held.unread_mail._queries
-            found = await real.mail(session)
+            found = await real.mailbox.unread(session)
             if is_fresh and not held_back:
                 held_back.append(query)
                 await late.wait()
@@ -201,14 +203,14 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
             return found
 
         second: list[str] = []
-        monkeypatch.setattr(runtime._mailbox, "_store", Altered(real, mail=mail))
+        monkeypatch.setattr(runtime._mailbox, "_store", Altered(real, mailbox=Altered(real.mailbox, unread=mail)))
         sending = asyncio.create_task(handle.signal("other", 1))
         await _until(lambda: held_back)
         while runtime._held.records or runtime._held.releasing:  # another reading answers, and lets go
             await runtime._mailbox.read()
         second.append("go")
         letter = f.Signal(at=runtime._held.now(), name="go", id="go", payload=msgspec.Raw(b"1"))
-        await real.post("letter", handle.id, encode_fact(letter))  # and nobody asks for its verdict
+        await real.mailbox.post("letter", handle.id, encode_fact(letter))  # and nobody asks for its verdict
         reading = asyncio.create_task(_claim_and_read(runtime))
         await came_back.wait()
         late.set()
@@ -233,9 +235,9 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
         store = runtime._store
         letter = encode_fact(f.Signal(at=runtime._held.now(), name="go", id="go", payload=msgspec.Raw(b"1")))
         async with asyncio.timeout(None):
-            await store.claim_one(runtime._current.session.id, owned.id)
+            await store.claims.claim_one(runtime._current.session.id, owned.id)
             for handle in (owned, deaf):
-                await store.post(f"letter of {handle.id}", handle.id, letter)
+                await store.mailbox.post(f"letter of {handle.id}", handle.id, letter)
             query = "UPDATE executions SET wake_at = NULL WHERE id = $1 AND owner IS NULL RETURNING id"
             await store.run(query, (deaf.id,))  # type: ignore[attr-defined]  # a store of SQL has it
         runtime._claimer._sweep_at = 0.0
@@ -277,7 +279,7 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
         real = runtime._store
 
         async def claim_one(session: str, execution: str) -> Claim | None:
-            claim = await real.claim_one(session, execution)
+            claim = await real.claims.claim_one(session, execution)
             for _ in range(2):
                 await runtime._claimer._sweep()
                 looked.append(
@@ -285,7 +287,8 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
                 )
             return claim
 
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claim=_nothing_due, claim_one=claim_one))
+        claims = Altered(real.claims, claim=_nothing_due, claim_one=claim_one)
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claims=claims))
         await handle.signal("go", 1)
         assert (await handle.result()).output == 1
     assert looked
@@ -304,7 +307,7 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
         parked: list[str] = []
 
         async def break_it() -> None:
-            claim = await real.claim_one(runtime._current.session.id, handle.id)
+            claim = await real.claims.claim_one(runtime._current.session.id, handle.id)
             assert claim is not None
             epochs.append(claim.epoch)
             runtime._parked_executions.to_park[handle.id] = Parking(
@@ -314,16 +317,17 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
         async def park(session: str, id: str, *given: Any) -> None:
             parked.append(id)
             is_first = len(parked) == 1
-            await real.park(session, id, *given)
+            await real.claims.park(session, id, *given)
             if is_first:
                 await break_it()  # somebody had it in hand before this is answered
 
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, park=park, claim=_nothing_due))
+        claims = Altered(real.claims, park=park, claim=_nothing_due)
+        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claims=claims))
         await break_it()
         while runtime._parked_executions.to_park or len(epochs) < 2:
             await runtime._claimer._park_all()
             await asyncio.to_thread(lambda: None)
-        row = await real.row(handle.id)
+        row = await real.executions.find(handle.id)
         assert row is not None
         assert (row.epoch, row.owner, row.parked) == (epochs[1], None, "incompatible")
 
@@ -333,10 +337,10 @@ async def test_what_was_set_aside_is_left_aside_though_it_has_mail(url: str) -> 
         engine.register(_listens())
         handle = await engine.start("listens")
         store = _runtime(engine)._store
-        await store.post("letter", handle.id, b"cannot be read")
-        await store.park(None, handle.id, "incompatible", None)
-        assert await store.rouse() == 0
-        row = await store.row(handle.id)
+        await store.mailbox.post("letter", handle.id, b"cannot be read")
+        await store.claims.park(None, handle.id, "incompatible", None)
+        assert await store.mailbox.wake_unread() == 0
+        row = await store.executions.find(handle.id)
         assert row is not None
         assert (row.parked, row.wake_at) == ("incompatible", None)
 

@@ -118,7 +118,7 @@ async def test_progress_whose_writing_failed_is_written_the_next_time(
         monkeypatch.setattr(runtime._store, "tasks", Altered(real, beat=beat))
         engine.register(SagaBuilder("w", output="a").step("a", works, queue="mail"))
         handle = await engine.start("w")
-        while not await runtime._store.progress([handle.id]):
+        while not await runtime._store.progress.of([handle.id]):
             await asyncio.to_thread(lambda: None)
         gate.set()
         await handle.result()

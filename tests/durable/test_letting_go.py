@@ -66,14 +66,14 @@ async def until(is_so: Callable[[], object]) -> None:
 
 async def until_set_aside(runtime: DurableRuntime, id: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while (row := await runtime._store.row(id)) is None or not row.parked:
+        while (row := await runtime._store.executions.find(id)) is None or not row.parked:
             pass
     assert row.owner is None
 
 
 async def knock(runtime: DurableRuntime, id: str) -> None:
     """What was set aside is looked at again after a while, or when there is mail."""
-    await runtime._store.post(f"mail-{id}", id, encode_fact(f.Tick(at=0)))
+    await runtime._store.mailbox.post(f"mail-{id}", id, encode_fact(f.Tick(at=0)))
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ async def test_a_command_that_its_caller_gives_up_strands_nothing(
         await until(lambda: not runtime_of(engine)._held.records and not runtime_of(engine)._held.releasing)
         runtime = runtime_of(client)
         reached, given_up = asyncio.Event(), asyncio.Event()
-        real: Any = runtime._store.claim_one if where == "claim" else runtime._restorer.restore
+        real: Any = runtime._store.claims.claim_one if where == "claim" else runtime._restorer.restore
 
         async def answers_late(*given: Any) -> Any:
             answer = await real(*given)
@@ -186,7 +186,7 @@ async def test_a_command_that_its_caller_gives_up_strands_nothing(
             return answer
 
         if where == "claim":
-            monkeypatch.setattr(runtime._store, "claim_one", answers_late)
+            monkeypatch.setattr(runtime._store.claims, "claim_one", answers_late)
         else:
             monkeypatch.setattr(runtime._restorer, "restore", answers_late)
         monkeypatch.setattr(runtime_of(engine)._held, "works", False)  # it is the client that claims it
@@ -209,7 +209,7 @@ async def test_what_is_to_be_set_aside_while_the_database_is_away_is_when_it_is_
         runtime = runtime_of(engine)
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         handle = await engine.start("listens")
-        real = runtime._store.park
+        real = runtime._store.claims.park
         failures = 1
 
         async def park(*given: Any) -> None:
@@ -219,8 +219,8 @@ async def test_what_is_to_be_set_aside_while_the_database_is_away_is_when_it_is_
                 raise StorageError("gone", code="unreachable", hint="")
             await real(*given)
 
-        monkeypatch.setattr(runtime._store, "park", park)
-        await runtime._store.post("bad", handle.id, b'["NoSuchFact"]')
+        monkeypatch.setattr(runtime._store.claims, "park", park)
+        await runtime._store.mailbox.post("bad", handle.id, b'["NoSuchFact"]')
         await until_set_aside(runtime, handle.id)
         assert not failures
 

@@ -10,7 +10,7 @@ import pytest
 from tenuto.errors import StorageError
 from tenuto.storage import make_store
 from tenuto.storage.migrations import MIGRATIONS_TABLE, migrations
-from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.storage.sqlite.database import SqliteDatabase
 
 pytestmark = pytest.mark.empty_database
 
@@ -25,11 +25,11 @@ class _Killed(Exception):
 async def test_sqlite_is_migrated_although_it_was_killed_at_every_statement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = SqliteStore._connect
+    real = SqliteDatabase.connect
     file = tmp_path / "x.db"
     statements = left = 0
 
-    def connect(self: SqliteStore, *, read_only: bool = False) -> apsw.Connection:
+    def connect(self: SqliteDatabase, *, read_only: bool = False) -> apsw.Connection:
         connection = real(self, read_only=read_only)
 
         def count(_: apsw.Cursor, statement: str, __: object) -> bool:
@@ -42,7 +42,7 @@ async def test_sqlite_is_migrated_although_it_was_killed_at_every_statement(
         connection.exec_trace = None if read_only else count
         return connection
 
-    monkeypatch.setattr(SqliteStore, "_connect", connect)
+    monkeypatch.setattr(SqliteDatabase, "connect", connect)
     while True:
         statements += 1
         left = statements

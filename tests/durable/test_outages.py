@@ -162,7 +162,7 @@ async def test_g2_a_process_that_lost_its_session_opens_another_and_answers_ever
 async def _end_session(url: str, id: str) -> None:
     store = make_store(url)
     await store.open(migrate=False)
-    await store.end_session(id)
+    await store.sessions.end(id)
     await store.close()
 
 
@@ -171,7 +171,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(url: str, monkeypatc
     effects = Effects()
     worker = Engine(url)
     store = _runtime(worker)._store
-    claim = store.claim
+    claim = store.claims.claim
     lost: list[str] = []
 
     async def claim_and_lose(session: str, plans: list[str], limit: int) -> list[Claim]:
@@ -181,7 +181,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(url: str, monkeypatc
             raise StorageError("the connection was lost", code="unreachable")
         return claims
 
-    monkeypatch.setattr(store, "claim", claim_and_lose)
+    monkeypatch.setattr(store.claims, "claim", claim_and_lose)
     async with worker, Engine(url, worker=False) as client:
         worker.register(effects.saga())
         client.register(effects.saga())
@@ -195,7 +195,7 @@ async def test_an_execution_whose_record_the_database_refuses_is_set_aside_and_s
     async with Engine(url) as engine:
         engine.register(SagaBuilder("waits").signal("paid", "paid"))
         handle = await engine.start("waits")
-        (loaded,) = await _runtime(engine)._store.load([handle.id])
+        (loaded,) = await _runtime(engine)._store.executions.load([handle.id])
         await _plant(url, handle.id, loaded.row.seq + 1)
         with pytest.raises(StorageError) as caught:
             await handle.signal("paid")

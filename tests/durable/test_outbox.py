@@ -31,7 +31,7 @@ EXECUTIONS = 40
 
 async def _sessions(store: Store, *ids: str) -> None:
     for id in ids:
-        await store.open_session(id, "worker", "build", LEASE, ())
+        await store.sessions.open(id, "worker", "build", LEASE, ())
 
 
 async def _write(store: Store, execution: str, *seqs: int) -> None:
@@ -73,7 +73,7 @@ async def test_b2_what_a_dead_relay_had_taken_is_taken_again(store: Store) -> No
     await store.outbox.take("s1", 10, 9)
     await store.outbox.published("s1", 10, [("x1", 1)])
     assert await store.outbox.take("s2", 10, 9) == []
-    await store.end_session("s1")
+    await store.sessions.end("s1")
     assert _named(await store.outbox.take("s2", 10, 9)) == [("x1", 2)]
     await store.outbox.published("s1", 11, [("x1", 2)])  # too late: it is not his any more
     assert (await store.outbox.standing()).waiting == 1
@@ -288,13 +288,15 @@ async def _cost_of_a_look(store: Any) -> int:
     """What a look in vain costs: steps of SQLite's machine, or rows that PostgreSQL's plan met."""
     look = store.outbox._take
     if isinstance(store, PostgresStore):
-        await store.run("ANALYZE outbox", ())
-        ((plan,),) = await store.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {look}", ("s1", 499, 9))
+        await store.database.run("ANALYZE outbox", ())
+        ((plan,),) = await store.database.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {look}", ("s1", 499, 9))
         return _rows_met(json.loads(plan)[0]["Plan"])
     steps: list[int] = []
-    store._write.trace_v2(apsw.SQLITE_TRACE_PROFILE, lambda told: steps.append(told["stmt_status"][VM_STEP]))
-    await store.run(look, ("s1", 499, 9))
-    store._write.trace_v2(0)
+    store.database.write_connection.trace_v2(
+        apsw.SQLITE_TRACE_PROFILE, lambda told: steps.append(told["stmt_status"][VM_STEP])
+    )
+    await store.database.run(look, ("s1", 499, 9))
+    store.database.write_connection.trace_v2(0)
     return steps[-1]
 
 
@@ -317,7 +319,7 @@ async def test_who_lost_a_line_puts_none_of_it_off(store: Store) -> None:
     await _sessions(store, "s1", "s2")
     await _write(store, "x1", 1, 2)
     await store.outbox.take("s1", 10, 1)
-    await store.end_session("s1")
+    await store.sessions.end("s1")
     assert _named(await store.outbox.take("s2", 10, 1)) == [("x1", 1), ("x1", 2)]
     await store.outbox.put_off("s1", "x1", 1, 500, "away")
     await store.outbox.give_back("s2")

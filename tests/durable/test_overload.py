@@ -392,7 +392,7 @@ async def test_a_start_is_one_statement_for_a_tenant_that_has_a_limit_too(postgr
 async def _statements(engine: Engine) -> int:
     """So many were sent to start one, or to refuse it."""
     asked: list[str] = []
-    with _store(engine)._committer.query_logger(lambda query: asked.append(query.query)), suppress(TenantLimit):
+    with _store(engine).database.committer.query_logger(lambda query: asked.append(query.query)), suppress(TenantLimit):
         await engine.start("work", tenant="busy")
     return len(asked)
 

@@ -262,7 +262,7 @@ async def test_without_a_session_it_is_not_asked_for_over_and_over() -> None:
 
 
 async def _session(store: Store, id: str, lease_ms: int = 60_000) -> None:
-    await store.open_session(id, "worker", "build", lease_ms, ())
+    await store.sessions.open(id, "worker", "build", lease_ms, ())
 
 
 async def test_sessions_that_come_at_once_hold_no_more_than_there_is(store: Store) -> None:
@@ -301,7 +301,7 @@ async def test_what_a_session_held_is_free_when_it_is_ended(store: Store) -> Non
     wants = Ask(running={}, wants=[(("l",), 2)])
     held = await store.limits.exchange("dead", wants)
     none = await store.limits.exchange("alive", wants)
-    assert await store.reap() == 1
+    assert await store.sessions.reap() == 1
     freed = await store.limits.exchange("alive", wants)
     assert held is not None
     assert none is not None

@@ -18,8 +18,8 @@ LEASE = 60_000
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     opened = SqliteStore(str(tmp_path / "x.db"))
     await opened.open(migrate=True)
-    await opened.open_session("s1", "worker", "build", LEASE, None)
-    await opened.open_session("s2", "worker", "build", LEASE, None)
+    await opened.sessions.open("s1", "worker", "build", LEASE, None)
+    await opened.sessions.open("s2", "worker", "build", LEASE, None)
     yield opened
     await opened.close()
 
@@ -32,11 +32,11 @@ async def _statements(store: SqliteStore, batch: Batch) -> list[str]:
         asked.append(sql)
         return True
 
-    store._write.exec_trace = note
+    store.database.write_connection.exec_trace = note
     try:
         assert not (await store.commit(batch)).refused
     finally:
-        store._write.exec_trace = None
+        store.database.write_connection.exec_trace = None
     return asked
 
 
@@ -48,7 +48,7 @@ def _moved(*standings: Standing) -> Batch:
 async def test_a_batch_is_one_statement(store: SqliteStore) -> None:
     assert len(await _statements(store, started("x1"))) == 1
     assert len(await _statements(store, _moved(standing("x1", "succeeded", release=True, ended=True)))) == 1
-    (loaded,) = await store.load(["x1"])
+    (loaded,) = await store.executions.load(["x1"])
     assert (loaded.row.status, loaded.row.owner, loaded.row.ended_at) == ("succeeded", None, 1)
     assert loaded.bodies == [b"[]", b'["\xc3\xa9"]']
 
@@ -59,7 +59,7 @@ async def test_starts_and_moves_and_appends_go_together(store: SqliteStore) -> N
     both.standings["x1"] = standing("x1", "paused", release=True, wake_at=7)
     both.appends.append(append("x1", seq=2))
     assert len(await _statements(store, both)) == 1
-    first, second = sorted(await store.load(["x1", "x2"]), key=lambda loaded: loaded.row.id)
+    first, second = sorted(await store.executions.load(["x1", "x2"]), key=lambda loaded: loaded.row.id)
     assert (first.row.status, first.row.wake_at, len(first.bodies)) == ("paused", 7, 2)
     assert (second.row.key, second.row.owner, len(second.bodies)) == ("k", "s1", 1)
 
@@ -86,16 +86,18 @@ async def test_only_what_is_out_of_the_ordinary_is_refused(
     spoil(batch)
     assert plain(batch) is not None
     assert (await store.commit(batch)).refused == refused
-    (loaded,) = await store.load(["x1"])
+    (loaded,) = await store.executions.load(["x1"])
     assert (loaded.row.status, len(loaded.bodies)) == ("paused", 2)
-    assert [len(found.bodies) for found in await store.load(list(refused))] == ([1] if "x2" in refused else [])
+    assert [len(found.bodies) for found in await store.executions.load(list(refused))] == (
+        [1] if "x2" in refused else []
+    )
 
 
 async def test_a_session_that_has_ended_writes_nothing(store: SqliteStore) -> None:
     await store.commit(started("x1"))
-    await store.end_session("s1")
+    await store.sessions.end("s1")
     assert (await store.commit(_moved(standing("x1", "paused")))).fenced
-    (loaded,) = await store.load(["x1"])
+    (loaded,) = await store.executions.load(["x1"])
     assert (loaded.row.status, len(loaded.bodies)) == ("running", 1)
 
 
@@ -118,4 +120,4 @@ async def test_many_are_committed_while_the_loop_has_other_work(store: SqliteSto
         many.standings |= one.standings
         many.appends += one.appends
     assert len(await _statements(store, many)) == 1
-    assert await store.statuses(list(many.standings)) == dict.fromkeys(many.standings, "running")
+    assert await store.executions.statuses(list(many.standings)) == dict.fromkeys(many.standings, "running")

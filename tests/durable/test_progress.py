@@ -58,11 +58,11 @@ async def test_what_is_over_leaves_no_progress_behind(url: str) -> None:
         handle = await engine.start("counts")
         await _until_shown(engine, handle.id)
         store = _runtime(engine)._store
-        while not await store.progress([handle.id]):
+        while not await store.progress.of([handle.id]):
             await asyncio.to_thread(lambda: None)
         counting.go.set()
         await handle.result()
-        while await store.progress([handle.id]):
+        while await store.progress.of([handle.id]):
             await asyncio.to_thread(lambda: None)
 
 
@@ -88,5 +88,5 @@ def _runtime(engine: Engine) -> DurableRuntime:
 async def _end_session(engine: Engine, url: str) -> None:
     store = make_store(url)
     await store.open(migrate=False)
-    await store.end_session(_runtime(engine)._current.session.id)
+    await store.sessions.end(_runtime(engine)._current.session.id)
     await store.close()

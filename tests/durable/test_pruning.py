@@ -24,7 +24,7 @@ PATIENCE = 120
 
 
 async def _session(store: Store, id: str = "s1") -> None:
-    await store.open_session(id, "worker", "build", MINUTE, ())
+    await store.sessions.open(id, "worker", "build", MINUTE, ())
 
 
 async def _ended(store: Store, id: str, at: int, *, entries: int = 1, **parts: Any) -> None:
@@ -85,7 +85,7 @@ async def test_what_ended_before_goes_as_a_whole_and_the_rest_stays(store: Store
     assert await _sweep(store, 200) == 1
     assert await _left(store, "old") == set()
     assert await _left(store, "new") == {"row", "events", "snapshots"}
-    assert await store.row("open") is not None
+    assert await store.executions.find("open") is not None
 
 
 async def test_an_open_dead_letter_keeps_its_execution_until_it_is_closed(store: Store) -> None:
@@ -93,7 +93,7 @@ async def test_an_open_dead_letter_keeps_its_execution_until_it_is_closed(store:
     await _ended(store, "x1", 100, reviews=[_review("x1")])
     assert await _sweep(store, 200) == 0
     assert await _left(store, "x1") == {"row", "events", "snapshots", "reviews"}
-    await store.run("UPDATE reviews SET resolution = 'dismiss'", ())  # type: ignore[attr-defined]  # of both stores
+    await store.database.run("UPDATE reviews SET resolution = 'dismiss'", ())  # type: ignore[attr-defined]  # of both stores
     assert await _sweep(store, 200) == 1
     assert await _left(store, "x1") == set()
 
@@ -111,9 +111,9 @@ async def test_a_message_that_has_not_left_keeps_its_execution(store: Store) -> 
 async def test_mail_keeps_its_execution_until_somebody_has_read_it(store: Store) -> None:
     await _session(store)
     await _ended(store, "x1", 100)
-    await store.post("m1", "x1", b"{}")
+    await store.mailbox.post("m1", "x1", b"{}")
     assert await _sweep(store, 1 << 60) == 0
-    await store.claim_one("s1", "x1")
+    await store.claims.claim_one("s1", "x1")
     assert await _sweep(store, 1 << 60) == 0, "somebody has it in hand"
 
 
@@ -131,11 +131,11 @@ async def test_a_long_history_goes_in_pieces_and_is_finished_by_others(store: St
     dying = Pruning(Dying(store, after=1))
     with pytest.raises(StorageError):
         await dying.executions(200, Cursor())
-    assert await store.row("long") is None
+    assert await store.executions.find("long") is None
     assert "events" in await _left(store, "long")
     await store.pruning.leftovers()
     assert await _left(store, "long") == set()
-    assert await store.fetch("SELECT 1 FROM leftovers", ()) == []  # type: ignore[attr-defined]  # of both stores
+    assert await store.database.fetch("SELECT 1 FROM leftovers", ()) == []  # type: ignore[attr-defined]  # of both stores
 
 
 class Dying:
@@ -180,10 +180,12 @@ async def test_what_is_remembered_of_messages_goes_by_age_and_step_marks_with_th
         assert pruned.notes == 0, "seven days at least"
         store = engine._runtime._store  # type: ignore[attr-defined]  # to look at the rows
         assert await store.pruning.notes(1 << 60) == 1
-        assert [row[0] for row in await store.fetch("SELECT consumer FROM inbox", ())] == [f"tenuto.once/{handle.id}"]
+        assert [row[0] for row in await store.database.fetch("SELECT consumer FROM inbox", ())] == [
+            f"tenuto.once/{handle.id}"
+        ]
         while await engine.count():
             await engine.prune(older_than=0)
-        assert await store.fetch("SELECT consumer FROM inbox", ()) == []
+        assert await store.database.fetch("SELECT consumer FROM inbox", ()) == []
 
 
 async def test_pruning_while_others_work(url: str) -> None:
@@ -242,7 +244,7 @@ async def test_a_failure_that_nobody_looked_at_is_not_pruned_by_an_engine(url: s
 async def test_an_execution_that_is_gone_has_moved(store: Store) -> None:
     await _session(store)
     await _ended(store, "x1", 100)
-    assert await store.moved([("x1", "succeeded"), ("gone", "running")]) == ["gone"]
+    assert await store.executions.changed([("x1", "succeeded"), ("gone", "running")]) == ["gone"]
 
 
 async def test_who_waits_for_an_execution_that_is_pruned_is_told(url: str) -> None:

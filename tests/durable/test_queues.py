@@ -328,7 +328,7 @@ async def test_r8_who_cancels_may_die_before_he_hears_what_was_taken_out(owner: 
     runtime._store.commit = commit_and_say_nothing
     canceling = asyncio.ensure_future(handle.cancel("drain"))
     await committed.wait()
-    await store.end_session(session_of(home))
+    await store.sessions.end(session_of(home))
     canceling.cancel()
     other = await owner(saga)
     assert (await other.get(handle.id).result(timeout="30s")).status == "canceled"
@@ -362,7 +362,7 @@ async def test_an_owner_that_let_go_is_woken_by_the_answer(owner: MakeEngine, gu
     await gate.reached.wait()
 
     async def is_nobodys() -> bool:
-        row = await store.row(handle.id)
+        row = await store.executions.find(handle.id)
         return row is not None and row.owner is None
 
     await until_true(is_nobodys)
@@ -382,7 +382,7 @@ async def answer(store: Store, execution: str, number: int, value: bytes = b'"la
     verdicts: dict[str, bytes] = {}
 
     async def is_read() -> bool:
-        verdicts.update(await store.verdicts([letter.id]))
+        verdicts.update(await store.mailbox.verdicts([letter.id]))
         return bool(verdicts)
 
     await until_true(is_read)
@@ -515,7 +515,7 @@ async def test_a_guest_that_was_taken_for_dead_stops_what_it_ran(
     handle = await home.start("s")
     await until(handle, lambda _: calls)
     before = session_of(away)
-    await store.end_session(before)
+    await store.sessions.end(before)
     await stopped.wait()
     output = (await handle.result()).output
     assert output == calls[-1] > 1  # on a busy machine a short lease may be lost once more

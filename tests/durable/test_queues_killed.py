@@ -127,7 +127,7 @@ async def test_an_owner_is_killed_while_a_guest_runs(url: str, tmp_path: Path, s
 
 
 async def _owner(store: Store, execution: str) -> str | None:
-    row = await store.row(execution)
+    row = await store.executions.find(execution)
     assert row is not None
     return row.owner
 

@@ -21,7 +21,7 @@ DOUBLES = SagaBuilder("doubles").step("double", double).build()
 async def _sessions(url: str) -> int:
     store = make_store(url)
     await store.open(migrate=False)
-    found = await store.sessions()
+    found = await store.operations.sessions()
     await store.close()
     return len(found)
 

@@ -95,7 +95,7 @@ async def until_quiet(engine: Engine, id: str) -> None:
     """Nobody has it in hand, and it is set aside."""
     runtime: Any = engine._runtime
     async with asyncio.timeout(PATIENCE_S):
-        while (row := await runtime._store.row(id)).owner is not None or not row.parked:
+        while (row := await runtime._store.executions.find(id)).owner is not None or not row.parked:
             pass
 
 

@@ -163,7 +163,7 @@ async def _open(url: str) -> Store:
 
 async def _snapshot(url: str, id: str) -> SnapshotRow | None:
     store = await _open(url)
-    (loaded,) = await store.load([id], short=True)
+    (loaded,) = await store.executions.load([id], short=True)
     await store.close()
     return loaded.snapshot
 

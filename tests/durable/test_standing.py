@@ -32,15 +32,15 @@ def review(id: str, kind: str) -> ReviewRow:
 
 
 async def test_what_waits_is_counted(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", LEASE, ("default",))
-    await store.open_session("s2", "service", "build", LEASE, None)
+    await store.sessions.open("s1", "worker", "build", LEASE, ("default",))
+    await store.sessions.open("s2", "service", "build", LEASE, None)
     owned = started("x1")
     owned.reviews += [review("r1", "dead_letter"), review("r2", "dead_letter"), review("r3", "approval")]
     await store.commit(owned)
     await store.commit(started("x2", release=True))
-    await store.post("m1", "x1", b"{}")
+    await store.mailbox.post("m1", "x1", b"{}")
 
-    rows = {(row.what, row.label): row for row in await store.backlog()}
+    rows = {(row.what, row.label): row for row in await store.operations.backlog()}
     counts = {name: row.count for name, row in rows.items() if row.what != "now"}
     assert counts == {
         ("reviews", "dead_letter"): 2,
@@ -61,8 +61,8 @@ async def test_what_waits_is_counted(store: Store) -> None:
 
 async def test_queues_that_only_tenants_name_are_counted_without_their_names(store: Store) -> None:
     """Unless a worker serves one: then it is the deployment's, whoever uses it."""
-    await store.open_session("s1", "worker", "build", LEASE, ("default", "gpu"))
-    await store.open_session("s2", "service", "build", LEASE, None)
+    await store.sessions.open("s1", "worker", "build", LEASE, ("default", "gpu"))
+    await store.sessions.open("s2", "service", "build", LEASE, None)
     given = [
         ("mail", "d/1"),
         ("mail", "acme/own/1"),
@@ -78,7 +78,7 @@ LIKE_THEM = ("slow", "mobel", "axb", "100", "back", "its", 'the \\"slow\\" one',
 
 
 async def test_a_queue_is_served_by_whoever_names_it_exactly(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", LEASE, SERVED)
+    await store.sessions.open("s1", "worker", "build", LEASE, SERVED)
     found = await tasks_in_queues(store, [(name, "acme/own/1") for name in (*SERVED, *LIKE_THEM)])
     assert found.pop("") == (len(LIKE_THEM), len(SERVED) + 1)
     assert found == {name: (1, number) for number, name in enumerate(SERVED, start=1)}
@@ -104,7 +104,7 @@ async def tasks_in_queues(store: Store, given: list[tuple[str, str]]) -> dict[st
         )
     await store.commit(batch)
 
-    return {row.label: (row.count, row.oldest) for row in await store.backlog() if row.what == "tasks"}
+    return {row.label: (row.count, row.oldest) for row in await store.operations.backlog() if row.what == "tasks"}
 
 
 async def test_a_schema_that_is_not_ours_is_told(store: Store, url: str) -> None:
@@ -120,11 +120,13 @@ async def test_a_schema_that_is_not_ours_is_told(store: Store, url: str) -> None
 
 async def test_a_notification_is_begun_once_and_its_first_receipt_stays(store: Store) -> None:
     notice = Notice(key="k", tenant="t", execution="x", path="work", channel="email")
-    begun = await store.begin_notice(notice)
+    begun = await store.notices.begin_notice(notice)
     assert (begun.receipt, begun.sent_at, begun.begun_at > 0) == (None, None, True)
-    await store.end_notice("k", b'"one"')
-    await store.end_notice("k", b'"two"')
-    again = await store.begin_notice(Notice(key="k", tenant="t", execution="y", path="other", channel="webhook"))
+    await store.notices.end_notice("k", b'"one"')
+    await store.notices.end_notice("k", b'"two"')
+    again = await store.notices.begin_notice(
+        Notice(key="k", tenant="t", execution="y", path="other", channel="webhook")
+    )
     assert (again.execution, again.receipt, again.begun_at) == ("x", b'"one"', begun.begun_at)
-    assert await store.notice("k") == again
-    assert await store.notice("other") is None
+    assert await store.notices.notice("k") == again
+    assert await store.notices.notice("other") is None

@@ -24,7 +24,7 @@ T = TypeVar("T", bound=Struct)
 
 
 async def _session(store: Store, id: str = "s1", lease_ms: int = LEASE) -> None:
-    await store.open_session(id, "worker", "build", lease_ms, ("default",))
+    await store.sessions.open(id, "worker", "build", lease_ms, ("default",))
 
 
 async def _rows(url: str, kind: type[T]) -> list[T]:
@@ -39,7 +39,7 @@ async def _rows(url: str, kind: type[T]) -> list[T]:
 async def test_what_is_committed_is_there(store: Store) -> None:
     await _session(store)
     committed = await store.commit(started())
-    (loaded,) = await store.load(["x1"])
+    (loaded,) = await store.executions.load(["x1"])
     assert not committed.fenced
     assert not committed.refused
     assert (loaded.row.owner, loaded.row.status, loaded.row.epoch) == ("s1", "running", 1)
@@ -59,7 +59,9 @@ async def test_rows_that_are_alike_are_all_written(store: Store) -> None:
         audit=[told, told],
     )
     assert not (await store.commit(batch)).refused
-    assert [(row.row.status, row.bodies) for row in await store.load(["x1", "x2"])] == [("running", [b"[]"] * 2)] * 2
+    assert [(row.row.status, row.bodies) for row in await store.executions.load(["x1", "x2"])] == [
+        ("running", [b"[]"] * 2)
+    ] * 2
     assert len(await store.registry.unchained("acme", 10)) == 2
 
 
@@ -85,20 +87,20 @@ async def test_a_text_that_is_too_long_for_an_index_is_bad_data(postgres_url: st
 async def test_g2_a_session_that_was_ended_writes_nothing(store: Store) -> None:
     await _session(store)
     await store.commit(started())
-    await store.end_session("s1")
+    await store.sessions.end("s1")
     committed = await store.commit(Batch(session="s1", appends=[append(seq=2)]))
     assert committed.fenced
-    assert not await store.bodies("x1", 2, 2)
+    assert not await store.executions.bodies("x1", 2, 2)
 
 
 async def test_a_session_that_is_over_is_ended_by_whoever_looks(store: Store) -> None:
     await _session(store, lease_ms=-1)
     await store.commit(started())
     await _session(store, "s2")
-    assert await store.claim("s2", ["d/1"], 10) == []
-    assert await store.reap() == 1
-    assert await store.reap() == 0
-    claims = await store.claim("s2", ["d/1"], 10)
+    assert await store.claims.claim("s2", ["d/1"], 10) == []
+    assert await store.sessions.reap() == 1
+    assert await store.sessions.reap() == 0
+    claims = await store.claims.claim("s2", ["d/1"], 10)
     assert [(claim.id, claim.epoch) for claim in claims] == [("x1", 2)]
 
 
@@ -108,9 +110,9 @@ async def test_only_what_is_due_and_can_be_run_is_claimed(store: Store) -> None:
     waiting = started("waits", session="s1", release=True)
     waiting.standings["waits"] = standing("waits", release=True, wake_at=None)
     await store.commit(waiting)
-    assert await store.claim("s1", ["other/1"], 10) == []
-    assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["due"]
-    assert await store.claim("s1", ["d/1"], 10) == []
+    assert await store.claims.claim("s1", ["other/1"], 10) == []
+    assert [claim.id for claim in await store.claims.claim("s1", ["d/1"], 10)] == ["due"]
+    assert await store.claims.claim("s1", ["d/1"], 10) == []
 
 
 async def test_what_is_urgent_is_claimed_first_and_then_what_was_due_first_whatever_its_plan(store: Store) -> None:
@@ -122,7 +124,7 @@ async def test_what_is_urgent_is_claimed_first_and_then_what_was_due_first_whate
         batch.standings[id] = standing(id, release=True, wake_at=wake_at)
         await store.commit(batch)
     plans = ["d/1", "d/2", "tenant/d/1", "none/1"]
-    claimed = [[claim.id for claim in await store.claim("s1", plans, 1)] for _ in range(4)]
+    claimed = [[claim.id for claim in await store.claims.claim("s1", plans, 1)] for _ in range(4)]
     assert claimed == [["c"], ["a"], ["b"], []]
 
 
@@ -130,13 +132,13 @@ async def test_b4_one_execution_for_one_key(store: Store) -> None:
     await _session(store)
     await store.commit(started("x1", key="k"))
     committed = await store.commit(started("x2", key="k"))
-    found = await store.row("x1")
+    found = await store.executions.find("x1")
     assert found is not None
     assert committed.refused == {"x2": "duplicate_key"}
     assert found.key == "k"
     asked = [("t", "k"), ("t", "other"), ("other", "k")]
-    assert await store.by_keys(asked) == {("t", "k"): (found.id, found.request_hash)}
-    assert not await store.bodies("x2", 1, 1)
+    assert await store.executions.find_by_keys(asked) == {("t", "k"): (found.id, found.request_hash)}
+    assert not await store.executions.bodies("x2", 1, 1)
 
 
 async def test_one_refusal_leaves_the_rest_of_the_batch_alone(store: Store) -> None:
@@ -149,7 +151,7 @@ async def test_one_refusal_leaves_the_rest_of_the_batch_alone(store: Store) -> N
     both.appends += other.appends
     committed = await store.commit(both)
     assert committed.refused == {"x2": "duplicate_key"}
-    assert await store.bodies("x3", 1, 1)
+    assert await store.executions.bodies("x3", 1, 1)
 
 
 async def test_mail_to_an_execution_that_nobody_owns_makes_it_due(store: Store) -> None:
@@ -157,30 +159,30 @@ async def test_mail_to_an_execution_that_nobody_owns_makes_it_due(store: Store) 
     batch = started(release=True)
     batch.standings["x1"] = standing(release=True, wake_at=None)
     await store.commit(batch)
-    assert await store.claim("s1", ["d/1"], 10) == []
-    posted = await store.post("m1", "x1", b"{}")
+    assert await store.claims.claim("s1", ["d/1"], 10) == []
+    posted = await store.mailbox.post("m1", "x1", b"{}")
     assert posted is not None
     assert posted[1] is None
-    assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["x1"]
-    assert [mail.id for mail in await store.mail("s1")] == ["m1"]
+    assert [claim.id for claim in await store.claims.claim("s1", ["d/1"], 10)] == ["x1"]
+    assert [mail.id for mail in await store.mailbox.unread("s1")] == ["m1"]
 
 
 async def test_mail_that_meets_a_release_is_not_lost(store: Store) -> None:
     await _session(store)
     await store.commit(started())
-    await store.post("m1", "x1", b"{}")
+    await store.mailbox.post("m1", "x1", b"{}")
     await store.commit(Batch(session="s1", standings={"x1": standing(release=True, wake_at=None)}))
-    assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["x1"]
+    assert [claim.id for claim in await store.claims.claim("s1", ["d/1"], 10)] == ["x1"]
 
 
 async def test_mail_that_meets_the_end_is_not_lost(store: Store) -> None:
     """Somebody has to say to its sender that it came too late."""
     await _session(store)
     await store.commit(started())
-    await store.post("m1", "x1", b"{}")
+    await store.mailbox.post("m1", "x1", b"{}")
     await store.commit(Batch(session="s1", standings={"x1": standing(status="succeeded", release=True, ended=True)}))
-    assert [claim.id for claim in await store.claim("s1", ["d/1"], 10)] == ["x1"]
-    assert [mail.id for mail in await store.mail("s1")] == ["m1"]
+    assert [claim.id for claim in await store.claims.claim("s1", ["d/1"], 10)] == ["x1"]
+    assert [mail.id for mail in await store.mailbox.unread("s1")] == ["m1"]
 
 
 async def test_what_a_session_owns_can_be_asked_for(store: Store) -> None:
@@ -189,7 +191,7 @@ async def test_what_a_session_owns_can_be_asked_for(store: Store) -> None:
     await store.commit(started("mine"))
     await store.commit(started("free", release=True))
     await store.commit(started("other", session="s2"))
-    assert [(claim.id, claim.epoch) for claim in await store.owned("s1")] == [("mine", 1)]
+    assert [(claim.id, claim.epoch) for claim in await store.claims.owned("s1")] == [("mine", 1)]
 
 
 async def test_nothing_is_left_of_a_start_that_was_refused(store: Store, url: str) -> None:
@@ -207,9 +209,9 @@ async def test_what_an_owner_said_before_it_let_go_counts_no_more_when_it_has_it
     await store.commit(started())
     release = Batch(session="s1", standings={"x1": standing(release=True, wake_at=1)})
     await store.commit(release)
-    assert [claim.epoch for claim in await store.claim("s1", ["d/1"], 10)] == [2]
+    assert [claim.epoch for claim in await store.claims.claim("s1", ["d/1"], 10)] == [2]
     assert (await store.commit(release)).refused == {"x1": "not_owner"}
-    assert [(claim.id, claim.epoch) for claim in await store.owned("s1")] == [("x1", 2)]
+    assert [(claim.id, claim.epoch) for claim in await store.claims.owned("s1")] == [("x1", 2)]
 
 
 _REVIEW = ReviewRow(
@@ -249,16 +251,16 @@ async def test_nothing_is_written_for_an_execution_that_is_not_ours_any_more(sto
     first = started()
     first.reviews, first.tasks = [_REVIEW], [_TASK]
     await store.commit(first)
-    await store.post("m1", "x1", b"{}")
+    await store.mailbox.post("m1", "x1", b"{}")
     await store.commit(Batch(session="s1", standings={"x1": standing(release=True)}))
-    await store.claim_one("s2", "x1")
+    await store.claims.claim_one("s2", "x1")
     late = Batch(session="s1", standings={"x1": standing(status="failed")}, appends=[append(seq=2)])
     late.mail = [MailVerdict("x1", "m1", b"yes")]
     late.closed = [ReviewClosed("x1", "r1", "approve", "somebody", 5)]
     late.tasks_ended = [TaskEnded("x1", "a", "forward", 1)]
     late.snapshots = [SnapshotRow("x1", 2, b"[]")]
     assert (await store.commit(late)).refused == {"x1": "not_owner"}
-    assert [mail.id for mail in await store.mail("s2")] == ["m1"]
+    assert [mail.id for mail in await store.mailbox.unread("s2")] == ["m1"]
     (review,) = await store.reviews.page(ReviewsWanted(kinds=(_REVIEW.kind,)), None, 10)
     assert (review.id, review.resolution) == ("r1", None)
     assert [row.path for row in await _rows(url, TaskRecord)] == ["a"]
@@ -268,10 +270,10 @@ async def test_nothing_is_written_for_an_execution_that_is_not_ours_any_more(sto
 async def test_mail_is_kept_once_per_id_and_none_for_nobody(store: Store) -> None:
     await _session(store)
     await store.commit(started())
-    await store.post("m1", "x1", b"{}")
-    await store.post("m1", "x1", b'{"again": true}')
-    assert [mail.body for mail in await store.mail("s1")] == [b"{}"]
-    assert await store.post("m2", "nobody", b"{}") is None
+    await store.mailbox.post("m1", "x1", b"{}")
+    await store.mailbox.post("m1", "x1", b'{"again": true}')
+    assert [mail.body for mail in await store.mailbox.unread("s1")] == [b"{}"]
+    assert await store.mailbox.post("m2", "nobody", b"{}") is None
 
 
 async def test_events_are_append_only_in_the_database_itself(store: Store, url: str) -> None:
@@ -280,7 +282,7 @@ async def test_events_are_append_only_in_the_database_itself(store: Store, url: 
     for statement in ("UPDATE events SET count = 9", "DELETE FROM events"):
         with pytest.raises(Exception, match="append-only"):
             await _run(url, statement)
-    assert await store.bodies("x1", 1, 1)
+    assert await store.executions.bodies("x1", 1, 1)
 
 
 async def _run(url: str, statement: str) -> None:
@@ -339,7 +341,7 @@ async def test_nobody_ends_his_own_session(store: Store) -> None:
     """A machine that slept finds its lease over, and nobody else: it renews it, and loses nothing."""
     await _session(store, lease_ms=-1)
     await _session(store, "s2", lease_ms=-1)
-    assert await store.reap("s1") == 1
+    assert await store.sessions.reap("s1") == 1
     committed = await store.commit(started())
     assert not committed.fenced
 
@@ -348,8 +350,8 @@ async def test_what_another_has_by_now_is_not_set_aside(store: Store) -> None:
     await _session(store)
     await _session(store, "s2")
     await store.commit(started())
-    await store.park("s2", "x1", "incompatible", None)
-    row = await store.row("x1")
+    await store.claims.park("s2", "x1", "incompatible", None)
+    row = await store.executions.find("x1")
     assert row is not None
     assert (row.owner, row.parked) == ("s1", "")
 
@@ -373,11 +375,11 @@ async def test_g2_a_session_is_not_ended_while_it_commits(postgres_url: str) -> 
     await other.execute("INSERT INTO events (execution, seq, count, body) VALUES ('x1', 2, 1, '[]')")
     committing = asyncio.create_task(store.commit(Batch(session="s1", appends=[append(seq=2, body=b'["mine"]')])))
     await _until_waiting(postgres_url)
-    assert await store.reap() == 0, "nobody waits for it"
+    assert await store.sessions.reap() == 0, "nobody waits for it"
     await transaction.rollback()
     assert not (await committing).fenced
-    assert await store.reap() == 1
-    assert await store.bodies("x1", 2, 2) == [b'["mine"]']
+    assert await store.sessions.reap() == 1
+    assert await store.executions.bodies("x1", 2, 2) == [b'["mine"]']
     await other.close()
     await store.close()
 
@@ -396,16 +398,16 @@ async def test_g2_an_old_owner_cannot_commit_after_the_claim(postgres_url: str) 
     await transaction.start()
     await holder.execute("SELECT id FROM sessions WHERE id = 's1' AND ended_at IS NULL FOR SHARE")
     await holder.execute("INSERT INTO events (execution, seq, count, body) VALUES ('x1', 2, 1, '[]')")
-    assert await store.reap() == 0
+    assert await store.sessions.reap() == 0
     await transaction.commit()
-    assert await store.reap() == 1
+    assert await store.sessions.reap() == 1
     await _session(store, "s2")
-    claims = await store.claim("s2", ["d/1"], 1)
-    (loaded,) = await store.load([claims[0].id])
+    claims = await store.claims.claim("s2", ["d/1"], 1)
+    (loaded,) = await store.executions.load([claims[0].id])
     late = await store.commit(Batch(session="s1", appends=[append(seq=3)]))
     assert len(loaded.bodies) == 2  # what the old owner committed in time is seen by the new one
     assert late.fenced
-    assert not await store.bodies("x1", 3, 3)
+    assert not await store.executions.bodies("x1", 3, 3)
     await holder.close()
     await store.close()
 

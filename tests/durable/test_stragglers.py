@@ -36,7 +36,7 @@ async def _end_session(engine: Engine) -> None:
     """Somebody takes it for dead, and it learns of that."""
     runtime = _runtime(engine)
     session = runtime._current.session
-    await runtime._store.end_session(session.id)
+    await runtime._store.sessions.end(session.id)
     session.lose()
 
 
@@ -155,7 +155,7 @@ async def test_a_report_that_could_not_be_recorded_any_more_is_known(url: str, m
         on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
         gate.open()
         await on_its_way.wait()
-        await runtime._store.end_session(runtime._current.session.id)
+        await runtime._store.sessions.end(runtime._current.session.id)
         goes_on.set()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -227,7 +227,7 @@ async def test_a_guest_whose_tasks_were_swept_up_before_it_knows_that_it_is_take
         await gate.reached.wait()
         runtime = _runtime(guest)
         former = runtime._current.session
-        await runtime._store.end_session(former.id)
+        await runtime._store.sessions.end(former.id)
         await runtime._store.tasks.sweep(15_000)
         await _true(lambda: runtime._current.session is not former)
         await _asks_a_person(home, handle)
@@ -246,7 +246,7 @@ async def test_an_engine_that_is_taken_for_dead_while_it_closes_passes_on_what_i
         runtime = _runtime(engine)
         closing = asyncio.create_task(engine.close())
         await _true(lambda: runtime._held.closing)
-        await runtime._store.end_session(runtime._current.session.id)
+        await runtime._store.sessions.end(runtime._current.session.id)
         gate.open()
         await closing
     async with Engine(url) as other:

@@ -18,7 +18,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
 from tenuto.storage import make_store
 from tenuto.storage.port import Batch
-from tenuto.storage.postgres import store as postgres
+from tenuto.storage.postgres import database as postgres
 from tenuto.storage.sqlite.file_watch import Watch
 from tenuto.storage.sqlite.store import SqliteStore
 from tests.durable.rows import append, started
@@ -49,7 +49,7 @@ async def test_a_server_that_is_not_there() -> None:
 
 @pytest.mark.empty_database
 async def test_what_fails_to_open_leaves_no_connection(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "HAS_WALL", "SELECT 1 / 0")
+    monkeypatch.setattr(postgres, "HAS_ROW_SECURITY", "SELECT 1 / 0")
     with pytest.raises(StorageError):
         await make_store(postgres_url).open(migrate=True)
     connection = await asyncpg.connect(postgres_url)
@@ -141,7 +141,7 @@ asyncio.run(main())
 async def test_a_file_that_another_program_has_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import apsw
 
-    from tenuto.storage.sqlite import store as sqlite
+    from tenuto.storage.sqlite import database as sqlite
 
     async with Engine(f"sqlite:///{tmp_path}/x.db"):
         pass
@@ -159,7 +159,7 @@ async def test_a_full_disk_loses_nothing_page_by_page(tmp_path: Path) -> None:
     """A commit is written whole or refused whole, wherever the space ends."""
     store = SqliteStore(f"{tmp_path}/x.db")
     await store.open(migrate=True)
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     await store.commit(started())
     pages = await _pages(store)
     refused: list[str] = []
@@ -168,10 +168,10 @@ async def test_a_full_disk_loses_nothing_page_by_page(tmp_path: Path) -> None:
         await _limit(store, pages)
         while why := await _refusal(store, Batch(session="s1", appends=[append(seq=seq, body=body)])):
             refused.append(why)
-            assert not await store.bodies("x1", seq, seq)
+            assert not await store.executions.bodies("x1", seq, seq)
             pages += 1
             await _limit(store, pages)
-        assert await store.bodies("x1", seq, seq) == [body]
+        assert await store.executions.bodies("x1", seq, seq) == [body]
     assert set(refused) == {"full"}
     await store.close()
 
@@ -185,13 +185,17 @@ async def _refusal(store: SqliteStore, batch: Batch) -> str | None:
 
 
 async def _pages(store: SqliteStore) -> int:
-    count: int = await store._in_writer(lambda: store._write.execute("PRAGMA page_count").get)
+    count: int = await store.database.in_writer(
+        lambda: store.database.write_connection.execute("PRAGMA page_count").get
+    )
     return count
 
 
 async def _limit(store: SqliteStore, pages: int) -> None:
     """As if the disk had room for so many pages: SQLite's own way to run out of space."""
-    await store._in_writer(lambda: store._write.execute(f"PRAGMA max_page_count = {pages}").get)
+    await store.database.in_writer(
+        lambda: store.database.write_connection.execute(f"PRAGMA max_page_count = {pages}").get
+    )
 
 
 async def test_an_engine_on_a_full_disk_goes_on_when_there_is_space(tmp_path: Path) -> None:
@@ -239,7 +243,7 @@ async def test_a_connection_is_on_its_guard(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "guarded.db"))
     await store.open(migrate=True)
     try:
-        for connection in (store._write, store._read):
+        for connection in (store.database.write_connection, store.database.read_connection):
             assert connection.execute("PRAGMA cell_size_check").get == 1
             assert connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, -1) == 1
     finally:

@@ -20,7 +20,9 @@ async def test_sqlite_syncs_every_commit_unless_told_otherwise(tmp_path: Path, o
     store = make_store(f"sqlite:///{tmp_path}/x.db{options}")
     assert isinstance(store, SqliteStore)
     await store.open(migrate=True)
-    found = await store._in_writer(lambda: store._write.execute("PRAGMA synchronous").fetchone())
+    found = await store.database.in_writer(
+        lambda: store.database.write_connection.execute("PRAGMA synchronous").fetchone()
+    )
     await store.close()
     assert found == (expected,)
     assert os.listdir(tmp_path) == ["x.db"]
@@ -42,10 +44,10 @@ async def test_postgresql_syncs_every_commit_though_its_server_would_not(
     store = make_store(f"{postgres_url}{options}")
     assert isinstance(store, PostgresStore)
     await store.open(migrate=True)
-    alone = await store._connect()
+    alone = await store.database.connect()
     try:
-        assert await store._committer.fetchval("SHOW synchronous_commit") == expected
-        assert (await store.fetch("SHOW synchronous_commit", ()))[0][0] == expected
+        assert await store.database.committer.fetchval("SHOW synchronous_commit") == expected
+        assert (await store.database.fetch("SHOW synchronous_commit", ()))[0][0] == expected
         assert await alone.fetchval("SHOW synchronous_commit") == expected
     finally:
         await alone.close()

@@ -87,7 +87,7 @@ async def test_what_a_dead_worker_left_is_sound_before_anybody_takes_it(url: str
     _kill(child)
     store = make_store(url)
     await store.open(migrate=False)
-    while not await store.reap():
+    while not await store.sessions.reap():
         await asyncio.to_thread(os.sched_yield)
     await store.close()
     await assert_sound(url)

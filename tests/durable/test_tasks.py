@@ -21,7 +21,7 @@ HANDLERS = ["d/1/h"]
 
 async def open_sessions(store: Store, *ids: str, lease_ms: int = LEASE) -> None:
     for id in ids:
-        await store.open_session(id, f"worker of {id}", "build", lease_ms, ("gpu",))
+        await store.sessions.open(id, f"worker of {id}", "build", lease_ms, ("gpu",))
 
 
 def key(execution: str = "x1", path: str = "a", phase: Phase = "forward", number: int = 1) -> TaskKey:
@@ -67,7 +67,7 @@ async def take(store: Store, session: str = "s2", limit: int = 10, queue: str = 
 
 
 async def letters(store: Store, session: str = "s1") -> list[str]:
-    return [mail.id for mail in await store.mail(session)]
+    return [mail.id for mail in await store.mailbox.unread(session)]
 
 
 async def test_a_task_is_taken_once(store: Store) -> None:
@@ -124,9 +124,9 @@ async def test_a_session_that_is_over_takes_and_begins_nothing(store: Store, how
     await grant(store, row(key("x1")), row(key("x2")))
     assert await take(store, limit=1) == [key("x1")]
     if how == "ended":
-        await store.end_session("s2")
+        await store.sessions.end("s2")
     else:
-        assert await store.reap() == 1
+        assert await store.sessions.reap() == 1
     assert await take(store) == []
     assert await store.tasks.begin("s2", [Beginning(first(key("x1")), marks=True, letter=letter("b"))]) == (
         set(),
@@ -161,7 +161,7 @@ async def test_an_answer_ends_the_task_and_wakes_the_execution(store: Store) -> 
     assert await store.tasks.answer("s2", answer) == {"s1"}
     assert await letters(store) == ["r1"]
     assert await store.tasks.held("s2") == []
-    found = await store.row("x1")
+    found = await store.executions.find("x1")
     assert found is not None
     assert found.wake_at is not None
 
@@ -230,10 +230,10 @@ async def test_l8_what_a_dead_session_had_is_swept_once(store: Store) -> None:
     assert await take(store) == [key("x1"), key("x2")]
     await store.tasks.begin("s2", [Beginning(first(key("x2")), marks=True)])
     assert await store.tasks.sweep(LEASE) == 0  # nobody has ended the session yet
-    await store.reap()
+    await store.sessions.reap()
     assert sum(await asyncio.gather(*(store.tasks.sweep(LEASE) for _ in range(3)))) >= 2
     assert await store.tasks.sweep(LEASE) == 0
-    (lost,) = await store.mail("s1")
+    (lost,) = await store.mailbox.unread("s1")
     fact = decode_fact(lost.body)
     assert isinstance(fact, Lost)
     assert (lost.execution, fact.refs, fact.lease_ms) == ("x2", (Ref("a", "forward", 1),), LEASE)
@@ -251,10 +251,12 @@ async def test_what_a_session_had_that_nobody_remembers_is_swept(store: Store) -
 
 async def _forget_session(store: Store, id: str) -> None:
     if isinstance(store, SqliteStore):
-        await store._in_writer(lambda: store._write.execute("DELETE FROM sessions WHERE id = ?", (id,)).get)
+        await store.database.in_writer(
+            lambda: store.database.write_connection.execute("DELETE FROM sessions WHERE id = ?", (id,)).get
+        )
     else:
         assert isinstance(store, PostgresStore)
-        await store._pool.execute("DELETE FROM sessions WHERE id = $1", id)
+        await store.database.pool.execute("DELETE FROM sessions WHERE id = $1", id)
 
 
 async def test_the_owner_takes_a_task_from_its_worker(store: Store) -> None:
@@ -309,7 +311,7 @@ async def test_what_live_sessions_serve(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await open_sessions(store, "s3", lease_ms=-1)
     await store.tasks.serve("s1", HANDLERS)
-    await store.end_session("s2")
+    await store.sessions.end("s2")
     assert await store.tasks.serving() == [Serving(["gpu"], HANDLERS)]
 
 
@@ -317,17 +319,17 @@ async def test_letters_that_were_read(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     for id in ("m1", "m2", "m3"):
-        await store.post(id, "x1", b"{}")
+        await store.mailbox.post(id, "x1", b"{}")
     await store.commit(Batch(session="s1", mail=[MailVerdict("x1", "m2", b"yes"), MailVerdict("x1", "m3", b"no")]))
-    assert await store.verdicts(["m1", "m2"]) == {"m2": b"yes"}
+    assert await store.mailbox.verdicts(["m1", "m2"]) == {"m2": b"yes"}
 
 
 async def test_what_follows_an_entry(store: Store) -> None:
     await open_sessions(store, "s1")
     await grant(store, row(key()))
     await store.commit(Batch(session="s1", appends=[append(seq=2, body=b"[2]"), append(seq=3, body=b"[3]")]))
-    assert await store.tails({"x1": 1, "unknown": 0}) == {"x1": [b"[2]", b"[3]"]}
-    assert await store.tails({"x1": 3}) == await store.tails({}) == {}
+    assert await store.executions.tails({"x1": 1, "unknown": 0}) == {"x1": [b"[2]", b"[3]"]}
+    assert await store.executions.tails({"x1": 3}) == await store.executions.tails({}) == {}
 
 
 # -- Taken out of their queues -----------------------------------------------------------------------------------------
@@ -345,7 +347,7 @@ async def withdraw(store: Store, *tasks: TaskWithdrawn, session: str = "s1") -> 
 
 
 async def withdrawn(store: Store) -> list[tuple[str, tuple[Ref, ...]]]:
-    found = [mail for mail in await store.mail("s1") if mail.id.startswith("withdrawn:")]
+    found = [mail for mail in await store.mailbox.unread("s1") if mail.id.startswith("withdrawn:")]
     facts = [(mail.execution, decode_fact(mail.body)) for mail in found]
     return sorted((id, fact.refs) for id, fact in facts if isinstance(fact, Returned))
 
@@ -374,7 +376,7 @@ async def test_r8_what_nobody_began_is_withdrawn_and_mail_says_so(store: Store) 
 async def test_r8_whoever_owns_it_no_more_withdraws_nothing(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
-    await store.end_session("s1")
+    await store.sessions.end("s1")
     await withdraw(store, unwanted(key()))
     await withdraw(store, unwanted(key()), session="s2")
     assert await take(store) == [key()]

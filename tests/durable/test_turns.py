@@ -34,13 +34,13 @@ async def _waiting(store: Store, *tenants: str, wake_at: int = 1, priority: int 
 
 async def _claim(store: Store, *, after: str = "", full: tuple[str, ...] = (), each: int = 2, limit: int = 100) -> str:
     turn = Turn(after=after, full=full, each=each, limit=limit)
-    claims, next_after = await store.claim_in_turn("s1", ["d/1"], turn)
+    claims, next_after = await store.claims.claim_by_tenant("s1", ["d/1"], turn)
     tenants = Counter(claim.id.partition("-")[0] for claim in claims)
     return " ".join([*(f"{tenant}{number}" for tenant, number in sorted(tenants.items())), f"/{next_after}"])
 
 
 async def test_tenants_are_claimed_for_in_turn(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     await _waiting(store, *["a"] * 50, "b", *["c"] * 3)
     assert await _claim(store) == "a2 b1 c2 /"
     assert await _claim(store, full=("a",)) == "c1 /"
@@ -50,32 +50,32 @@ async def test_tenants_are_claimed_for_in_turn(store: Store) -> None:
 
 
 async def test_only_what_is_due_and_can_be_run_is_claimed_in_turn(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     await _waiting(store, "a", wake_at=10**14)
     await _waiting(store, "b")
     assert await _claim(store) == "b1 /"
     await _waiting(store, "c")
-    claims, _ = await store.claim_in_turn("s1", ["other/1"], Turn(after="", full=(), each=9, limit=9))
+    claims, _ = await store.claims.claim_by_tenant("s1", ["other/1"], Turn(after="", full=(), each=9, limit=9))
     assert claims == []
-    await store.end_session("s1")
+    await store.sessions.end("s1")
     assert await _claim(store) == "/"
 
 
 async def test_what_is_urgent_is_claimed_first_of_its_tenant(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     await _waiting(store, "a", "a")
     await _waiting(store, "a", priority=1, wake_at=2)
-    claims, _ = await store.claim_in_turn("s1", ["d/1"], Turn(after="", full=(), each=1, limit=9))
+    claims, _ = await store.claims.claim_by_tenant("s1", ["d/1"], Turn(after="", full=(), each=1, limit=9))
     assert [claim.id for claim in claims] == ["a-0-1-2"]
 
 
 async def test_plans_of_a_tenant_are_claimed_in_order_and_those_of_others_are_stepped_over(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     for wake_at, plan in enumerate(("c/1", "d/2", "a/1", "d/11", "a/b/3", "d/1", "z/1", "a/1"), 1):
         await _waiting(store, "a", wake_at=wake_at, plan=plan)
     await _waiting(store, "a", wake_at=9, plan="a/b/3", priority=1)
     mine, found = ["a/b/3", "d/11", "d/2", "a/1", "b/1", "z/2"], []
-    while claims := (await store.claim_in_turn("s1", mine, Turn(after="", full=(), each=1, limit=9)))[0]:
+    while claims := (await store.claims.claim_by_tenant("s1", mine, Turn(after="", full=(), each=1, limit=9)))[0]:
         found += [f"{claim.definition}/{claim.version}" for claim in claims]
     assert found == ["a/b/3", "d/2", "a/1", "d/11", "a/b/3", "a/1"]
 
@@ -89,8 +89,8 @@ async def test_what_nobody_here_can_run_is_not_looked_at(store: Store) -> None:
 
 
 async def _looks_on_sqlite(store: SqliteStore) -> list[str]:
-    asked = [(sqlite_claims._NEXT_PLAN, ("a", "d", 1)), (sqlite_claims._DUE, ("a", '[["d", 1]]', 0, 1, 9))]
-    plans = [await store.fetch(f"EXPLAIN QUERY PLAN {query}", values) for query, values in asked]
+    asked = [(sqlite_claims._NEXT_PLAN, ("a", "d", 1)), (sqlite_claims._DUE_OF_TENANT, ("a", '[["d", 1]]', 0, 1, 9))]
+    plans = [await store.database.fetch(f"EXPLAIN QUERY PLAN {query}", values) for query, values in asked]
     looks = [line for plan in plans for *_, line in plan if "executions_turn" in line]
     assert not any("(definition,version)" in look for look in looks), "it would read all of the plan that it comes from"
     return [" ".join(looks[:-1]), looks[-1]]
@@ -98,24 +98,24 @@ async def _looks_on_sqlite(store: SqliteStore) -> list[str]:
 
 async def _looks_on_postgresql(store: Store) -> list[str]:
     assert isinstance(store, PostgresStore)
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     await _waiting(store, *["a"] * 1_000, plan="others/1")
-    async with store._pool.acquire() as connection:
+    async with store.database.pool.acquire() as connection:
         await connection.execute("ANALYZE executions")
-        rows = await connection.fetch(f"EXPLAIN {postgres_claims._CLAIM}", "s1", ["d/1"], ["a"], 2, 9)
+        rows = await connection.fetch(f"EXPLAIN {postgres_claims._CLAIM_BY_TENANT}", "s1", ["d/1"], ["a"], 2, 9)
     lines = [line for (line,) in rows]
     assert not any("Seq Scan on executions" in line for line in lines)
     return [line for line in lines if "Index Cond" in line]
 
 
 async def test_many_tenants_are_looked_at_a_part_at_a_time(store: Store) -> None:
-    await store.open_session("s1", "worker", "build", 60_000, ())
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
     names = [f"t{number:04}" for number in range(TENANTS_AT_ONCE + 10)]
     await _waiting(store, *names)
     await _waiting(store, *names, wake_at=10**14)
     turn = Turn(after="", full=(), each=1, limit=1_000)
-    first, after = await store.claim_in_turn("s1", ["d/1"], turn)
-    rest, end = await store.claim_in_turn("s1", ["d/1"], replace(turn, after=after))
+    first, after = await store.claims.claim_by_tenant("s1", ["d/1"], turn)
+    rest, end = await store.claims.claim_by_tenant("s1", ["d/1"], replace(turn, after=after))
     assert (len(first), after, len(rest), end) == (TENANTS_AT_ONCE, names[TENANTS_AT_ONCE - 1], 10, "")
 
 

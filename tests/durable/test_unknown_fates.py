@@ -14,7 +14,7 @@ from tenuto.runtime.durable import DurableRuntime, parked_executions
 from tenuto.runtime.durable import mailbox as mailing
 from tenuto.storage.outbox import Waiting
 from tenuto.storage.port import MAIL_AT_ONCE, Claim, Store
-from tenuto.storage.shared import reads as reading
+from tenuto.storage.shared import mailbox as reading
 
 
 class Altered:
@@ -55,15 +55,16 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
         if not made:
             under_way[:] = plans
             raise _lost()
-        return await real.claim(session, plans, limit)
+        return await real.claims.claim(session, plans, limit)
 
     async def owned(session: str) -> list[Claim]:
-        found = await real.owned(session)
+        found = await real.claims.owned(session)
         if under_way and not made:
-            made.extend(await real.claim(session, under_way, 10))
+            made.extend(await real.claims.claim(session, under_way, 10))
         return found
 
-    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claim=claim, owned=owned))
+    claims = Altered(real.claims, claim=claim, owned=owned)
+    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claims=claims))
     async with worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))
@@ -112,7 +113,7 @@ async def test_more_letters_than_are_read_at_once_are_all_answered(url: str) -> 
         store = _runtime(engine)._store
         ids = [f"letter-{number:05}" for number in range(MAIL_AT_ONCE + 200)]
         await _post(store, handle.id, ids)
-        while len(await store.verdicts(ids)) < len(ids):
+        while len(await store.mailbox.verdicts(ids)) < len(ids):
             await asyncio.to_thread(lambda: None)
 
 
@@ -125,13 +126,13 @@ async def test_an_execution_that_ends_before_all_its_mail_is_read_is_due_for_the
         engine.register(SagaBuilder("listens").signal("paid", "paid"))
         handle = await engine.start("listens")
         store = _runtime(engine)._store
-        await store.post("m1", handle.id, encode_fact(f.Cancel(at=0, mode="terminate", reason="")))
-        await store.post("m2", handle.id, encode_fact(f.Pause(at=0, reason="")))
-        while len(await store.verdicts(["m1", "m2"])) < 2:
+        await store.mailbox.post("m1", handle.id, encode_fact(f.Cancel(at=0, mode="terminate", reason="")))
+        await store.mailbox.post("m2", handle.id, encode_fact(f.Pause(at=0, reason="")))
+        while len(await store.mailbox.verdicts(["m1", "m2"])) < 2:
             await asyncio.to_thread(lambda: None)
 
 
 async def _post(store: Store, execution: str, ids: list[str]) -> None:
     for id in ids:
         fact = f.Signal(at=0, name="other", id=id, payload=NULL)
-        await store.post(id, execution, encode_fact(fact))
+        await store.mailbox.post(id, execution, encode_fact(fact))

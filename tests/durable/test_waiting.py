@@ -9,8 +9,10 @@ from tenuto import Engine, SagaBuilder
 from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.timers import STALE
-from tenuto.storage.postgres.store import _BY_INDEX, _CLAIM
-from tenuto.storage.sqlite.store import _DUE, SqliteStore
+from tenuto.storage.postgres.claims import _CLAIM
+from tenuto.storage.postgres.database import _BY_INDEX
+from tenuto.storage.sqlite.claims import _DUE
+from tenuto.storage.sqlite.store import SqliteStore
 
 WAITING = 100_000
 IN_MEMORY = 100  # of so many, some may be on their way out
@@ -53,7 +55,7 @@ async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_d
 
 
 async def _is_due_by_index(store: SqliteStore) -> bool:
-    plan = str(await store.fetch(f"EXPLAIN QUERY PLAN {_DUE}", ('[["sleeps", 1]]', 0, 1, 200)))
+    plan = str(await store.database.fetch(f"EXPLAIN QUERY PLAN {_DUE}", ('[["sleeps", 1]]', 0, 1, 200)))
     found = "SEARCH executions USING INDEX executions_due (definition=? AND version=? AND priority=? AND wake_at<?)"
     return found in plan and "SCAN e" not in plan
 

@@ -26,10 +26,14 @@ from tenuto.storage.permits import LimitRow
 from tenuto.storage.port import MAIL_AT_ONCE, Batch, Claim, Committed, Mail
 from tenuto.storage.shared import rows
 from tenuto.storage.sqlite import admissions as sqlite_admissions
+from tenuto.storage.sqlite import commits as sqlite
 from tenuto.storage.sqlite import plain_batch as sqlite_plain
-from tenuto.storage.sqlite import store as sqlite
 from tenuto.storage.sqlite import tasks as sqlite_tasks
-from tenuto.storage.sqlite.store import SqliteStore
+from tenuto.storage.sqlite.claims import SqliteClaims
+from tenuto.storage.sqlite.commits import SqliteCommits
+from tenuto.storage.sqlite.mailbox import SqliteMailbox
+from tenuto.storage.sqlite.sessions import SqliteSessions
+from tenuto.storage.sqlite.statements import is_live
 from tenuto.storage.sqlite.tasks import SqliteTasks
 from tenuto.storage.tasks import Answered
 from tenuto.views import projections as projection
@@ -161,11 +165,11 @@ def _() -> list[Change]:
 
 @mutant("what is read back is not compared with what was sent")
 def _() -> list[Change]:
-    async def there(self: SqliteStore, appends: Sequence[Any]) -> list[bool]:
+    async def there(self: SqliteCommits, appends: Sequence[Any]) -> list[bool]:
         query = "SELECT 1 FROM events WHERE execution = ?"
-        return [bool(await self.fetch(query, (a.execution,))) for a in appends]
+        return [bool(await self._database.fetch(query, (a.execution,))) for a in appends]
 
-    return [(SqliteStore, "written", there)]
+    return [(SqliteCommits, "written", there)]
 
 
 @mutant("a claim with an unknown outcome is taken for failed")
@@ -210,7 +214,7 @@ def _moves(*edits: tuple[str, str]) -> list[Change]:
 
 @mutant("a commit is not fenced")
 def _() -> list[Change]:
-    return [(SqliteStore, "_is_live", lambda self, session: True)]
+    return [(module, name, lambda connection, session: True) for module, name in everywhere("is_live", is_live)]
 
 
 @mutant("what an owner said before it let go counts when it has it again", since=CROWDED)
@@ -234,34 +238,37 @@ def _() -> list[Change]:
 
 @mutant("sessions that are over are never ended")
 def _() -> list[Change]:
-    async def never(self: SqliteStore, *given: str) -> int:
+    async def never(self: SqliteSessions, *given: str) -> int:
         return 0
 
-    return [(SqliteStore, "reap", never)]
+    return [(SqliteSessions, "reap", never)]
 
 
 @mutant("what a dead worker had is claimed before its session is ended")
 def _() -> list[Change]:
-    def greedy(self: SqliteStore, now: int, plans: Sequence[str], limit: int, execution: str | None) -> list[str]:
+    def greedy(self: SqliteClaims, now: int, plans: Sequence[str], limit: int, execution: str | None) -> list[str]:
         query = (
             "SELECT id FROM executions WHERE ended_at IS NULL "
             "AND owner IN (SELECT id FROM sessions WHERE expires_at < ?)"
         )
-        found = [id for (id,) in self._write.execute(query, (now + 2_000,))] if execution is None else []
+        found = list[str]()
+        if execution is None:
+            found = [id for (id,) in self._database.write_connection.execute(query, (now + 2_000,))]
         return [*found, *candidates(self, now, plans, limit, execution)]
 
-    candidates = SqliteStore._candidates
-    return [(SqliteStore, "_candidates", greedy)]
+    candidates = SqliteClaims._candidates
+    return [(SqliteClaims, "_candidates", greedy)]
 
 
 @mutant("what an ended session owned is not made due")
 def _() -> list[Change]:
-    def careless(self: SqliteStore, ids: list[str]) -> None:
+    def careless(self: SqliteSessions, ids: list[str]) -> None:
+        database = self._database
         for id in ids:
-            self._write.execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (self.now(), id))
-            self._write.execute("UPDATE executions SET owner = NULL WHERE owner = ?", (id,))
+            database.write_connection.execute("UPDATE sessions SET ended_at = ? WHERE id = ?", (database.now(), id))
+            database.write_connection.execute("UPDATE executions SET owner = NULL WHERE owner = ?", (id,))
 
-    return [(SqliteStore, "_end_sessions", careless)]
+    return [(SqliteSessions, "_end_sessions", careless)]
 
 
 @mutant("what was dealt of a limit is never given back")
@@ -295,15 +302,15 @@ def _() -> list[Change]:
 
 @mutant("a claim does not raise the epoch")
 def _() -> list[Change]:
-    claim = SqliteStore._claim
+    claim = SqliteClaims._claim
 
-    def same(self: SqliteStore, *given: Any) -> list[Claim]:
+    def same(self: SqliteClaims, *given: Any) -> list[Claim]:
         claims = claim(self, *given)
         for one in claims:
-            self._write.execute("UPDATE executions SET epoch = 1 WHERE id = ?", (one.id,))
+            self._database.write_connection.execute("UPDATE executions SET epoch = 1 WHERE id = ?", (one.id,))
         return [msgspec.structs.replace(one, epoch=1) for one in claims]
 
-    return [(SqliteStore, "_claim", same)]
+    return [(SqliteClaims, "_claim", same)]
 
 
 @mutant("an isolated worker goes on starting attempts after its lease, and its session never ends")
@@ -383,7 +390,9 @@ def _() -> list[Change]:
 
     def hasty(self: Mailbox, record: Record, mail: Mail) -> None:
         store: Any = self._store
-        store.inner._write.execute("UPDATE mailbox SET verdict = ? WHERE id = ?", (b'{"type":"Applied"}', mail.id))
+        store.inner.database.write_connection.execute(
+            "UPDATE mailbox SET verdict = ? WHERE id = ?", (b'{"type":"Applied"}', mail.id)
+        )
         read(self, record, mail)
 
     return [(Mailbox, "_decide", hasty)]
@@ -402,18 +411,18 @@ def _() -> list[Change]:
 
 @mutant("mail does not wake an execution")
 def _() -> list[Change]:
-    async def unheard(self: SqliteStore, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+    async def unheard(self: SqliteMailbox, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
         def work(db: apsw.Connection) -> tuple[int, str | None] | None:
             row = db.execute("SELECT owner FROM executions WHERE id = ?", (execution,)).fetchone()
             if row is None:
                 return None
             query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
-            db.execute(query, (id, execution, body, self.now()))
-            return self.now(), row[0]
+            db.execute(query, (id, execution, body, self._database.now()))
+            return self._database.now(), row[0]
 
-        return await self._in_transaction(work)
+        return await self._database.in_transaction(work)
 
-    return [(SqliteStore, "post", unheard)]
+    return [(SqliteMailbox, "post", unheard)]
 
 
 # -- Directives, and tenants that are full -----------------------------------------------------------------------------
@@ -553,12 +562,12 @@ def _() -> list[Change]:
 
 @mutant("messages are not written with what they tell of")
 def _() -> list[Change]:
-    rest = SqliteStore._rest
+    rest = SqliteCommits._rest
 
-    def dropped(self: SqliteStore, batch: Batch, refused: Any) -> None:
+    def dropped(self: SqliteCommits, batch: Batch, refused: Any) -> None:
         rest(self, msgspec.structs.replace(batch, outbox=batch.outbox[:-1] if len(batch.outbox) > 1 else []), refused)
 
-    return [(SqliteStore, "_rest", dropped)]
+    return [(SqliteCommits, "_rest", dropped)]
 
 
 @mutant("a snapshot is one entry ahead of its number")

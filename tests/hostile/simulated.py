@@ -3,13 +3,13 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenuto.storage.port import EVERYTHING, Batch, Committed, Hints, Renewal
 from tenuto.storage.sqlite.store import SqliteStore
 
 from .loop import PROCESS, pause
-from .store import HostileStore, Part
+from .store import HostileMailbox, HostileStore, Part
 from .words import Words
 
 if TYPE_CHECKING:
@@ -28,32 +28,21 @@ class SimulatedStore(HostileStore):
         self.inner = SqliteStore(world.path, synchronous="OFF", clock=world.database_now)
         super().__init__(self.inner, world)
         self.world = world
-        self._renewing: dict[str, tuple[Callable[[Renewal], None], threading.Event]] = {}
-        self._registered: dict[str, threading.Event] = {}
+        self.renewing: dict[str, tuple[Callable[[Renewal], None], threading.Event]] = {}
+        self.registered: dict[str, threading.Event] = {}
         self._hear: Callable[[Hints], None] | None = None
 
     @property
     def tasks(self) -> Part:
         return (Words if self.world.knows_words else Part)(self.inner.tasks, self)
 
-    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
-        self.world.sometimes("session taken for dead", self._renewing)
-        self._registered[id] = threading.Event()
-        now = await self.call("open_session", lambda: self.inner.open_session(id, worker, build, lease_ms, queues))
-        asyncio.get_running_loop().call_later(lease_ms / 3_000, self._renew, id, lease_ms)
-        return now
+    @property
+    def sessions(self) -> "SimulatedSessions":
+        return SimulatedSessions(self.inner.sessions, self)
 
-    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
-        posted = await super().post(id, execution, body)
-        process = PROCESS.get()
-        left = self.world.letters_left
-        if process in left:
-            left[process] -= 1
-            if not left[process]:
-                self.world.sometimes("caller killed, and its letters are there")
-                process.killed = True
-                await pause(0)  # from which it does not return
-        return posted
+    @property
+    def mailbox(self) -> "SimulatedMailbox":
+        return SimulatedMailbox(self.inner.mailbox, self)
 
     async def commit(self, batch: Batch) -> Committed:
         committed = await super().commit(batch)
@@ -83,14 +72,9 @@ class SimulatedStore(HostileStore):
         asked = [(standing.id, batch.session, standing.epoch) for standing in batch.standings.values()]
         return any(self.world.reader().execute(query, each).fetchone() for each in asked)
 
-    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
-        """The thread only leaves word whom to tell: renewals happen in the loop, at their time."""
-        self._renewing[id] = (tell, stop)
-        self._registered[id].set()
-
-    def _renew(self, id: str, lease_ms: int) -> None:
-        self._registered[id].wait()
-        tell, stop = self._renewing[id]
+    def renew(self, id: str, lease_ms: int) -> None:
+        self.registered[id].wait()
+        tell, stop = self.renewing[id]
         if stop.is_set():
             return
         world = self.world
@@ -98,9 +82,9 @@ class SimulatedStore(HostileStore):
             world.sometimes("renewal lost")
         else:
             now = world.database_now()
-            self.inner._write.execute(_RENEW, (now + lease_ms, id))
-            tell(Renewal(now, bool(self.inner._write.changes()), world.loop.time()))
-        asyncio.get_running_loop().call_later(lease_ms / 3_000, self._renew, id, lease_ms)
+            self.inner.database.write_connection.execute(_RENEW, (now + lease_ms, id))
+            tell(Renewal(now, bool(self.inner.database.write_connection.changes()), world.loop.time()))
+        asyncio.get_running_loop().call_later(lease_ms / 3_000, self.renew, id, lease_ms)
 
     def listen(self, hear: Callable[[Hints], None]) -> None:
         """Hears of all that others ring, now and then; SQLite's own watch looks at the file in real time."""
@@ -125,3 +109,39 @@ class SimulatedStore(HostileStore):
 
 def void(_: object) -> None:
     """A call whose value nobody wants."""
+
+
+class SimulatedSessions(Part):
+    def __init__(self, part: Any, store: SimulatedStore) -> None:
+        super().__init__(part, store)
+        self.store = store
+
+    async def open(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str]) -> int:
+        self.store.world.sometimes("session taken for dead", self.store.renewing)
+        self.store.registered[id] = threading.Event()
+        now: int = await self.store.call("open", lambda: self._part.open(id, worker, build, lease_ms, queues))
+        asyncio.get_running_loop().call_later(lease_ms / 3_000, self.store.renew, id, lease_ms)
+        return now
+
+    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
+        """The thread only leaves word whom to tell: renewals happen in the loop, at their time."""
+        self.store.renewing[id] = (tell, stop)
+        self.store.registered[id].set()
+
+
+class SimulatedMailbox(HostileMailbox):
+    def __init__(self, part: Any, store: SimulatedStore) -> None:
+        super().__init__(part, store)
+        self.store = store
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        posted = await super().post(id, execution, body)
+        process = PROCESS.get()
+        left = self.store.world.letters_left
+        if process in left:
+            left[process] -= 1
+            if not left[process]:
+                self.store.world.sometimes("caller killed, and its letters are there")
+                process.killed = True
+                await pause(0)  # from which it does not return
+        return posted

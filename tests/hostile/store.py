@@ -5,13 +5,13 @@ is applied only after its caller was told that the connection broke. A read neve
 its answer may be old by the time it comes; that is all that the port promises about reads.
 """
 
-import threading
 from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from tenuto.errors import StorageError
-from tenuto.storage.port import Batch, Committed, Hints, Mail, Renewal, Store
+from tenuto.storage.port import Batch, Committed, Hints, Mail, Store, TenantReads
 
 from .faults import Rates, gave_way, refused, unreachable
 from .loop import pause
@@ -21,12 +21,17 @@ T = TypeVar("T")
 
 # fmt: off
 WRITES = frozenset({
-    "commit", "open_session", "end_session", "reap", "claim", "claim_in_turn", "claim_one", "post", "add", "replace",
+    "commit", "open", "end", "reap", "claim", "claim_by_tenant", "claim_one", "post", "add", "replace",
     "move", "park", "begin_notice", "end_notice", "run", "run_all", "take", "begin", "answer", "give_back", "beat",
-    "sweep", "published", "put_off", "exchange", "set", "set_tenant", "keep_progress", "serve", "try_again",
+    "sweep", "published", "put_off", "exchange", "set", "set_tenant", "save", "serve", "try_again",
 })
 # fmt: on
-PARTS = frozenset({"tasks", "outbox", "limits", "catalog", "registry", "reviews", "pruning"})
+# fmt: off
+PARTS = frozenset({
+    "sessions", "claims", "executions", "progress", "notices", "operations", "tasks", "outbox", "limits", "catalog",
+    "registry", "reviews", "pruning",
+})
+# fmt: on
 
 
 class Surroundings(Protocol):
@@ -51,7 +56,7 @@ class Surroundings(Protocol):
 class HostileStore:
     def __init__(self, store: Store, around: Surroundings) -> None:
         self._store = store
-        self._around = around
+        self.around = around
 
     if not TYPE_CHECKING:  # to whoever asks it is a `Store`, and the rest of one
 
@@ -61,8 +66,17 @@ class HostileStore:
                 return Part(found, self)
             return found if not iscoroutinefunction(found) else _hostile(self, name, found)
 
-    def for_tenant(self, tenant: str | None) -> Store:
-        return hostile(self._store.for_tenant(tenant), self._around)
+    @property
+    def mailbox(self) -> "HostileMailbox":
+        return HostileMailbox(self._store.mailbox, self)
+
+    def for_tenant(self, tenant: str | None) -> TenantReads:
+        return cast(
+            TenantReads,
+            SimpleNamespace(
+                **{name: Part(part, self) for name, part in self._store.for_tenant(tenant)._asdict().items()}
+            ),
+        )
 
     async def open(self, *, migrate: bool) -> int:
         return await self._store.open(migrate=migrate)
@@ -72,7 +86,7 @@ class HostileStore:
 
     async def commit(self, batch: Batch) -> Committed:
         """One that only lets go of something may be applied long after its error: nothing in it is there already."""
-        around = self._around
+        around = self.around
         if batch.standings and not batch.appends and around.happens(10 * around.rates.applied_late):
             self._met("applied after the error", "commit")
             around.later(around.between(1, 3_000) / 1_000, lambda: self._let_go_late(batch))
@@ -82,24 +96,8 @@ class HostileStore:
     async def _let_go_late(self, batch: Batch) -> Committed:
         return await self._store.commit(batch)
 
-    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
-        posted = await self.call("post", lambda: self._store.post(id, execution, body))
-        if self._around.happens(self._around.rates.posted_twice):
-            self._around.sometimes("letter posted twice")
-            posted = await self.call("post", lambda: self._store.post(id, execution, body))
-        return posted
-
-    async def mail(self, session: str) -> list[Mail]:
-        found = await self.call("mail", lambda: self._store.mail(session))
-        around = self._around
-        around.sometimes("more letters than are read at once", len(found) == around.mail_at_once)
-        if len(found) > 1 and around.happens(around.rates.shuffled):
-            around.sometimes("letters out of order")
-            around.shuffle(found)
-        return found
-
     def listen(self, hear: Callable[[Hints], None]) -> None:
-        around = self._around
+        around = self.around
 
         def distorted(hints: Hints) -> None:
             if around.happens(around.rates.hint_lost):
@@ -112,11 +110,8 @@ class HostileStore:
 
         self._store.listen(distorted)
 
-    def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
-        self._store.keep_alive(id, lease_ms, tell, stop)
-
     async def call(self, name: str, call: Callable[[], Awaitable[T]]) -> T:
-        around = self._around
+        around = self.around
         if around.happens(0.3):
             await pause(around.between(0, 3) / 1_000)
         if around.outage is not None and (around.outage == "out of reach" or name in WRITES):
@@ -148,10 +143,10 @@ class HostileStore:
         return answer
 
     def _met(self, fault: str, name: str) -> None:
-        self._around.sometimes(fault)
+        self.around.sometimes(fault)
         named = f"{'limit' if name == 'exchange' else name}: {fault}"
         if named in SITUATIONS:
-            self._around.sometimes(named)
+            self.around.sometimes(named)
 
 
 class Part:
@@ -164,6 +159,26 @@ class Part:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._part, name)
         return found if not iscoroutinefunction(found) else _hostile(self._store, name, found)
+
+
+class HostileMailbox(Part):
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        posted: tuple[int, str | None] | None = await self._store.call(
+            "post", lambda: self._part.post(id, execution, body)
+        )
+        if self._store.around.happens(self._store.around.rates.posted_twice):
+            self._store.around.sometimes("letter posted twice")
+            posted = await self._store.call("post", lambda: self._part.post(id, execution, body))
+        return posted
+
+    async def unread(self, session: str) -> list[Mail]:
+        found: list[Mail] = await self._store.call("unread", lambda: self._part.unread(session))
+        around = self._store.around
+        around.sometimes("more letters than are read at once", len(found) == around.mail_at_once)
+        if len(found) > 1 and around.happens(around.rates.shuffled):
+            around.sometimes("letters out of order")
+            around.shuffle(found)
+        return found
 
 
 def _hostile(store: HostileStore, name: str, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

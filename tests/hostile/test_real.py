@@ -146,8 +146,8 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tenuto.api.connection, "make_store", narrow)
     async with world.engine() as engine:
         (store,) = stores
-        pages: int = store._write.execute("PRAGMA page_count").get
-        store._write.execute(f"PRAGMA max_page_count = {pages}")
+        pages: int = store.database.write_connection.execute("PRAGMA page_count").get
+        store.database.write_connection.execute(f"PRAGMA max_page_count = {pages}")
         growing = asyncio.create_task(store.grow_when_full())
         handles = await asyncio.gather(*(world.start(engine, number) for number in range(EXECUTIONS)))
         await world.calm(engine, handles)
@@ -163,14 +163,19 @@ class Narrow(SqliteStore):
 
     pages_missed = 0
 
+    def __init__(self, path: str, *, synchronous: str) -> None:
+        super().__init__(path, synchronous=synchronous)
+        self._write = self.database.in_writer
+        vars(self.database)["in_writer"] = self._noted
+
     async def commit(self, batch: Batch) -> Committed:
         with self._noting():
             return await super().commit(batch)
         raise AssertionError("it does not swallow")
 
-    async def _in_writer(self, work: Callable[[], T]) -> T:
+    async def _noted(self, work: Callable[[], T]) -> T:
         with self._noting():
-            return await super()._in_writer(work)
+            return await self._write(work)
         raise AssertionError("it does not swallow")
 
     @contextmanager
@@ -191,11 +196,11 @@ class Narrow(SqliteStore):
             await self.missed.wait()
             self.missed.clear()
             self.pages_missed += 1
-            await self._in_writer(lambda: _grow(self))
+            await self._noted(lambda: _grow(self))
 
 
 def _grow(store: SqliteStore) -> int:
-    connection: apsw.Connection = store._write
+    connection: apsw.Connection = store.database.write_connection
     pages: int = connection.execute("PRAGMA max_page_count").get
     grown: int = connection.execute(f"PRAGMA max_page_count = {pages + 1}").get
     return grown

@@ -346,9 +346,9 @@ class World:
         first = SimulatedStore(self)
         await first.open(migrate=True)
         await first.inner.limits.set(FEW, None, MOST)
-        first.inner._write.execute(WATCH_ORDER)
+        first.inner.database.write_connection.execute(WATCH_ORDER)
         if self.knows_words:
-            first.inner._write.execute(WATCH)
+            first.inner.database.write_connection.execute(WATCH)
         await first.close()
         if self.is_wide:
             await self._widen()

@@ -121,8 +121,8 @@ async def test_a_clock_that_was_wrong_by_more_than_a_day_is_not_followed(tmp_pat
     store = SqliteStore(str(tmp_path / "x.db"))
     setting.ns = 1_000 * 24 * HOUR
     await store.open(migrate=True)
-    await store.open_session("s1", "worker", "build", 60_000, ())
-    ahead = store.now()
+    await store.sessions.open("s1", "worker", "build", 60_000, ())
+    ahead = store.database.now()
     await store.close()
     setting.ns = 0
     other = SqliteStore(str(tmp_path / "x.db"))

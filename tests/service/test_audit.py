@@ -212,8 +212,8 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
     store = make_store(url)
     assert isinstance(store, SqliteStore | PostgresStore)
     await store.open(migrate=False)
-    assert [row[0] for row in await store.fetch("SELECT key FROM answers", ())] == ["new"]
-    assert [row[0] for row in await store.fetch("SELECT digest FROM confirmations", ())] == ["new"]
+    assert [row[0] for row in await store.database.fetch("SELECT key FROM answers", ())] == ["new"]
+    assert [row[0] for row in await store.database.fetch("SELECT digest FROM confirmations", ())] == ["new"]
     await store.close()
 
 

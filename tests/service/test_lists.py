@@ -13,7 +13,7 @@ from tenuto import Engine, SagaBuilder
 from tenuto.kernel.events import ReviewKind
 from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.port import ExecutionRow, Wanted
-from tenuto.storage.postgres.store import _BY_ROW
+from tenuto.storage.postgres.database import _BY_ROW
 from tenuto.storage.registry import AuditEntry, AuditWanted, wanted_rows
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, page_query
 from tenuto.storage.shared import queries

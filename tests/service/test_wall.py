@@ -48,7 +48,7 @@ async def store(dsn: str, ids: dict[str, str]) -> AsyncIterator[PostgresStore]:
 
 
 async def test_a_query_without_a_condition_shows_the_tenants_own(store: PostgresStore, ids: dict[str, str]) -> None:
-    acme = store.for_tenant("acme")
+    acme = store.database.for_tenant("acme")
     for table in ("executions", "reviews", "audit"):
         rows = await acme.fetch(f"SELECT DISTINCT tenant FROM {table}", ())  # noqa: S608  (names of this test)
         assert [row[0] for row in rows] == ["acme"], table
@@ -57,19 +57,19 @@ async def test_a_query_without_a_condition_shows_the_tenants_own(store: Postgres
 
 
 async def test_what_forgets_the_tenant_does_not_find_it(store: PostgresStore, ids: dict[str, str]) -> None:
-    acme = store.for_tenant("acme")
-    assert await acme.row(ids["other"]) is None
+    acme = store.for_tenant("acme").executions
+    assert await acme.find(ids["other"]) is None
     assert await acme.load([ids["other"]]) == []
     assert await acme.bodies(ids["other"], 1, 100) == []
-    assert [row.id for row in await acme.executions(Wanted(), None, 10)] == [ids["acme"]]
-    assert await acme.row(ids["acme"]) is not None
-    assert (await store.row(ids["other"])) is not None, "whoever commits and sweeps sees all"
+    assert [row.id for row in await acme.page(Wanted(), None, 10)] == [ids["acme"]]
+    assert await acme.find(ids["acme"]) is not None
+    assert (await store.executions.find(ids["other"])) is not None, "whoever commits and sweeps sees all"
 
 
 async def test_a_request_cannot_write(store: PostgresStore) -> None:
     for table in TABLES:
         with pytest.raises((asyncpg.InsufficientPrivilegeError, StorageError), match=r"permission denied|read-only"):
-            await store.for_tenant("acme").fetch(f"DELETE FROM {table}", ())  # noqa: S608  (as above)
+            await store.database.for_tenant("acme").fetch(f"DELETE FROM {table}", ())  # noqa: S608  (as above)
 
 
 async def test_the_role_may_not_write_either(store: PostgresStore, dsn: str) -> None:
@@ -89,14 +89,14 @@ async def test_a_connection_that_served_one_tenant_shows_the_next_his_own(
     store: PostgresStore, ids: dict[str, str]
 ) -> None:
     for tenant in ("acme", "other", "acme"):
-        rows = await store.for_tenant(tenant).executions(Wanted(), None, 10)
+        rows = await store.for_tenant(tenant).executions.page(Wanted(), None, 10)
         assert [row.id for row in rows] == [ids[tenant]]
-        assert len(await store.executions(Wanted(), None, 10)) == 2
+        assert len(await store.executions.page(Wanted(), None, 10)) == 2
 
 
 async def test_tenants_who_ask_at_once_are_each_shown_their_own(store: PostgresStore, ids: dict[str, str]) -> None:
     tenants = ["acme", "other", "nobody"] * 20
-    found = await asyncio.gather(*(store.for_tenant(tenant).executions(Wanted(), None, 10) for tenant in tenants))
+    found = await asyncio.gather(*(store.for_tenant(tenant).executions.page(Wanted(), None, 10) for tenant in tenants))
     for tenant, rows in zip(tenants, found, strict=True):
         assert [row.id for row in rows] == ([ids[tenant]] if tenant in ids else [])
 
@@ -112,23 +112,23 @@ def _cancel(task: asyncio.Task[object], turns: int) -> None:
 async def test_who_goes_away_in_the_middle_leaves_no_tenant_behind(store: PostgresStore, ids: dict[str, str]) -> None:
     """Wherever a request is given up, the next one on that connection is shown its own tenant's rows."""
     for turns in range(0, 100, 8):
-        gone = asyncio.create_task(store.for_tenant("other").executions(Wanted(), None, 10))
+        gone = asyncio.create_task(store.for_tenant("other").executions.page(Wanted(), None, 10))
         _cancel(gone, turns)
         await asyncio.wait([gone])
-        rows = await store.for_tenant("acme").executions(Wanted(), None, 10)
+        rows = await store.for_tenant("acme").executions.page(Wanted(), None, 10)
         assert [row.id for row in rows] == [ids["acme"]]
 
 
 async def test_who_asks_again_asks_once(store: PostgresStore, dsn: str) -> None:
     """Whose rows are shown is said when that changes: a read is one statement, and no transaction round it."""
     asked: list[str] = []
-    acme = store.for_tenant("acme")
-    async with store._walled.acquire() as connection:
+    acme = store.for_tenant("acme").executions
+    async with store.database.tenant_pool.acquire() as connection:
         connection.add_query_logger(lambda query: asked.append(query.query))
-    await acme.executions(Wanted(), None, 10)
+    await acme.page(Wanted(), None, 10)
     assert [query.split("(")[0] for query in asked[:1]] == ["SELECT set_config"]
     asked.clear()
-    await acme.row("unknown")
+    await acme.find("unknown")
     assert len(asked) == 1
 
 
@@ -179,7 +179,9 @@ async def seen(dsn: str) -> list[list[str]]:
     store = PostgresStore(dsn)
     await store.open(migrate=False)
     query = "SELECT DISTINCT tenant FROM executions ORDER BY 1"
-    found = [[row[0] for row in await store.for_tenant(tenant).fetch(query, ())] for tenant in ("acme", "other")]
+    found = [
+        [row[0] for row in await store.database.for_tenant(tenant).fetch(query, ())] for tenant in ("acme", "other")
+    ]
     await store.close()
     return found
 
@@ -212,7 +214,7 @@ async def test_a_server_that_does_not_take_the_role_shows_nothing(
     deaf = postgres_wall._SHOW.replace("set_config('role', 'tenuto_request', false)", "''")
     monkeypatch.setattr(postgres_wall, "_SHOW", deaf)
     with pytest.raises(StorageError) as refused:
-        await store.for_tenant("acme").row(ids["acme"])
+        await store.for_tenant("acme").executions.find(ids["acme"])
     assert refused.value.code == "no_wall"
 
 
@@ -223,10 +225,10 @@ async def test_what_takes_too_long_in_a_tenants_name_is_stopped(dsn: str, monkey
     await store.open(migrate=True)
     try:
         with pytest.raises(StorageError) as caught:
-            await store.for_tenant("acme").fetch("SELECT pg_sleep(3600)", ())
+            await store.database.for_tenant("acme").fetch("SELECT pg_sleep(3600)", ())
         assert caught.value.code == "too_slow"
-        assert [row[0] for row in await store.for_tenant("acme").fetch("SELECT 1", ())] == [1]
-        assert [row[0] for row in await store.fetch("SHOW statement_timeout", ())] == ["30s"]
-        assert await store._committer.fetchval("SHOW statement_timeout") == "0"
+        assert [row[0] for row in await store.database.for_tenant("acme").fetch("SELECT 1", ())] == [1]
+        assert [row[0] for row in await store.database.fetch("SHOW statement_timeout", ())] == ["30s"]
+        assert await store.database.committer.fetchval("SHOW statement_timeout") == "0"
     finally:
         await store.close()

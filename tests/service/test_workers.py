@@ -33,7 +33,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 
 async def live(store: Store, handlers: Sequence[str], *, lease_ms: int = LEASE, works: bool = True) -> None:
-    await store.open_session("w1", "worker", "build", lease_ms, ("default",) if works else None)
+    await store.sessions.open("w1", "worker", "build", lease_ms, ("default",) if works else None)
     await store.tasks.serve("w1", handlers)
 
 
@@ -115,7 +115,7 @@ async def test_who_comes_and_goes_is_known_soon(make_site: MakeSite, store: Stor
     assert document["blocked"]["reason"] == "no_worker"
     await live(store, OWN)
     await until(blocked, lambda found: found is None or found["reason"] == "slot")
-    await store.end_session("w1")
+    await store.sessions.end("w1")
     await until(blocked, lambda found: found is not None and found["reason"] == "no_worker")
 
 

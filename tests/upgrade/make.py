@@ -175,7 +175,7 @@ async def _set_aside(url: str, handle: Handle[Any]) -> None:
     """As a worker does that cannot read a record."""
     store = make_store(url)
     await store.open(migrate=False)
-    await store.park(None, handle.id, "incompatible", SET_ASIDE_MS)
+    await store.claims.park(None, handle.id, "incompatible", SET_ASIDE_MS)
     await store.close()
 
 

@@ -84,7 +84,9 @@ async def test_definitions_of_every_status_and_tasks_that_somebody_took_are_in_t
     store: Any = make_store(url)
     await store.open(migrate=False)
     try:  # before any process is there that would see that whoever took them is dead
-        taken = await store.fetch("SELECT path FROM tasks WHERE session IS NOT NULL AND begun_at IS NOT NULL", ())
+        taken = await store.database.fetch(
+            "SELECT path FROM tasks WHERE session IS NOT NULL AND begun_at IS NOT NULL", ()
+        )
     finally:
         await store.close()
     assert {path for (path,) in taken} == {"b", "pay"}

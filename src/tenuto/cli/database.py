@@ -54,8 +54,8 @@ async def restored(
     store = make_store(connection(context).database(url))
     await store.open(migrate=False)
     try:
-        number = await store.mark_restored()
-        ended = await store.reap()
+        number = await store.sessions.mark_restored()
+        ended = await store.sessions.reap()
     finally:
         await store.close()
     text = f"the incarnation is {number}; {ended} session{'' if ended == 1 else 's'} ended"

@@ -106,7 +106,7 @@ async def _wall(url: str) -> Check:
         await store.close()
     except TenutoError as error:
         return Check("tenants", False, _told(error))
-    if not store.has_wall:
+    if not store.database.has_row_security:
         told = "the database does not keep tenants apart, the queries alone do. What to do: as a superuser,"
         return Check("tenants", False, f"{told} GRANT tenuto_request TO the user of this database")
     return Check("tenants", True, "the database itself keeps them apart")
@@ -132,7 +132,7 @@ async def _workers(url: str) -> Check:
     try:
         store = make_store(url)
         now = await store.open(migrate=False)
-        sessions = [row for row in await store.sessions() if row.works and row.expires_at > now]
+        sessions = [row for row in await store.operations.sessions() if row.works and row.expires_at > now]
         await store.close()
     except TenutoError as error:
         return Check("workers", False, _told(error))

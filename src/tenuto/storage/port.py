@@ -32,7 +32,7 @@ What can go wrong, and what happens then:
 
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -50,8 +50,15 @@ from tenuto.views.projections import (
 
 from .catalog import Catalog
 from .catalog import DefinitionRow as DefinitionRow
+from .notices import Notice as Notice
+from .notices import Notices
+from .operations import BacklogRow as BacklogRow
+from .operations import Operations
+from .operations import SessionRow as SessionRow
 from .outbox import OutboxStore
 from .permits import LimitStore
+from .progress import Progress
+from .progress import ProgressRow as ProgressRow
 from .pruning import Pruning
 from .registry import Registry
 from .reviews import SqlReviews
@@ -109,14 +116,6 @@ class SnapshotRow(Struct, frozen=True):
     body: bytes
 
 
-class ProgressRow(Struct, frozen=True):
-    """How far a step is, as its handler said."""
-
-    execution: str
-    path: str
-    body: bytes
-
-
 class Batch(Struct, kw_only=True):
     """All that one commit writes. Nothing in it may be refused by the database for reasons of one execution."""
 
@@ -158,10 +157,10 @@ class Claim(Struct, frozen=True):
     version: int
 
 
-SESSIONS_KEPT_MS = 24 * 3_600_000  # so long it can be seen who was there
+SESSIONS_KEPT_MS = 24 * 3_600_000  # ended sessions stay visible for a day
 TENANTS_AT_ONCE = 100
 MAIL_AT_ONCE = 1_000
-ASIDE_AT_ONCE = 10_000
+PARKED_AT_ONCE = 10_000
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -234,28 +233,6 @@ class Mail(Struct, frozen=True, kw_only=True):
     received_at: int
 
 
-class Notice(Struct, frozen=True, kw_only=True):
-    """A notification, under its step's key. `receipt` is None until the other side has taken it."""
-
-    key: str
-    tenant: str
-    execution: str
-    path: str
-    channel: str
-    begun_at: int = 0
-    sent_at: int | None = None
-    receipt: bytes | None = None
-
-
-class BacklogRow(Struct, frozen=True):
-    """How many of something there are, and since when the oldest has waited. `now` has the database's time there."""
-
-    what: str  # reviews, due, owned, mail, tasks, outbox, sessions, now
-    label: str
-    count: int
-    oldest: int | None = None
-
-
 class Wanted(Struct, frozen=True, kw_only=True):
     """A filter. What is None does not matter."""
 
@@ -268,22 +245,6 @@ class Wanted(Struct, frozen=True, kw_only=True):
     before: int | None = None
     active: bool = False
     newest_first: bool = False
-
-
-class SessionRow(Struct, frozen=True, kw_only=True):
-    """A live session, and how many executions it owns. `queues` is JSON, null of one that runs no steps."""
-
-    id: str
-    worker: str
-    build: str
-    queues: str
-    started_at: int
-    expires_at: int
-    executions: int
-
-    @property
-    def works(self) -> bool:
-        return self.queues != "null"
 
 
 # What there may be for whoever hears of it: due executions that nobody owns, news of those that somebody waits for.
@@ -311,102 +272,85 @@ class Renewal(Struct, frozen=True):
     asked_at: float
 
 
-class Store(Protocol):
-    @property
-    def limits(self) -> LimitStore:
-        """What is shared out among all workers."""
+class Sessions(Protocol):
+    """Sessions of worker processes: a lease each, which its owner renews."""
 
-    @property
-    def tasks(self) -> TaskStore:
-        """What the workers of queues ask for."""
+    async def open(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str] | None) -> int:
+        """Opens a session, and returns the database's time.
 
-    @property
-    def registry(self) -> Registry:
-        """What a service keeps beside executions, in the same database."""
-
-    @property
-    def outbox(self) -> OutboxStore:
-        """What relays ask for."""
-
-    @property
-    def reviews(self) -> SqlReviews:
-        """What waits for a person, and what was decided."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """Definitions, drafts and all."""
-
-    @property
-    def pruning(self) -> Pruning:
-        """Removing what is over."""
-
-    def for_tenant(self, tenant: str | None) -> Self:
-        """The same store for reading on behalf of a tenant: the database itself shows no other tenant's rows.
-
-        What the dialect cannot keep apart is told apart by the caller alone. None: everybody's.
+        `queues` None: the process runs no steps. Empty: it runs only steps that are on no queue.
         """
-
-    async def open(self, *, migrate: bool) -> int:
-        """Connects, brings the schema up to date or checks it, and gives the database's time."""
-
-    async def close(self) -> None: ...
-
-    def listen(self, hear: Callable[[Hints], None]) -> None:
-        """Calls `hear` when another process may have left something. Only a hint: what is stored is the truth."""
-
-    def notify(self, hint: str) -> None:
-        """Gives the other processes a hint, soon: hints are gathered, and never part of a commit."""
-
-    async def commit(self, batch: Batch) -> Committed: ...
-
-    async def open_session(self, id: str, worker: str, build: str, lease_ms: int, queues: Sequence[str] | None) -> int:
-        """Without queues (None) a process runs no steps at all; with none of them (empty), only what is in no queue."""
 
     def keep_alive(self, id: str, lease_ms: int, tell: Callable[[Renewal], None], stop: threading.Event) -> None:
-        """Renews the session at a third of its time until `stop`: in a thread and on a connection of its own."""
+        """Renews the session at a third of its lease until `stop`, in the calling thread, on its own connection."""
 
-    async def claim_one(self, session: str, execution: str) -> Claim | None:
-        """Takes this execution if nobody holds it: to decide a fact for it, and let go of it again."""
-
-    async def end_session(self, id: str) -> None: ...
-
-    async def mark_restored(self) -> int:
-        """Raises the database's incarnation, and gives it: every session that was opened before is over."""
-
-    async def sessions(self) -> list[SessionRow]:
-        """Those that have not ended, oldest first."""
+    async def end(self, id: str) -> None: ...
 
     async def reap(self, own: str = "") -> int:
-        """Ends sessions that are over, except one's own; what they owned becomes due, and nobody's. Gives how many."""
+        """Ends expired sessions, except one's own. Their executions become due. Returns how many."""
 
-    async def aside(self, plans: Sequence[str], within_ms: int) -> list[str]:
-        """What was set aside of these plans, and is offered again within that time. At most `ASIDE_AT_ONCE`."""
+    async def mark_restored(self) -> int:
+        """Raises the database's incarnation, which ends every session opened before, and returns it."""
 
-    async def rouse(self) -> int:
-        """Makes due what has mail, and is neither owned nor due. How many: it should be none, ever."""
+
+class Claims(Protocol):
+    """Which session owns an execution."""
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
-        """Takes due executions of these plans (`name/version`), the most urgent first."""
+        """Claims due executions of these plans (`name/version`), by priority and then by age."""
 
-    async def claim_in_turn(self, session: str, plans: Sequence[str], turn: Turn) -> tuple[list[Claim], str]:
-        """Takes due executions tenant by tenant. Also gives the tenant to go on after; none if all were looked at.
+    async def claim_by_tenant(self, session: str, plans: Sequence[str], turn: Turn) -> tuple[list[Claim], str]:
+        """Claims due executions tenant by tenant. Also returns the tenant to continue after; "" at the end.
 
-        It costs a look for each tenant, and none for each execution that waits: one with ten thousand of them does not
-        hide the others. `TENANTS_AT_ONCE` are looked at in one call.
+        It costs one lookup per tenant, and none per waiting execution: a tenant with ten thousand of them does not
+        delay the others. One call looks at `TENANTS_AT_ONCE` tenants.
         """
 
+    async def claim_one(self, session: str, execution: str) -> Claim | None:
+        """Claims this execution if it has no owner."""
+
     async def owned(self, session: str) -> list[Claim]:
-        """What this session owns: the answer after a claim whose outcome is unknown."""
+        """The executions of this session: resolves a claim whose outcome is unknown."""
 
-    async def progress(self, executions: Sequence[str]) -> list[ProgressRow]: ...
+    async def park(
+        self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
+    ) -> None:
+        """Parks an execution with a reason. It is not claimed until the time is over or a command wakes it.
 
-    async def keep_progress(self, rows: Sequence[ProgressRow], gone: Sequence[tuple[str, str]]) -> None:
-        """Writes these, and deletes those of these executions and paths."""
+        Does nothing if another session owns it, or if an epoch is given and the execution has another one.
+        """
+
+    async def parked(self, plans: Sequence[str], within_ms: int) -> list[str]:
+        """Parked executions of these plans that become due within that time, `PARKED_AT_ONCE` at most."""
+
+
+class Mailbox(Protocol):
+    """Messages to executions from other processes."""
+
+    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
+        """Stores a message, once per id. Returns when it arrived and the owner; None if the execution is unknown.
+
+        It also sets `wake_at`, even if the execution has an owner: if the owner releases it at this moment, the next
+        one finds the message.
+        """
+
+    async def unread(self, session: str) -> list[Mail]:
+        """Messages without a verdict to this session's executions, oldest first, `MAIL_AT_ONCE` at most."""
+
+    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
+        """The verdicts on those of these messages that have one."""
+
+    async def wake_unread(self) -> int:
+        """Makes executions due that have unread messages, no owner and no due time. Returns how many: normally 0."""
+
+
+class Executions(Protocol):
+    """Reads of executions and their histories."""
 
     async def load(self, ids: Sequence[str], *, short: bool = False) -> list[Loaded]:
-        """These executions as they are stored, in no particular order; those that are not there are left out.
+        """Executions with their histories, in no particular order. Unknown ones are left out.
 
-        `short`: where there is a snapshot, it comes with the first row and those after it.
+        `short`: an execution with a snapshot comes with that, its first row, and the rows after the snapshot.
         """
 
     async def bodies(self, id: str, first: int, last: int) -> list[bytes]:
@@ -416,61 +360,112 @@ class Store(Protocol):
         """The rows that hold these entries."""
 
     async def tails(self, after: Mapping[str, int]) -> dict[str, list[bytes]]:
-        """For each execution the rows that follow this entry, in order; those that have none are left out."""
+        """For each execution the rows after this entry, in order. Executions without such rows are left out."""
 
-    async def post(self, id: str, execution: str, body: bytes) -> tuple[int, str | None] | None:
-        """Puts mail into an execution's box, once per id. Gives when it arrived and the owner, None if unknown.
+    async def find(self, id: str) -> ExecutionRow | None: ...
 
-        It also sets `wake_at`, whoever owns the execution: an owner that lets go of it at this moment leaves that time
-        in the row, and whoever claims it next finds the mail.
-        """
+    async def find_by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+        """For pairs of a tenant and an idempotency key: the execution, and the hash of the request that started it."""
 
-    async def mail(self, session: str) -> list[Mail]:
-        """Unread mail of the executions that this session owns, oldest first, `MAIL_AT_ONCE` at most."""
-
-    async def verdicts(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """What was said to those of these letters that have been read."""
-
-    async def by_keys(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
-        """Of these tenants and keys, those that are known: the execution, and the hash of what started it."""
-
-    async def row(self, id: str) -> ExecutionRow | None: ...
-
-    async def executions(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
-        """Oldest first unless wanted otherwise; `after` is the last id of the page before."""
+    async def page(self, wanted: Wanted, after: str | None, limit: int) -> list[ExecutionRow]:
+        """One page, by default oldest first. `after`: the last id of the page before."""
 
     async def count(self, wanted: Wanted, by: str) -> dict[str, int]: ...
 
     async def statuses(self, ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
-        """How these executions stand; only this tenant's, if one is named."""
+        """The status of these executions; only this tenant's, if one is given."""
 
-    async def moved(self, known: Sequence[tuple[str, str]]) -> list[str]:
-        """Which of these executions stand otherwise than said, or are gone: pairs of an id and a status."""
+    async def changed(self, known: Sequence[tuple[str, str]]) -> list[str]:
+        """For pairs of an id and a status: the executions that have another status, or no longer exist."""
 
-    async def written(self, appends: Sequence[Append]) -> list[bool]:
-        """Which of these rows are there, byte for byte: the answer after a commit whose outcome is unknown."""
 
-    async def blocked(self, batch: Batch) -> Set[str]:
-        """Which executions of a batch that was `locked` wait for a transaction of somebody else. It does not wait."""
+class TenantReads(NamedTuple):
+    """Reads on behalf of a tenant. PostgreSQL shows them no other tenant's rows; on SQLite callers filter."""
 
-    async def park(
-        self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
-    ) -> None:
-        """Sets an execution aside, visibly: nobody claims it before that time is over, or a command wakes it.
+    executions: Executions
+    registry: Registry
+    reviews: SqlReviews
 
-        Unless another session has it by now; or this one again, if an epoch is named.
-        """
+
+class Store(Protocol):
+    """A database: its connections, the commit, and a port for each kind of work.
+
+    `commit` writes everything that one group commit of a worker holds.
+    """
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    @property
+    def claims(self) -> Claims: ...
+
+    @property
+    def mailbox(self) -> Mailbox: ...
+
+    @property
+    def executions(self) -> Executions: ...
+
+    @property
+    def progress(self) -> Progress:
+        """The progress that handlers report."""
+
+    @property
+    def notices(self) -> Notices:
+        """Notifications that were sent."""
+
+    @property
+    def operations(self) -> Operations:
+        """Figures about the running system."""
+
+    @property
+    def limits(self) -> LimitStore:
+        """Rate limits and concurrency limits that all workers share."""
+
+    @property
+    def tasks(self) -> TaskStore:
+        """Tasks on named queues."""
+
+    @property
+    def registry(self) -> Registry:
+        """API keys, the audit log and stored responses of the service."""
+
+    @property
+    def outbox(self) -> OutboxStore:
+        """Messages to publish."""
+
+    @property
+    def reviews(self) -> SqlReviews:
+        """Steps that wait for a person, and decisions."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Definitions, including drafts."""
+
+    @property
+    def pruning(self) -> Pruning:
+        """Deletes old executions."""
+
+    def for_tenant(self, tenant: str | None) -> TenantReads:
+        """Reads on behalf of this tenant. None: of all tenants."""
+
+    async def open(self, *, migrate: bool) -> int:
+        """Connects, migrates or checks the schema, and returns the database's time."""
+
+    async def close(self) -> None: ...
 
     async def check(self) -> None:
         """Raises unless the database answers and has the schema that this program knows."""
 
-    async def backlog(self) -> list[BacklogRow]:
-        """What waits, and for how long: from indexes that hold nothing else, so that it can be asked often."""
+    def listen(self, hear: Callable[[Hints], None]) -> None:
+        """Calls `hear` when another process may have written something. Hints may be lost; readers poll as well."""
 
-    async def begin_notice(self, notice: Notice) -> Notice:
-        """Notes that a notification is about to be sent, unless its key is known; gives what is stored."""
+    def notify(self, hint: str) -> None:
+        """Sends a hint to the other processes soon. Hints are batched, and never part of a commit."""
 
-    async def end_notice(self, key: str, receipt: bytes) -> None:
-        """It was taken. The first receipt stays."""
+    async def commit(self, batch: Batch) -> Committed: ...
 
-    async def notice(self, key: str) -> Notice | None: ...
+    async def written(self, appends: Sequence[Append]) -> list[bool]:
+        """Which of these rows are stored, byte for byte: resolves a commit whose outcome is unknown."""
+
+    async def blocked(self, batch: Batch) -> Set[str]:
+        """Which executions of a batch that failed with `locked` another transaction holds. It does not wait."""

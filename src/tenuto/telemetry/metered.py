@@ -1,6 +1,6 @@
-"""A store that notes how its database does: how long commits and claims take, what fails, how often a lease is lost.
+"""Meters a store: how long commits and claims take, errors, and lost leases.
 
-Everything that is not named here goes to the store as it is.
+Everything else is passed on to the store.
 """
 
 import time
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from tenuto.errors import StorageError
-from tenuto.storage.port import Batch, Claim, Committed, Store
+from tenuto.storage.port import Batch, Claim, Claims, Committed, Sessions, Store
 
 from . import catalogue as c
 from .tally import Counts, Histogram
 
 
 class Meter:
-    """What was noted."""
+    """What was measured."""
 
     def __init__(self, counts: dict[c.Metric, Counts]) -> None:
         self.counts = counts
@@ -29,11 +29,15 @@ class Meter:
 
 
 class _Metered:
+    """A store whose commits are metered, as are some methods of its ports."""
+
     def __init__(self, store: Store, meter: Meter) -> None:
         self._store = store
         self._meter = meter
+        self.claims = _MeteredClaims(store.claims, meter)
+        self.sessions = _MeteredSessions(store.sessions, meter)
 
-    if not TYPE_CHECKING:  # to whoever asks it is a `Store`, and the rest of one
+    if not TYPE_CHECKING:  # the rest of a `Store`
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._store, name)
@@ -48,15 +52,26 @@ class _Metered:
             raise
         meter.commits.note((time.perf_counter() - began) * 1_000)
         meter.batches.note(len(batch.appends))
-        if aside := sum(1 for where in batch.standings.values() if where.parked):
-            meter.counts[c.SET_ASIDE][()] += aside
+        if parked := sum(1 for standing in batch.standings.values() if standing.parked):
+            meter.counts[c.SET_ASIDE][()] += parked
         return committed
+
+
+class _MeteredClaims:
+    def __init__(self, claims: Claims, meter: Meter) -> None:
+        self._claims = claims
+        self._meter = meter
+
+    if not TYPE_CHECKING:  # the rest of `Claims`
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._claims, name)
 
     async def claim(self, session: str, plans: Sequence[str], limit: int) -> list[Claim]:
         meter = self._meter
         began = time.perf_counter()
         try:
-            claims = await self._store.claim(session, plans, limit)
+            claims = await self._claims.claim(session, plans, limit)
         except StorageError as error:
             meter.counts[c.STORE_ERRORS][error.code,] += 1
             raise
@@ -64,21 +79,32 @@ class _Metered:
         meter.counts[c.CLAIMED][()] += len(claims)
         return claims
 
-    async def reap(self, own: str = "") -> int:
-        ended = await self._store.reap(own)
-        self._meter.counts[c.SESSIONS_ENDED][()] += ended
-        return ended
-
     async def park(
         self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
     ) -> None:
-        await self._store.park(session, execution, why, again_ms, epoch)
+        await self._claims.park(session, execution, why, again_ms, epoch)
         self._meter.counts[c.SET_ASIDE][()] += bool(why)
 
-    async def open_session(self, *given: Any, **named: Any) -> int:
-        """A process opens a session when it begins, and another each time it lost the one before."""
-        now = await self._store.open_session(*given, **named)
+
+class _MeteredSessions:
+    def __init__(self, sessions: Sessions, meter: Meter) -> None:
+        self._sessions = sessions
+        self._meter = meter
+
+    if not TYPE_CHECKING:  # the rest of `Sessions`
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._sessions, name)
+
+    async def open(self, *given: Any, **named: Any) -> int:
+        """A process opens a session when it starts, and another one each time it lost the last."""
+        now = await self._sessions.open(*given, **named)
         if self._meter.sessions:
             self._meter.counts[c.SESSIONS_LOST][()] += 1
         self._meter.sessions += 1
         return now
+
+    async def reap(self, own: str = "") -> int:
+        ended = await self._sessions.reap(own)
+        self._meter.counts[c.SESSIONS_ENDED][()] += ended
+        return ended

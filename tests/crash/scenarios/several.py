@@ -67,7 +67,7 @@ async def _store(client: Client) -> AsyncIterator[Store]:
 async def _about_to_die(store: Store) -> str:
     """A session that nobody renews."""
     id = f"dead-{uuid4()}"
-    await store.open_session(id, "dead", "0", 300, ("gpu",))
+    await store.sessions.open(id, "dead", "0", 300, ("gpu",))
     return id
 
 
@@ -75,7 +75,7 @@ async def _claim(client: Client, store: Store, handle: Handle[object]) -> None:
     """One that waits is taken, each by another who dies over it."""
     await client.until(handle, lambda found: found["blocked"] and found["blocked"]["reason"] == "signal")
     while (await handle.status())["status"] not in TERMINAL:
-        if await store.claim_one(await _about_to_die(store), handle.id):
+        if await store.claims.claim_one(await _about_to_die(store), handle.id):
             return
         await client.pause()
 

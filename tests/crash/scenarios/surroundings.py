@@ -6,7 +6,7 @@ from typing import Any
 
 import asyncpg
 
-from tenuto.storage.sqlite import store as sqlite_module
+from tenuto.storage.sqlite import database as sqlite_module
 from tests.crash.client import Client
 from tests.crash.scenario import UNSAFE, scenario, task
 from tests.servers.sqlite import PATIENCE_MS

@@ -95,7 +95,9 @@ class Claimer:
         await self._claim_parked(plans, room)
         session = self._current.session
         with self._claiming():
-            claims = await (self._claim_in_turn(plans) if is_full else self._store.claim(session.id, plans, room))
+            claims = await (
+                self._claim_in_turn(plans) if is_full else self._store.claims.claim(session.id, plans, room)
+            )
         if session is not self._current.session:
             return  # they are nobody's again
         self._claimed.update((claim.id, claim) for claim in claims)
@@ -111,7 +113,7 @@ class Claimer:
         if room <= 0 or not self._parked.begin_look():
             return
         try:
-            found = await self._store.aside(plans, LONGEST_PARKED_MS)
+            found = await self._store.claims.parked(plans, LONGEST_PARKED_MS)
         except BaseException:
             self._parked.look_soon()
             raise
@@ -132,7 +134,7 @@ class Claimer:
         share = max(1, 2 * slots // (len(tenants) + 1))
         full = [tenant for tenant, number in tenants.items() if number >= share]
         turn = Turn(after=self._turn, full=full, each=share, limit=room)
-        claims, self._turn = await self._store.claim_in_turn(self._current.session.id, plans, turn)
+        claims, self._turn = await self._store.claims.claim_by_tenant(self._current.session.id, plans, turn)
         self._next_turn = monotonic() + (0 if self._turn else self._wakeups.poll_s)
         return claims
 
@@ -148,7 +150,7 @@ class Claimer:
         session = self._current.session
         if self._held.find_held(execution_id) is None and session.may_start:
             with self._claiming(execution_id):
-                claim = await self._store.claim_one(session.id, execution_id)
+                claim = await self._store.claims.claim_one(session.id, execution_id)
             if claim is not None and session is self._current.session:
                 self._claimed[claim.id] = claim
                 await self._adopt_claimed()
@@ -189,7 +191,7 @@ class Claimer:
         caught = [claim for id, claim in self._suspected.items() if before.get(id) == claim]
         if session is self._current.session:
             self._claimed.update((claim.id, claim) for claim in caught)
-        number = len(caught) + await self._store.rouse()
+        number = len(caught) + await self._store.mailbox.wake_unread()
         if number:
             self._report_found(number)
 
@@ -203,7 +205,7 @@ class Claimer:
         into hand when the first has let go of it.
         """
         known = {*self._known, *self._held.releasing}
-        owned = await self._store.owned(self._current.session.id)
+        owned = await self._store.claims.owned(self._current.session.id)
         known |= self._known
         return [claim for claim in owned if claim.id not in known]
 
@@ -217,7 +219,7 @@ class Claimer:
             return
         session = self._current.session
         progress = await self._held.progress.give(list(self._claimed))
-        for loaded in await self._store.load(list(self._claimed), short=True):
+        for loaded in await self._store.executions.load(list(self._claimed), short=True):
             if session is not self._current.session:
                 return  # what is claimed now is another session's, and was not loaded for it
             claim = self._claim_of(loaded.row)
@@ -258,7 +260,7 @@ class Claimer:
             if session is self._current.session:
                 if why:
                     self._parked.note_tried(id, "")
-                await self._store.park(session.id, id, why, again_ms, epoch)
+                await self._store.claims.park(session.id, id, why, again_ms, epoch)
             if self._parked.to_park.get(id) == parking:  # else it was taken meanwhile, and is to be parked again
                 del self._parked.to_park[id]
 

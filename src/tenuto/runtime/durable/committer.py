@@ -325,7 +325,7 @@ class Committer:
         return [a.execution for a, there in zip(batch.appends, written, strict=True) if not there]
 
     async def _park(self, execution: str) -> None:
-        await _in_the_end(lambda: self._store.park(self._session, execution, "incompatible", None))
+        await _in_the_end(lambda: self._store.claims.park(self._session, execution, "incompatible", None))
 
     async def _park_alone(self, writes: list[Write]) -> None:
         execution = writes[0].execution

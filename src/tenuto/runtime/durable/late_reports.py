@@ -66,7 +66,7 @@ class LateReports:
     async def _send(self, messages: list[Letter]) -> None:
         owners: set[str | None] = set()
         for message in messages:  # the same id is stored once: it may be sent again
-            posted = await self._store.post(message.id, message.execution, message.body)
+            posted = await self._store.mailbox.post(message.id, message.execution, message.body)
             if posted is not None:
                 owners.add(posted[1])
         self._notify_owners(owners)

@@ -91,7 +91,7 @@ class Mailbox:
     async def _send(self, execution_id: str, fact: f.Fact) -> f.Answer:
         """Through the mailbox: to whoever owns the execution, or, if nobody does, to ourselves."""
         id = self._held.environment.new_id()
-        posted = await self._store.post(id, execution_id, encode_fact(fact))
+        posted = await self._store.mailbox.post(id, execution_id, encode_fact(fact))
         if posted is None:
             raise NotFound(f"There is no execution {execution_id!r}.")
         _, owner = posted
@@ -108,10 +108,10 @@ class Mailbox:
         wait = 0.005
         while monotonic() < deadline:
             try:
-                row = await self._store.row(
+                row = await self._store.executions.find(
                     execution_id
                 )  # first: it may be set aside for what follows from the verdict
-                if (verdict := (await self._store.verdicts([mail_id])).get(mail_id)) is not None:
+                if (verdict := (await self._store.mailbox.verdicts([mail_id])).get(mail_id)) is not None:
                     return decode_answer(verdict)
                 if row is not None and row.parked and not self._is_due(row.wake_at):
                     raise not_kept(execution_id, "parked")
@@ -134,7 +134,7 @@ class Mailbox:
         fresh = list(self._held.mail_unchecked)
         query = self._unread.begin()
         try:
-            found = await self._store.mail(self._current.session.id)
+            found = await self._store.mailbox.unread(self._current.session.id)
             for mail in found:
                 record = self._held.records.get(mail.execution)
                 if record is not None and self._unread.is_new(query, mail.id, mail.execution):

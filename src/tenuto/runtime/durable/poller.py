@@ -123,7 +123,7 @@ class Poller:
     async def _reap(self) -> None:
         if (now := monotonic()) >= self._reap_at:
             self._reap_at = now + spread(REAP_SECONDS, 0, 2)
-            reaped = await self._store.reap(self._current.session.id)
+            reaped = await self._store.sessions.reap(self._current.session.id)
             if reaped:
                 self._store.notify(WORK)
             await self._held.sweep(at_once=reaped > 0)

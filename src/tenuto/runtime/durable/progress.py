@@ -25,7 +25,7 @@ class Beats:
     async def give(self, executions: Sequence[str]) -> dict[str, list[ProgressRow]]:
         """What former owners wrote about these executions."""
         found: dict[str, list[ProgressRow]] = {}
-        for row in await self._store.progress(executions):
+        for row in await self._store.progress.of(executions):
             found.setdefault(row.execution, []).append(row)
         return found
 
@@ -62,7 +62,7 @@ class Beats:
                 changed.append(row)
         gone = [key for key in self._written if key not in now]
         if changed or gone:
-            await self._store.keep_progress(changed, gone)
+            await self._store.progress.save(changed, gone)
             self._written = {key: body for key, body in now.items() if key[0] not in self._left}
 
 

@@ -20,7 +20,7 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import has_come
 from tenuto.runtime.port import Filter, Page, Summary, Until
 from tenuto.runtime.shared.pages import id_at
-from tenuto.storage.port import ExecutionRow, Loaded, Store
+from tenuto.storage.port import ExecutionRow, Executions, Loaded, Store
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
 from tenuto.views import NOTHING_UNDER_WAY, Activity, Waiting
 from tenuto.views.projections import work_of
@@ -42,8 +42,8 @@ TAKEN_MS = 2_000  # a worker with a free slot has taken up by then what waits fo
 LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
 
 
-async def _load(store: Store, short: bool, ids: Sequence[str]) -> dict[str, Loaded]:
-    return {loaded.row.id: loaded for loaded in await store.load(ids, short=short)}
+async def _load(executions: Executions, short: bool, ids: Sequence[str]) -> dict[str, Loaded]:
+    return {loaded.row.id: loaded for loaded in await executions.load(ids, short=short)}
 
 
 class Reader:
@@ -59,7 +59,7 @@ class Reader:
         self._workers = Workers(store.tasks.serving)
 
     async def row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
-        row = await self._store.for_tenant(tenant).row(execution_id)
+        row = await self._store.for_tenant(tenant).executions.find(execution_id)
         if row is None or (tenant is not None and row.tenant != tenant):
             raise NotFound(f"There is no execution {execution_id!r}.")
         return row
@@ -83,7 +83,7 @@ class Reader:
         for id in here:
             with suppress(NotFound):
                 readings.append(await self._read_as_decided(tenant, id))
-        for loaded in await self._store.for_tenant(tenant).load([id for id in ids if id not in here]):
+        for loaded in await self._store.for_tenant(tenant).executions.load([id for id in ids if id not in here]):
             if loaded.bodies and tenant in (None, loaded.row.tenant):
                 readings.append(await self._reading(loaded))
         for reading in readings:
@@ -117,7 +117,7 @@ class Reader:
         asked = self._asked_by.get((tenant, short))
         if asked is None:
             self._asked_by = {key: asked for key, asked in self._asked_by.items() if not asked.is_idle}
-            load = partial(_load, self._store.for_tenant(tenant), short)
+            load = partial(_load, self._store.for_tenant(tenant).executions, short)
             asked = self._asked_by[tenant, short] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
         return await asked.find(execution_id)
 
@@ -180,9 +180,9 @@ class Reader:
         seen = self._store.for_tenant(tenant)
         # What was decided together is one row, and somebody who comes back may have stopped in the middle of one.
         if again:
-            bodies = (await seen.tails({execution_id: after})).get(execution_id, [])
+            bodies = (await seen.executions.tails({execution_id: after})).get(execution_id, [])
         else:
-            bodies = await seen.bodies(execution_id, after + 1, LAST_SEQ)
+            bodies = await seen.executions.bodies(execution_id, after + 1, LAST_SEQ)
         return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
@@ -215,15 +215,17 @@ class Reader:
     # -- Lists ---------------------------------------------------------------------------------------------------------
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
-        rows = await self._store.for_tenant(wanted.tenant).executions(stored_filter(wanted), id_at(cursor), limit + 1)
+        rows = await self._store.for_tenant(wanted.tenant).executions.page(
+            stored_filter(wanted), id_at(cursor), limit + 1
+        )
         more = rows[limit - 1].id if len(rows) > limit else None
         return Page([summary(row) for row in rows[:limit]], more)
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
-        return await self._store.for_tenant(wanted.tenant).count(stored_filter(wanted), by)
+        return await self._store.for_tenant(wanted.tenant).executions.count(stored_filter(wanted), by)
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        return await self._store.for_tenant(tenant).statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
+        return await self._store.for_tenant(tenant).executions.statuses(ids, tenant)  # type: ignore[return-value]  # the column holds nothing else
 
     async def review_rows(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> list[StoredReview]:
         return await self._store.for_tenant(wanted.tenant).reviews.page(wanted, id_at(cursor), limit)

@@ -33,7 +33,7 @@ class Restorer:
     async def _restore_whole(self, record: Record, loaded: Loaded) -> None:
         """From the beginning: the history is short, or another release wrote the snapshot."""
         if loaded.snapshot is not None:
-            (loaded,) = await self._store.load([loaded.row.id])
+            (loaded,) = await self._store.executions.load([loaded.row.id])
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
             evolve(record.state, entry)
@@ -53,7 +53,7 @@ class Restorer:
         record, ref, _ = ticket
         while record.tickets.get(ref) is ticket:
             try:
-                snapshots.fill(record, await self._store.holding(record.state.id, seqs))
+                snapshots.fill(record, await self._store.executions.holding(record.state.id, seqs))
                 break
             except StorageError:
                 await asyncio.sleep(spread(self._wakeups.poll_s))
@@ -61,5 +61,5 @@ class Restorer:
 
     async def read_all(self, record: Record) -> None:
         """Reads the entries that the snapshot made it possible to skip."""
-        snapshots.fill(record, await self._store.bodies(record.state.id, 1, record.unread))
+        snapshots.fill(record, await self._store.executions.bodies(record.state.id, 1, record.unread))
         record.unread = 0

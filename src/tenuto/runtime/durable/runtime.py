@@ -186,7 +186,7 @@ class DurableRuntime:
         self.audit_chain = documents.audit_chain
         self.verify_audit = documents.verify_audit
         self.check = Shared(self._store.check).answer
-        self._backlog = Shared(self._store.backlog)
+        self._backlog = Shared(self._store.operations.backlog)
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -214,7 +214,7 @@ class DurableRuntime:
 
     @property
     def notices(self) -> Notices:
-        return self._store
+        return self._store.notices
 
     @property
     def catalog(self) -> Catalog:
@@ -363,7 +363,7 @@ class DurableRuntime:
         return await self._backlog.answer()
 
     async def workers(self) -> list[WorkerRow]:
-        return [worker_row(row) for row in await self._store.sessions() if row.works]
+        return [worker_row(row) for row in await self._store.operations.sessions() if row.works]
 
     async def prune(self, keep_ms: int) -> Pruned:
         self._held.check_open()

@@ -41,7 +41,7 @@ class Session:
         self.alive = False
 
     async def open(self, worker: str, build: str, queues: Sequence[str] | None) -> int:
-        now = await self._store.open_session(self.id, worker, build, self.lease_ms, queues)
+        now = await self._store.sessions.open(self.id, worker, build, self.lease_ms, queues)
         self._turned_at = time.monotonic()
         self._renewed(self._turned_at)
         self.alive = True
@@ -65,7 +65,7 @@ class Session:
 
         with suppress(RuntimeError):  # the loop is gone, and with it whoever held something
             try:
-                self._store.keep_alive(self.id, self.lease_ms, tell, self._stop)
+                self._store.sessions.keep_alive(self.id, self.lease_ms, tell, self._stop)
             except Exception as error:
                 loop.call_soon_threadsafe(self.lose)  # nobody renews the lease any more
                 logger.error("The lease is no longer renewed; another session is opened.", exc_info=error)
@@ -108,7 +108,7 @@ class Session:
             await self._ended.wait()  # and not in the loop's executor, which a handler may have shut
         if self.alive:
             self.alive = False
-            await self._store.end_session(self.id)
+            await self._store.sessions.end(self.id)
 
 
 class CurrentSession:

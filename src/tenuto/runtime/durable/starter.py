@@ -66,7 +66,7 @@ class Starter:
         self._claimer = claimer
         self._reader = reader
         self._until_reopened = until_reopened
-        self._seen_keys = Together(store.by_keys)
+        self._seen_keys = Together(store.executions.find_by_keys)
 
     async def submit(self, request: StartRequest) -> Submitted:
         self._held.check_open()
@@ -169,7 +169,7 @@ class Starter:
         if fate == "duplicate_key":
             assert request.idempotency_key is not None
             at = (request.tenant, request.idempotency_key)
-            return replayed(request, *(await self._store.by_keys([at]))[at])
+            return replayed(request, *(await self._store.executions.find_by_keys([at]))[at])
         if fate in ("parked", "unknown"):
             raise not_kept("", fate)
         if fate == "tenant_limit":

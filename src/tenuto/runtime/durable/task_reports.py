@@ -120,7 +120,7 @@ class TaskReports(Worker):
         """What owners said to those who asked whether they may begin."""
         if not self._asking:
             return
-        for id, verdict in (await self._store.verdicts(list(self._asking))).items():
+        for id, verdict in (await self._store.mailbox.verdicts(list(self._asking))).items():
             asking = self._asking.pop(id, None)
             if asking is None:
                 continue

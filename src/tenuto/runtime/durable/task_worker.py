@@ -234,14 +234,16 @@ class TaskWorker(TaskReports):
             self._visits.update((id, self._rested.pop(id)) for id in ids if id in self._rested)
             await self._follow_up([id for id in ids if id in self._visits])
             new = [id for id in ids if id not in self._visits]
-            loaded = {found.row.id: found for found in await self._store.load(new, short=True)} if new else {}
+            loaded = (
+                {found.row.id: found for found in await self._store.executions.load(new, short=True)} if new else {}
+            )
             if self._current.session is session:
                 await self._enter_all(session, tasks, loaded)
 
     async def _follow_up(self, ids: list[str]) -> None:
         """Brings visits to where their executions stand now."""
         if ids:
-            tails = await self._store.tails({id: self._visits[id].state.seq for id in ids})
+            tails = await self._store.executions.tails({id: self._visits[id].state.seq for id in ids})
             for id, bodies in tails.items():
                 if (visit := self._visits.get(id)) is not None:
                     visit.follow(bodies)
@@ -310,7 +312,7 @@ class TaskWorker(TaskReports):
         session, in_hand = self._current.session, list(self._in_hand)
         held = {row.taking: row for row in await self._store.tasks.held(session.id)}
         gone = any(taking in self._in_hand and taking not in held for taking in in_hand)
-        if gone and session.id not in {row.id for row in await self._store.sessions()}:
+        if gone and session.id not in {row.id for row in await self._store.operations.sessions()}:
             session.lose()  # that is why: nothing was settled, and what is not safe to retry is heard out
         if self._current.session is not session or not session.alive:
             return

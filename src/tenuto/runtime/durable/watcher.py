@@ -55,7 +55,7 @@ class Watched:
         if not self._waiting or began < self._rests_until:
             return max(0.0, self._rests_until - began) if self._waiting else 0.0
         known = [(id, status) for id, by_status in self._waiting.items() for status in by_status]
-        moved = list(dict.fromkeys(await self._store.moved(known)))
+        moved = list(dict.fromkeys(await self._store.executions.changed(known)))
         for first in range(0, len(moved), LOADED_AT_ONCE):
             await self._load(moved[first : first + LOADED_AT_ONCE])
         longest = LONGEST_REST_SECONDS + LONGER_SECONDS * len(self._waiting)
@@ -63,7 +63,7 @@ class Watched:
         return 0.0
 
     async def _load(self, ids: Sequence[str]) -> None:
-        for loaded in await self._store.load(ids):
+        for loaded in await self._store.executions.load(ids):
             self._tell(loaded.row.id, loaded)
         for id in ids:
             self._tell(id, None)  # those still waiting: it was pruned, and reading it says so

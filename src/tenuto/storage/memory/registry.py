@@ -9,7 +9,7 @@ from msgspec import structs
 from tenuto.storage.catalog import Catalog, SqlCatalog
 from tenuto.storage.migrations import migrations
 from tenuto.storage.registry import NOTE, SqlRegistry, Statement
-from tenuto.storage.sqlite.store import all_or_none
+from tenuto.storage.sqlite.database import all_or_none
 from tenuto.views.projections import AuditRow
 
 

@@ -10,8 +10,9 @@ from msgspec import Struct
 from tenuto.errors import StorageError
 from tenuto.storage.migrations import NO_SCHEMA, migrations, missing
 
+from .database import CONNECT_SECONDS
+from .errors import translated
 from .statements import NOW
-from .store import CONNECT_SECONDS, translated
 
 BATCH = 100
 

@@ -14,8 +14,9 @@ import asyncpg
 
 from tenuto.errors import NotSupported, StorageError
 
+from .database import CONNECT_SECONDS, MIGRATION_LOCK
+from .errors import translated
 from .privileges import GRANTS, IS_HELD, listed
-from .store import CONNECT_SECONDS, MIGRATION_LOCK, translated
 
 _WORDS: Final = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 _WALL: Final = "tenuto_request"

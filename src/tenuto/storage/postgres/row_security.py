@@ -1,4 +1,4 @@
-"""The second wall on PostgreSQL: requests read as a role to which the server shows one tenant's rows alone."""
+"""Row-level security on PostgreSQL: requests read as a role that sees the rows of one tenant only."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,35 +8,35 @@ import asyncpg
 
 from tenuto.errors import StorageError
 
-# Whether one may become a role is a question of its own since 16; before, members may.
-HAS_WALL = (
+# PostgreSQL 16 and newer have a privilege of their own for SET ROLE; before, members of a role may.
+HAS_ROW_SECURITY = (
     "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request' AND pg_has_role(oid, "
     "CASE WHEN current_setting('server_version_num')::integer < 160000 THEN 'MEMBER' ELSE 'SET' END)) "
     "AND EXISTS (SELECT 1 FROM pg_policies WHERE policyname = 'own_rows' AND schemaname = current_schema())"
 )
-NO_WALL = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
-# What a request asks for is little, or wrong: the server stops it, also when nobody is there to tell it so.
+NO_ROW_SECURITY = "PostgreSQL does not keep tenants apart by itself: its user may not act as the role `tenuto_request`."
+# Queries of requests are short. The server stops longer ones even if the client is gone.
 READING = {"default_transaction_read_only": "on", "statement_timeout": "10s", "lock_timeout": "2s"}
-# The role is asked for and seen in one: what is said when a connection is made is not heard by every server and pooler.
+# The role is set and verified in one statement: some servers and poolers ignore settings made at connection time.
 _SHOW = (
     "SELECT set_config('role', 'tenuto_request', false), set_config('tenuto.tenant', $1, false), "
     "current_user = 'tenuto_request' AS is_walled"
 )
 
 
-async def leave_as_it_is(connection: object) -> None:
-    """What is changed beyond a transaction is known here (`Walled`): asking for it would cost a turn."""
+async def keep_settings(connection: object) -> None:
+    """Resets nothing between uses: `TenantConnection` tracks its own settings, and a reset costs a round trip."""
 
 
-class Walled(asyncpg.Connection):
-    """A connection behind the wall. It shows nothing, or the rows of one tenant, until it is turned to another."""
+class TenantConnection(asyncpg.Connection):
+    """A connection with the role `tenuto_request`. It sees the rows of one tenant, or none."""
 
     _shown: str | None = None
 
     async def show(self, tenant: str) -> None:
-        """Most tenants ask again and again, so that mostly there is nothing to do."""
+        """Switches to this tenant, unless the connection already shows it, which is the usual case."""
         if self._shown != tenant:
-            self._shown = None  # until it is answered nobody knows
+            self._shown = None  # unknown until the server answers
             row = await self.fetchrow(_SHOW, tenant)
             if row is None or not row["is_walled"]:
                 raise StorageError(
@@ -47,8 +47,8 @@ class Walled(asyncpg.Connection):
             self._shown = tenant
 
 
-class Wall:
-    """A pool for reading in a tenant's name: as a role to which row-level security shows that tenant's rows alone."""
+class TenantPool:
+    """A pool whose connections see one tenant's rows only, by row-level security."""
 
     def __init__(self, pool: asyncpg.Pool, tenant: str) -> None:
         self._pool = pool
@@ -57,7 +57,7 @@ class Wall:
     @asynccontextmanager
     async def acquire(self) -> AsyncIterator[Any]:
         async with self._pool.acquire() as connection:
-            await connection.show(self._tenant)  # type: ignore[attr-defined]  # it stands for a `Walled`
+            await connection.show(self._tenant)  # type: ignore[attr-defined]  # the pool makes `TenantConnection`s
             yield connection
 
     async def fetch(self, query: str, *values: object) -> list[Any]:

@@ -5,11 +5,9 @@ from typing import get_args
 
 from tenuto.kernel.definition import names_in_filter
 from tenuto.kernel.state import ExecutionStatus
-from tenuto.storage.port import DefinitionRow, ExecutionRow, Notice, SessionRow, Wanted
+from tenuto.storage.port import ExecutionRow, SessionRow, Wanted
 
 EXECUTION_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
-DEFINITION_COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
-NOTICE_COLUMNS = ", ".join(Notice.__struct_fields__)
 
 SESSIONS = (
     f"SELECT {', '.join(SessionRow.__struct_fields__[:-1])}, "

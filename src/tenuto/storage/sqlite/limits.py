@@ -7,9 +7,9 @@ import msgspec
 
 from tenuto.storage.permits import USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
 from tenuto.storage.registry import noting
-from tenuto.storage.sqlite_sql import LIVE
 from tenuto.views.projections import AuditRow
 
+from .statements import LIVE
 from .tasks import Fetch, Write
 
 _NAMED = "name IN (SELECT value FROM json_each(?))"

@@ -17,7 +17,8 @@ import msgspec
 
 from tenuto.storage.port import Batch
 from tenuto.storage.shared.rows import EXECUTION_COLUMNS, basis_values, execution_values, move_values
-from tenuto.storage.sqlite_sql import IS_LIVE
+
+from .statements import IS_LIVE
 
 APPENDS = """
 INSERT INTO events (execution, seq, count, body)

@@ -14,10 +14,11 @@ from msgspec import Struct
 
 from tenuto.errors import StorageError
 from tenuto.storage.migrations import NO_SCHEMA, migrations, missing
-from tenuto.storage.shared.reads import row_of
-from tenuto.storage.sqlite_files import Unchanged, connect_to_read, opening
+from tenuto.storage.shared.executions import row_of
 
-from .store import BUSY_MS, translated
+from .database import BUSY_MS
+from .errors import translated
+from .files import Unchanged, connect_to_read, opening
 
 BATCH = 100
 

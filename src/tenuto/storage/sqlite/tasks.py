@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar
 
 import apsw
 
-from tenuto.storage.sqlite_sql import LIVE
 from tenuto.storage.tasks import (
     SERVING,
     Answered,
@@ -24,6 +23,8 @@ from tenuto.storage.tasks import (
     withdrawals,
 )
 from tenuto.views.projections import TaskWithdrawn
+
+from .statements import LIVE
 
 T = TypeVar("T")
 
