@@ -239,7 +239,7 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
             for handle in (owned, deaf):
                 await store.mailbox.post(f"letter of {handle.id}", handle.id, letter)
             query = "UPDATE executions SET wake_at = NULL WHERE id = $1 AND owner IS NULL RETURNING id"
-            await store.run(query, (deaf.id,))  # type: ignore[attr-defined]  # a store of SQL has it
+            await store.database.run(query, (deaf.id,))  # type: ignore[attr-defined]  # a store of SQL has it
         runtime._claimer._sweep_at = 0.0
         await _until(lambda: runtime._claimer._suspected)
         runtime._claimer._sweep_at = 0.0

@@ -146,17 +146,17 @@ class Dying:
         self._left = after
 
     async def fetch(self, query: str, values: Sequence[object]) -> list[Any]:
-        found: list[Any] = await self._store.fetch(query, values)
+        found: list[Any] = await self._store.database.fetch(query, values)
         return found
 
     async def run(self, query: str, values: Sequence[object]) -> list[Any]:
         self._count()
-        found: list[Any] = await self._store.run(query, values)
+        found: list[Any] = await self._store.database.run(query, values)
         return found
 
     async def run_all(self, statements: Sequence[Statement]) -> bool:
         self._count()
-        done: bool = await self._store.run_all(statements)
+        done: bool = await self._store.database.run_all(statements)
         return done
 
     def _count(self) -> None:

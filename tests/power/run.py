@@ -79,8 +79,8 @@ class Run:
         """Checkpoints come after thousands of pages; here they come all the time."""
         runtime: Any = engine._runtime
         pages = Random(f"pages {self.seed}").choice((5, 40, 400))
-        await runtime._store.run(f"PRAGMA wal_autocheckpoint = {pages}", ())
-        await runtime._store.run(f"PRAGMA synchronous = {self.waits}", ())
+        await runtime._store.database.run(f"PRAGMA wal_autocheckpoint = {pages}", ())
+        await runtime._store.database.run(f"PRAGMA synchronous = {self.waits}", ())
 
     async def _finish(self, image: Image, outside: Outside, turns: asyncio.Semaphore) -> None:
         async with turns:
