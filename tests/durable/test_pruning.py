@@ -61,10 +61,11 @@ def _review(execution: str) -> ReviewRow:
     )
 
 
-async def _left(sql: Any, execution: str) -> set[str]:
+async def _left(store: Any, execution: str) -> set[str]:
     queries = [(table, f"SELECT 1 FROM {table} WHERE execution = $1 LIMIT 1") for table in TABLES]  # noqa: S608  (our own names)
-    left = {table for table, query in queries if await sql.fetch(query, (execution,))}
-    return left | ({"row"} if await sql.fetch("SELECT 1 FROM executions WHERE id = $1", (execution,)) else set())
+    left = {table for table, query in queries if await store.database.fetch(query, (execution,))}
+    rows = await store.database.fetch("SELECT 1 FROM executions WHERE id = $1", (execution,))
+    return left | ({"row"} if rows else set())
 
 
 async def _sweep(store: Store, before: int) -> int:
