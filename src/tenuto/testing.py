@@ -1,12 +1,12 @@
-"""For users' tests: `Harness`, an engine whose time is skipped instead of waited for.
+"""`Harness`: an engine for tests with a virtual clock.
 
     async with Harness(BookTrip()) as t:
         t.script(BookTrip.hotel, TransientError("503"), Hotel("H1"))
         result = await t.execute(BookTrip, trip)
         assert t.calls(BookTrip.hotel) == 2 and t.elapsed < timedelta(seconds=1)
 
-Handlers run as they are, in real time. Only while none runs and somebody waits for a result does the clock go on, from
-one timer to the next: delays, deadlines, limits. Ids count from one, so that jitter is the same in every run.
+Handlers run unchanged, in real time. While no handler runs and a test waits for a result, the clock jumps from timer to
+timer: delays, deadlines, limits. Ids count from one, so jitter is the same in every run.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ from .runtime.memory import MemoryRuntime
 from .values.durations import Duration, milliseconds
 
 START_MS: Final = 1_767_225_600_000  # the first moment of 2026
-PATIENCE_MS: Final = 50  # in real time: for handlers that are about to end, while time is moved by hand
+SETTLE_MS: Final = 50  # real time for handlers to finish while a test advances the clock
 _PHASES: tuple[Phase, ...] = ("forward", "compensate", "guard", "reconcile", "plan")
 
 
 class VirtualClock:
-    """Stands still until it is told to go on."""
+    """A clock that moves only when `go_to` is called."""
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._now_ms = start_ms
@@ -60,7 +60,7 @@ class VirtualClock:
         return self._timers[0][0] if self._timers else None
 
     def go_to(self, moment_ms: int) -> None:
-        """Moves on, and calls what is due by then, each in its own time."""
+        """Advances to a time, and calls the timers that are due on the way, each at its own time."""
         while (due := self.next_due()) is not None and due <= moment_ms:
             self._now_ms = max(self._now_ms, due)
             timer = heapq.heappop(self._timers)[2]
@@ -90,8 +90,8 @@ class _CountedEnvironment(Environment):
         return f"{next(self._ids):026d}"
 
 
-class _Place(NamedTuple):
-    """What is called: the handler of one phase of one step of one definition."""
+class _HandlerKey(NamedTuple):
+    """The handler of one phase of one step of one definition."""
 
     definition: str
     step: str
@@ -99,20 +99,20 @@ class _Place(NamedTuple):
 
 
 class Harness(Engine):
-    """An engine in virtual time, with handlers that can be scripted and workers that can be lost."""
+    """An engine in virtual time. Tests can script handlers and crash workers."""
 
     def __init__(self, *sagas: object, url: str = "memory://", skip: bool = True, **options: Any) -> None:
         self._clock = VirtualClock()
         self._skips = skip
         self._by_hand = 0
-        self._calls: dict[_Place, int] = {}
-        self._scripts: dict[_Place, deque[object]] = {}
-        self._crashes: dict[_Place, deque[Literal["before", "after"]]] = {}
+        self._calls: dict[_HandlerKey, int] = {}
+        self._scripts: dict[_HandlerKey, deque[object]] = {}
+        self._crashes: dict[_HandlerKey, deque[Literal["before", "after"]]] = {}
         self._programs: dict[str, Program] = {}
         options.setdefault("shutdown_grace", "1s")
         super().__init__(url, clock=self._clock, **options)
         if not isinstance(self._runtime, MemoryRuntime):
-            raise NotSupported("Harness runs on memory:// in this version.")
+            raise NotSupported("Harness supports memory:// only.")
         self._memory = self._runtime
         self._memory.interpose = self._interpose
         self._memory.on_idle = self._skip
@@ -125,11 +125,11 @@ class Harness(Engine):
 
     @property
     def elapsed(self) -> timedelta:
-        """How much time has passed, in the harness's own time."""
+        """The virtual time that has passed."""
         return timedelta(milliseconds=self._clock.now_ms() - START_MS)
 
     async def advance(self, by: Duration) -> None:
-        """Moves the clock, timer by timer, and lets handlers do what they can at each."""
+        """Advances the clock, timer by timer, and lets handlers run at each one."""
         until = self._clock.now_ms() + milliseconds(by)
         self._by_hand += 1
         try:
@@ -144,11 +144,11 @@ class Harness(Engine):
 
     async def _let_run(self) -> None:
         await asyncio.sleep(0)
-        await self._memory.quiet(PATIENCE_MS)
+        await self._memory.quiet(SETTLE_MS)
         await asyncio.sleep(0)
 
     def _skip(self) -> None:
-        """Nothing runs, and somebody waits: on to the next timer."""
+        """Jumps to the next timer if no handler runs and a caller waits."""
         if not self._skips or self._by_hand or self._memory.running or not self._memory.is_awaited:
             return
         due = self._clock.next_due()
@@ -159,34 +159,34 @@ class Harness(Engine):
     # -- Handlers ------------------------------------------------------------------------------------------------------
 
     def script(self, step: StepRef, *outcomes: object) -> None:
-        """What the handler's next calls come to: values are returned, exceptions raised, callables called.
+        """Scripts the next calls of a handler: values are returned, exceptions raised, callables called.
 
-        A step is named by its id or its function; so are guards, reconciles and compensations, by their functions. A
-        callable is called with the step's context, if it takes an argument. When all are used up, the handler runs.
+        Name a step by its id or function; name guards, reconciles and compensations by their functions. A callable
+        gets the step's context if it takes an argument. After the last outcome, the handler itself runs.
         """
         for place in self._places(step):
             self._scripts.setdefault(place, deque()).extend(outcomes)
 
     def crash(self, step: StepRef, *, when: Literal["before", "after"]) -> None:
-        """The next time this handler's turn comes, the worker is lost before it is called, or after it has ended."""
+        """Crashes the worker at the next call of this handler: before the call, or after it ended."""
         for place in self._places(step):
             self._crashes.setdefault(place, deque()).append(when)
 
     def calls(self, step: StepRef) -> int:
-        """How often the handler was called, scripted or not."""
+        """Returns how often the handler was called, scripted or not."""
         return sum(self._calls.get(place, 0) for place in self._places(step))
 
-    def _places(self, step: StepRef) -> list[_Place]:
+    def _places(self, step: StepRef) -> list[_HandlerKey]:
         found = [place for program in self._memory.programs for place in _places_in(program, step)]
         if not found:
             name = step if isinstance(step, str) else step_name(step)
-            raise NotFound(f"No registered saga has a step or a handler {name!r}.")
+            raise NotFound(f"No registered saga has a step or handler {name!r}.")
         return found
 
     def _interpose(self, state: Execution, ref: Ref, handler: Handler) -> Handler:
         holder = holder_of(state, ref)
         assert holder is not None
-        place = _Place(state.plan.definition.name, holder.node.id, ref.phase)
+        place = _HandlerKey(state.plan.definition.name, holder.node.id, ref.phase)
         crashes, script = self._crashes.get(place), self._scripts.get(place)
         crash = crashes.popleft() if crashes else None
         if crash != "before":
@@ -200,7 +200,7 @@ class Harness(Engine):
                 value = await (_act(script.popleft(), call) if script else _call(handler, call))
             if crash is not None:
                 self._memory.lose_worker(state.id, ref)
-                await asyncio.get_running_loop().create_future()  # from here on this task is a dead worker's
+                await asyncio.get_running_loop().create_future()  # this task now belongs to a crashed worker
             return value
 
         return Handler(
@@ -213,18 +213,22 @@ class Harness(Engine):
         )
 
 
-def _places_in(program: Program, step: StepRef) -> list[_Place]:
-    """A function is told by what runs it; a name is a step's id, or else that of a function."""
+def _places_in(program: Program, step: StepRef) -> list[_HandlerKey]:
+    """Finds handlers by function, by step id, or by the name of a function."""
     nodes = list(program.plan.root.walk())
     if isinstance(step, str):
-        named = [_Place(program.name, node.id, "forward") for node in nodes if node.id == step and not node.is_scope]
+        named = [
+            _HandlerKey(program.name, node.id, "forward") for node in nodes if node.id == step and not node.is_scope
+        ]
         if named:
             return named
         running = {name for name, handler in program.handlers.items() if _function_name(handler) == step}
     else:
         running = set(handlers_running(program, step))
     places = [(node, phase) for node in nodes for phase in _PHASES]
-    return [_Place(program.name, node.id, phase) for node, phase in places if handler_name(node.spec, phase) in running]
+    return [
+        _HandlerKey(program.name, node.id, phase) for node, phase in places if handler_name(node.spec, phase) in running
+    ]
 
 
 def _function_name(handler: Handler) -> str | None:

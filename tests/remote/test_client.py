@@ -494,7 +494,7 @@ async def test_what_a_client_does_not_do_it_says(make_place: MakePlace) -> None:
         _ = client.keys
     with pytest.raises(NotSupported):
         client.scoped(tenant="default", actor="user:ann")
-    with pytest.raises(InvalidInput, match="tenant is that of the key"):
+    with pytest.raises(InvalidInput, match="the API key decides the tenant"):
         await client.start("s", tenant="acme")
     with pytest.raises(InvalidInput, match="printable"):
         await client.start("s", idempotency_key="schlüssel")

@@ -1,1 +1,1 @@
-"""Three ways to write a definition (decorated classes, a builder, JSON documents), and the one thing they become."""
+"""Three ways to write a definition (decorated classes, a builder, JSON documents), compiled to one `Program`."""

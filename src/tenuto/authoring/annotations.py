@@ -1,4 +1,4 @@
-"""Whether a value of one annotated type can be taken for another. Only what is certain counts against it."""
+"""Compares annotated types: whether a value of one can be read as another. Only certain mismatches count."""
 
 import collections.abc
 import dataclasses
@@ -19,9 +19,9 @@ _NOT_ARRAYS = (str, bytes, bytearray, *_MAPS)
 
 
 def fits(source: Any, target: Any) -> bool:
-    """Whether what was written as `source` can be read as `target`: True also where types do not tell.
+    """Returns whether a value of type `source` can be read as `target`. True if the types do not tell.
 
-    None is left aside: a step that was skipped gives it, whatever its annotation says.
+    None is ignored: a skipped step returns it whatever its annotation is.
     """
     sources, targets = members(source), members(target)
     if not sources:
@@ -30,7 +30,7 @@ def fits(source: Any, target: Any) -> bool:
 
 
 def same(parameter: Any, offered: Any) -> bool:
-    """Whether a parameter is declared to take just this: both are known, and one is the other or a base of it."""
+    """Returns whether the parameter's type is the offered type or a base class of it, and both are known."""
     wanted, given = members(parameter), members(offered)
     if not wanted or not given or any(is_unknown(member) for member in (*wanted, *given)):
         return False
@@ -38,7 +38,7 @@ def same(parameter: Any, offered: Any) -> bool:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of an annotation, without None and without what `Annotated` adds."""
+    """Returns the members of a union, without None and `Annotated` metadata."""
     annotation = bare(annotation)
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(inner for argument in get_args(annotation) for inner in members(argument))
@@ -53,7 +53,7 @@ def accepts_none(annotation: Any) -> bool:
 
 
 def bare(annotation: Any) -> Any:
-    """Without `Annotated`, and a `NewType` as what it is made of."""
+    """Removes `Annotated` and replaces a `NewType` by its supertype."""
     while get_origin(annotation) is Annotated or isinstance(annotation, typing.NewType):
         annotation = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation.__supertype__
     return annotation
@@ -64,7 +64,7 @@ def is_unknown(annotation: Any) -> bool:
 
 
 def elements(annotation: Any) -> Any:
-    """What a list-like annotation holds; None if it is not list-like."""
+    """Returns the element type of a list-like annotation, or None."""
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
     if not _is_subclass(origin, _ARRAYS) or _is_subclass(origin, _NOT_ARRAYS) or hasattr(origin, "_fields"):
         return None

@@ -1,4 +1,4 @@
-"""`SagaContext`: what a handler may ask about the attempt it runs in, and tell about it."""
+"""`SagaContext`: the attempt that a handler runs in."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,14 +10,14 @@ from tenuto.values.names import check_name
 
 
 class HeartbeatReply(NamedTuple):
-    """The answer to a heartbeat: what the handler should know while it works."""
+    """The reply to a heartbeat: whether the execution is paused or cancelled."""
 
     paused: bool
     cancelled: bool
 
 
 class AttemptServices(Protocol):
-    """What a runtime does for a running attempt. `SagaContext` forwards to it."""
+    """The services of a runtime for a running attempt. `SagaContext` forwards to them."""
 
     def is_cancelled(self) -> bool: ...
     def heartbeat(self, progress: object) -> HeartbeatReply: ...
@@ -69,7 +69,7 @@ class SagaContext:
         owner: str | None = None,
     ) -> None:
         self._services = services
-        self._noted: set[str | None] = set()  # what `once` was true for in this attempt
+        self._noted: set[str | None] = set()  # names for which `once` was true in this attempt
         self.execution_id = execution_id
         self.saga = saga
         self.step_id = step_id
@@ -84,19 +84,19 @@ class SagaContext:
         self.headers = headers
         self.variables = variables
         self.progress = progress
-        self.owner = owner  # the tenant whose the definition is; None: the deployment's own
+        self.owner = owner  # the tenant that owns the definition; None for the deployment
 
     @property
     def cancelled(self) -> bool:
-        """Whether a cancel was asked for. Long handlers look now and then, and stop early if they can."""
+        """Whether a cancel was requested. Long handlers check it from time to time, and stop early if they can."""
         return self._services.is_cancelled()
 
     def result_of(self, step: str | Callable[..., Any]) -> Any:
-        """The result of a completed step, decoded to its annotated type."""
+        """Returns the result of a completed step, decoded to its annotated type."""
         return self._services.result_of(step if isinstance(step, str) else step_name(step))
 
     async def heartbeat(self, progress: object = None) -> HeartbeatReply:
-        """Says that the attempt is alive; `progress` is shown to people and given to the next attempt."""
+        """Reports that the attempt is alive. `progress` is shown to people and passed to the next attempt."""
         return self._services.heartbeat(progress)
 
     def heartbeat_sync(self, progress: object = None) -> HeartbeatReply:
@@ -104,9 +104,10 @@ class SagaContext:
         return self._services.heartbeat(progress)
 
     def once(self, connection: Any, name: str | None = None) -> AbstractAsyncContextManager[bool]:
-        """`async with ctx.once(connection) as first:` is true once per step key, in the caller's own transaction.
+        """Makes a database write happen once per step: `async with ctx.once(connection) as first:`.
 
-        A handler that writes in several transactions gives each a name: `ctx.once(connection, "credit")`.
+        `first` is true once per idempotency key, and is recorded in the connection's current transaction. A handler
+        with several transactions gives each a name: `ctx.once(connection, "credit")`.
         """
         check_name(name, "name")
         return self._once(connection, name)
@@ -123,13 +124,13 @@ class SagaContext:
 
 
 def _used_twice(step: str, name: str | None) -> NonRetryableError:
-    """For good: a retry would find both noted, take both for done, and the second would be missing without a word."""
+    """Not retryable: a retry would find both recorded, and the second write would be missing silently."""
     call = "ctx.once(connection)" if name is None else f"ctx.once(connection, {name!r})"
     return NonRetryableError(
-        f"Step {step!r} used `{call}` for two transactions of one attempt: the second would not have been written.",
+        f"Step {step!r} used `{call}` for two transactions in one attempt, so the second was not written.",
         code="once_twice",
-        hint='give each transaction a name of its own, such as `ctx.once(connection, "credit")`; '
-        "when a commit fails, raise, and let the step be retried",
+        hint='give each transaction its own name, such as `ctx.once(connection, "credit")`; '
+        "if a commit fails, raise, so that the step is retried",
         partial_effect=True,
     )
 
@@ -138,6 +139,6 @@ STEP_ID_ATTRIBUTE = "__tenuto_step_id__"
 
 
 def step_name(function: Callable[..., Any]) -> str:
-    """The step that a decorated function is."""
+    """Returns the step id of a decorated function."""
     name: str = getattr(function, STEP_ID_ATTRIBUTE, None) or function.__name__
     return name

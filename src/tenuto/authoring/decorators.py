@@ -1,7 +1,7 @@
-"""Sagas as classes: `@saga` on the class, `@step` on its methods, and the steps that are not functions.
+"""Decorators for sagas written as classes, and the steps that are not functions.
 
-Decorators return what they were given, unchanged but for attributes, so that types survive and functions can be called
-and tested as they are. Nothing is checked here: a saga is judged as a whole, when it is registered.
+Decorators only add attributes, so types are preserved and functions can be called and tested directly. Nothing is
+checked here: a saga is checked as a whole when it is registered.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,11 +42,11 @@ O_co = TypeVar("O_co", covariant=True)
 
 
 class Saga(Generic[I_contra, O_co]):
-    """The base of sagas whose input and output types are known: `class BookTrip(Saga[Trip, Charge])`."""
+    """The base class of sagas with typed input and output: `class BookTrip(Saga[Trip, Charge])`."""
 
 
 def saga(name: str, **options: Unpack[SagaOptions]) -> Callable[[type[C]], type[C]]:
-    """Makes a class a saga. `output` names the step whose result is the saga's."""
+    """Makes a class a saga. `output` names the step whose result is the saga's output."""
     settings = SagaSettings(name=name, **options)
 
     def decorate(cls: type[C]) -> type[C]:
@@ -75,7 +75,7 @@ def step(
 
 
 def external_step(*, saga: str | type, id: str | None = None, **options: Unpack[StepOptions]) -> Callable[[F], F]:
-    """Makes a function elsewhere a step of a saga; give the function, or its module, to `register`."""
+    """Makes a function outside of the class a step of a saga. Pass the function or its module to `register`."""
     settings = StepSettings(**options)
 
     def decorate(function: F) -> F:
@@ -88,7 +88,7 @@ def external_step(*, saga: str | type, id: str | None = None, **options: Unpack[
 
 
 def compensation_step(*, saga: str | type, for_step: StepRef) -> Callable[[F], F]:
-    """Makes a function elsewhere the compensation of a step. It wins over the one in the class."""
+    """Makes a function outside of the class the compensation of a step. It overrides the one in the class."""
 
     def decorate(function: F) -> F:
         more = ExternalCompensation(saga, for_step)
@@ -99,10 +99,10 @@ def compensation_step(*, saga: str | type, for_step: StepRef) -> Callable[[F], F
 
 
 def handler(name: str, *, tenants: Iterable[str] = ()) -> Callable[[F], F]:
-    """Gives a function the name by which JSON definitions call it. Its input is the rendered `with`.
+    """Makes a function callable by name from JSON definitions. Its input is the rendered `with`.
 
-    Definitions of the deployment may call it. Those that a tenant published may if `tenants` names that tenant, or is
-    `["*"]`.
+    Definitions of the deployment may always call it. Definitions published by a tenant may call it if `tenants`
+    includes that tenant, or is `["*"]`.
     """
     opened = several(tenants)
 
@@ -141,7 +141,7 @@ def approval(
     depends_on: Iterable[StepRef] = (),
     when: str | None = None,
 ) -> Declared[Any]:
-    """A person's decision. Its result is the data that came with it."""
+    """Declares a step that waits for a person's decision. Its result is the data of the decision."""
     return Declared(
         ApprovalSettings(depends_on=several(depends_on), when=when, deadline=deadline, permission=permission, data=data)
     )
@@ -154,7 +154,7 @@ def wait(
     depends_on: Iterable[StepRef] = (),
     when: str | None = None,
 ) -> Declared[None]:
-    """A pause: `wait("10m")`, or until the time that a CEL expression gives."""
+    """Declares a timer step: `wait("10m")`, or `until` the time of a CEL expression."""
     return Declared(WaitSettings(depends_on=several(depends_on), when=when, duration=duration, until=until))
 
 
@@ -183,7 +183,7 @@ def signal(
     depends_on: Iterable[StepRef] = (),
     when: str | None = None,
 ) -> Declared[Any]:
-    """Waits for a message from outside. Its result is the payload."""
+    """Declares a step that waits for a signal. Its result is the payload."""
     return Declared(
         SignalSettings(depends_on=several(depends_on), when=when, name=name, payload=payload, deadline=deadline),
     )
@@ -201,7 +201,7 @@ def group(
     depends_on: Iterable[StepRef] = (),
     when: str | None = None,
 ) -> Declared[None]:
-    """A scope of its own for these steps: how they follow one another, how many at once, what a failed one means."""
+    """Groups steps in a scope with its own order, concurrency and failure mode."""
     return Declared(
         GroupSettings(
             members=steps,

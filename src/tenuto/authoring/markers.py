@@ -1,4 +1,4 @@
-"""What authors write into annotations to say what a parameter is, and what callers write to give inputs by step."""
+"""Markers for parameter annotations, and inputs by step."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -24,7 +24,7 @@ class Input:
 
 
 class Result:
-    """In a compensation: the result of the step that is undone."""
+    """In a compensation: the result of the step that is compensated."""
 
 
 class Headers:
@@ -36,7 +36,7 @@ class Variables:
 
 
 class Required:
-    """Beside another marker, or alone: the step fails rather than be called with None."""
+    """Makes a parameter required: the step fails instead of being called with None. Combines with other markers."""
 
 
 class _OfStep:
@@ -47,7 +47,7 @@ class _OfStep:
 
 
 class FromStep(_OfStep):
-    """The result of another step, which is thereby a dependency; of a fan-out, the list of its clones' results.
+    """The result of another step, which becomes a dependency. For a fan-out, the list of all results.
 
     `FromStep("notify#3")` is the result of one clone.
     """
@@ -75,7 +75,7 @@ class _Named:
 
 
 class Header(_Named):
-    """One header, whatever its case, or None."""
+    """One header, or None. Names are not case-sensitive."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class Variable(_Named):
 
 
 class ExpandEach(Generic[T]):
-    """As an input of a step: run the step once for each item. Clones are named by `suffix(item)`, else by index."""
+    """The input of a fan-out: runs the step once per item. Clones are named by `suffix(item)`, or by index."""
 
     __slots__ = ("items", "source", "suffix")
 
@@ -101,14 +101,14 @@ class ExpandEach(Generic[T]):
 
     @classmethod
     def from_step(cls, step: StepRef, path: str = "result") -> "ExpandEach[Any]":
-        """For `@step(foreach=…)`: the items are in an earlier step's result, at `path` ("result.people")."""
+        """For `@step(foreach=…)`: takes the items from an earlier step's result, at `path` ("result.people")."""
         each: ExpandEach[Any] = ExpandEach(())
         each.source = (step, path)
         return each
 
 
 class StepInputs:
-    """Inputs by step: `StepInputs({"flight": a, BookTrip.notify: ExpandEach(people)})`. Steps left out have none."""
+    """Inputs by step: `StepInputs({"flight": a, BookTrip.notify: ExpandEach(people)})`. Other steps get no input."""
 
     __slots__ = ("by_step",)
 
@@ -122,7 +122,7 @@ class StepInputs:
             self._put(step, value)
 
     def set(self, step: Callable[Concatenate[Any, T, ...], Any], value: T | ExpandEach[T]) -> Self:
-        """The same with the types checked: the value is what the step's first parameter takes."""
+        """Sets the input of a step, checked against the type of its first parameter."""
         self._put(step, value)
         return self
 

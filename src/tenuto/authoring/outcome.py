@@ -1,4 +1,4 @@
-"""What a guard or a reconcile handler answers: what became of an effect whose outcome is unknown."""
+"""The answers of guards and reconciles: what happened to an effect whose outcome is unknown."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
@@ -11,26 +11,26 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T_co]):
-    """The effect was made. Its result becomes the step's result."""
+    """The effect happened. `result` becomes the step's result."""
 
     result: T_co
 
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
-    """The effect was not made: a new attempt is permitted."""
+    """The effect did not happen, so a new attempt is safe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """Not decided yet: ask again, after `retry_after` if given."""
+    """Not known yet. The probe runs again, after `retry_after` if given."""
 
     retry_after: Duration | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It cannot be found out: a person decides."""
+    """The outcome cannot be determined, so a person decides."""
 
     reason: str
 

@@ -20,7 +20,7 @@ HandlerKind = Literal["step", "compensation", "probe", "planner"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a handler's parameters read, so that nothing else is loaded.
+    """The data that a handler's parameters read. Nothing else is loaded.
 
     `results` and the compensations are step ids, or `id#index` for one clone of a fan-out.
     """
@@ -34,7 +34,7 @@ class Needs:
 
 
 class Call(Protocol):
-    """Everything one call of a handler may read, as raw JSON. Implemented by `runtimes.perform`."""
+    """Everything one call of a handler may read, as raw JSON. Implemented by `runtime.executor`."""
 
     @property
     def context(self) -> object:
@@ -46,7 +46,7 @@ class Call(Protocol):
 
     @property
     def own_result(self) -> Raw | None:
-        """For compensations: the result of the step that is undone, if there is one."""
+        """For compensations: the result of the compensated step, if there is one."""
 
     @property
     def headers(self) -> Mapping[str, str]: ...
@@ -90,7 +90,7 @@ class Handler:
     prepare: Callable[[], None] = _needs_nothing
 
     def serves(self, owner: str | None) -> bool:
-        """Whether a definition of this owner may name it. The deployment's own definitions, of None, always may."""
+        """Returns whether a definition of this owner may use the handler. The deployment (None) always may."""
         return owner is None or owner in self.tenants or EVERY_TENANT in self.tenants
 
 
@@ -117,14 +117,14 @@ class Program:
         return self.plan.definition.version
 
     def local_handlers(self) -> tuple[str, ...]:
-        """Names of the handlers that whoever has an execution calls himself: those of all steps that are no queue's."""
+        """Returns the handlers that the owner of an execution calls itself: those of steps without a queue."""
         return tuple(dict.fromkeys(name for name, queue in self._named_handlers() if queue is None))
 
     def handler_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for name, _ in self._named_handlers()))
 
     def _named_handlers(self) -> Iterator[tuple[str, str | None]]:
-        """With the queue of the step that names them, if it has one."""
+        """Yields each handler with the queue of its step, if it has one."""
         for node in self.plan.root.walk():
             if node.is_scope:
                 names: tuple[str | None, ...] = (node.scope.planner,)
@@ -136,5 +136,5 @@ class Program:
                     yield name, node.queue
 
     def missing_handlers(self) -> tuple[str, ...]:
-        """Those of them that this process does not have."""
+        """Returns the local handlers that this process does not have."""
         return tuple(name for name in self.local_handlers() if name not in self.handlers)

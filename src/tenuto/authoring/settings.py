@@ -1,4 +1,4 @@
-"""What authors say about sagas and steps, as they said it. `compile` gives it meaning, and finds what is wrong."""
+"""The settings of sagas and steps as written. The compiler checks and translates them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -21,13 +21,13 @@ Classify: TypeAlias = Mapping[type[Exception], ErrorClass]
 
 
 def several(given: Iterable[Any]) -> tuple[Any, ...]:
-    """As a tuple: a generator can be walked but once, and a single name or function is meant as a list of one."""
+    """Returns a tuple. A single name or function becomes a tuple of one; a generator can be read only once."""
     return (given,) if isinstance(given, str) or callable(given) else tuple(given)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How failed attempts are repeated. Delays left out start by error class and double up to 30 s."""
+    """The retry policy of a step. Default delays depend on the error class and double up to 30 s."""
 
     max_attempts: int = 3
     _: KW_ONLY
@@ -39,7 +39,7 @@ class Retry:
 
 
 class StepOptions(TypedDict, total=False):
-    """The keywords of `@step`, `@external_step` and `SagaBuilder.step`. `timeout` is for one attempt."""
+    """The options of `@step`, `@external_step` and `SagaBuilder.step`. `timeout` limits one attempt."""
 
     depends_on: Iterable[StepRef]
     type: Literal["task", "external_call", "notify"]
@@ -102,7 +102,7 @@ class StepSettings:
 
 
 class SagaOptions(TypedDict, total=False):
-    """The keywords of `@saga` and `SagaBuilder`."""
+    """The options of `@saga` and `SagaBuilder`."""
 
     version: int
     compensation: Compensation
@@ -174,9 +174,9 @@ AnySettings: TypeAlias = StepSettings | DeclaredSettings
 
 
 class Declared(Generic[T_co]):
-    """A step that is not a function: a class attribute, named by it. `result_of(Order.paid)` has its result's type.
+    """A step that is not a function, named by its class attribute. `result_of(Order.paid)` has its result type.
 
-    To type checkers it is a callable that returns the result, so that it can stand wherever a step is named.
+    For type checkers it is a callable that returns the result, so that it can be used as a step reference.
     """
 
     def __init__(self, settings: DeclaredSettings, id: str | None = None) -> None:
@@ -196,7 +196,7 @@ class Declared(Generic[T_co]):
         self._refuse()
 
     def _refuse(self) -> NoReturn:
-        raise TypeError(f"step {self.id!r} is not a function: the engine waits for it")
+        raise TypeError(f"step {self.id!r} cannot be called: it is not a function")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class ExternalCompensation:
     for_step: StepRef
 
 
-# Where a decorator leaves what it was told.
+# Attributes that decorators set.
 STEP = "__tenuto_step__"
 SAGA = "__tenuto_saga__"
 EXTERNAL_STEPS = "__tenuto_external_steps__"
@@ -223,7 +223,7 @@ HANDLER_NAMES = "__tenuto_handlers__"
 
 
 def attach(function: Callable[..., Any], attribute: str, value: object) -> None:
-    """A function is changed in nothing but its attributes. A static or class method passes them on to its function."""
+    """Sets an attribute on a function, and on the function inside a static or class method."""
     for target in (function, getattr(function, "__func__", None)):
         if target is not None:
             setattr(target, attribute, value)

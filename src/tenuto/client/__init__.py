@@ -1,4 +1,4 @@
-"""Executions that live behind a service: what `Engine("https://…", api_key=…)` drives. Nothing is run here."""
+"""The HTTP client behind `Engine("https://…", api_key=…)`. It runs no steps."""
 
 from .runtime import RemoteRuntime
 

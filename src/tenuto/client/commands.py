@@ -1,4 +1,4 @@
-"""Facts as requests: what a person or a program says to an execution, in the words of the HTTP surface."""
+"""Encodes commands for an execution as HTTP requests."""
 
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ class Request(NamedTuple):
 
 
 def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Request:
-    """`state` is how the execution stands, as far as is known here."""
+    """Returns the request for a command. `state` is the last known state of the execution."""
     at = f"/v1/executions/{quoted(execution_id)}"
     match fact:
         case f.Pause():
@@ -33,21 +33,21 @@ def request_of(execution_id: str, fact: f.Fact, state: Execution | None) -> Requ
         case f.Retry():
             start = None if fact.start is None else _name(state, fact.start)
             return Request(f"{at}:retry", {"from": start, "again": fact.again, "reason": fact.reason})
-        case f.Signal():  # the same id twice is one signal
+        case f.Signal():  # signals with the same id count once
             return Request(
                 f"{at}/signals/{quoted_name(fact.name)}", {"payload": fact.payload, "id": fact.id}, repeats=True
             )
         case f.Decide():
             return _decision(fact, state)
     raise NotSupported(
-        "Answers to callback steps do not go over this client.",
+        "Callback steps cannot be answered over HTTP.",
         code="not_over_http",
-        hint="answer where the engine is: Engine(url of the database).get(id).answer(…)",
+        hint="answer with an engine on the database: Engine(url of the database).get(id).answer(…)",
     )
 
 
 def _decision(fact: f.Decide, state: Execution | None) -> Request:
-    """The service decides by the authority of the client's credential, not by what the fact says."""
+    """The service checks the authority of the client's credential and ignores the authority in the fact."""
     found = fact.review
     assert found is not None, "a decision names its review"
     review = None if state is None else state.reviews.get(found)
@@ -60,7 +60,7 @@ def _decision(fact: f.Decide, state: Execution | None) -> Request:
 
 
 def _name(state: Execution | None, path: str) -> str:
-    """A clone goes by its label: an index may be the label of another."""
+    """Names a clone by its label, because its index may be the label of another clone."""
     return path if state is None or fan_of(path) is None or "/" in path else shown_step(state, path)
 
 

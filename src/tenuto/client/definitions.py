@@ -1,4 +1,4 @@
-"""Definitions that the service has: looked up, remembered once they cannot change, stored where that is asked for."""
+"""The definitions of the service: read, cached once they are immutable, and published."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from tenuto.views.projections import AuditRow
 
 from .wire import Wire, paged, quoted
 
-NEWEST_SECONDS: Final = 1.0  # for how long the newest version of a name is believed to be it
-AT_ONCE: Final = 8
+NEWEST_SECONDS: Final = 1.0  # how long the newest version of a name is cached
+CONCURRENCY: Final = 8
 _SHOWN: Final = ("definition_id", "status", "hash", "created_at", "published_at")
 
 
 class RemoteCatalog:
-    """Implements `Catalog` with requests. Whose definitions are seen is the credential's matter.
+    """Implements `Catalog` over HTTP. The credential decides which definitions are visible.
 
-    The service notes what is done through it, in the name of the credential, and not what it is told here.
+    The service writes the audit log itself, in the name of the credential, so `note` arguments are ignored.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -41,22 +41,22 @@ class RemoteCatalog:
             return None
 
     async def newest(self, name: str) -> int | None:
-        """The newest version that is published."""
+        """Returns the newest published version."""
         params = {"name": name, "status": "published"}
         return max([each["version"] async for each in paged(self._wire, "/v1/definitions", params)], default=None)
 
     async def page(self, wanted: DefinitionsWanted, after: tuple[str, int] | None, limit: int) -> list[DefinitionRow]:
-        """Cursors of the service are its own, so that all are asked for: definitions are few."""
+        """Fetches all definitions and pages locally: the service has its own cursors, and definitions are few."""
         rows = [row for row in await self.all(wanted) if after is None or (row.name, row.version) > after]
         return rows[:limit]
 
     async def all(self, wanted: DefinitionsWanted) -> list[DefinitionRow]:
         params = {"status": wanted.status, "name": wanted.names[0] if wanted.names else None}
         found = [(each["name"], each["version"]) async for each in paged(self._wire, "/v1/definitions", params)]
-        gate = asyncio.Semaphore(AT_ONCE)
+        semaphore = asyncio.Semaphore(CONCURRENCY)
 
         async def fetch(name: str, version: int) -> DefinitionRow:
-            async with gate:
+            async with semaphore:
                 return _row(await self._wire.get(_path(name, version), has="definition_id"))
 
         return await asyncio.gather(*(fetch(*each) for each in sorted(found)))
@@ -97,7 +97,7 @@ class RemoteCatalog:
 
 
 class Programs:
-    """Programs by name and version: those of this process, which know their types, and those of the service."""
+    """Programs by name and version: those registered in this process, which have types, and those of the service."""
 
     def __init__(self, catalog: RemoteCatalog, compile: Callable[[Definition], Program]) -> None:
         self._catalog = catalog
@@ -117,11 +117,11 @@ class Programs:
         return any(own == name for own, _ in self._own)
 
     def forget_newest(self) -> None:
-        """Something was published or deprecated from here."""
+        """Drops cached newest versions after a definition was published or deprecated here."""
         self._newest.clear()
 
     async def to_start(self, name: str, version: int | None) -> Program:
-        """None: the newest that this process has, else the newest that is published."""
+        """Returns the program to start. Default version: the newest registered here, or else the newest published."""
         if version is None:
             version = max((known for own, known in self._own if own == name), default=None)
         if version is None:
@@ -145,7 +145,7 @@ class Programs:
         return found
 
     async def of(self, name: str, version: int) -> Program:
-        """What an execution runs by: with the types of this process where the plan is the same."""
+        """Returns the program of an execution, with the types of this process if the plan is the same."""
         at = (plain_name(name), version)
         if at not in self._stored:
             row = await self._catalog.find(*at)
@@ -154,15 +154,15 @@ class Programs:
             own = self._own.get(at)
             program = own if own is not None and own.plan.hash == row.hash else self._compile(_definition(row))
             if row.status == "draft":
-                return program  # it may change
+                return program  # a draft may change
             self._stored[at] = program
         return self._stored[at]
 
     async def _check_own(self, program: Program) -> None:
-        """What this process registered is known to the service, and means the same there.
+        """Checks that the service has the same definition as this process.
 
-        It is not published from here. Code belongs to the deployment, whose workers bring its definitions along; a
-        client's tenant would own what it publishes, and no worker would have the code for it.
+        The client does not publish it. Code belongs to the deployment, and its workers publish its definitions; a
+        definition published by the client would belong to the client's tenant, and no worker would have its code.
         """
         at = (program.name, program.version)
         if at in self._checked:
@@ -171,14 +171,14 @@ class Programs:
         if row is None or row.status == "draft":
             raise NotFound(
                 f"The service has no definition {program.name!r} in version {program.version}.",
-                hint="it comes with a worker that has the code: `tenuto worker --app MODULE`",
+                hint="start a worker that has the code: `tenuto worker --app MODULE`",
             )
         if row.hash != program.plan.hash:
             raise changed_plan(program, msgspec.json.decode(row.document))
         self._checked.add(at)
 
     async def publish(self, program: Program) -> None:
-        """Stores it, whole, for everybody whom the credential's tenant serves."""
+        """Publishes a definition for the credential's tenant."""
         row = definition_row(program, 0)
         if not await self._catalog.add(row):
             stored = await self._catalog.find(row.name, row.version)
@@ -203,7 +203,7 @@ def _path(name: str, version: int) -> str:
 
 
 def _row(shown: dict[str, Any]) -> DefinitionRow:
-    """The hash is made here: the service's covers the name by which a tenant's own is told from another's."""
+    """Computes the hash here, because the service's hash includes the tenant's internal name."""
     definition = from_document({name: value for name, value in shown.items() if name not in _SHOWN})
     return DefinitionRow(
         name=definition.name,

@@ -1,4 +1,4 @@
-"""Lists of the service, in the shapes that a runtime gives them in."""
+"""Lists of the service, decoded to the types of the runtime port."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,8 +17,8 @@ async def summaries(wire: Wire, wanted: Filter, cursor: str | None, limit: int) 
         "definition": wanted.definition,
         "target_id": wanted.target_id,
         "correlation_id": wanted.correlation_id,
-        "since": _moment(wanted.since_ms),
-        "before": _moment(wanted.before_ms),
+        "since": _timestamp(wanted.since_ms),
+        "before": _timestamp(wanted.before_ms),
         "blocked": "true" if wanted.blocked else None,
         "order": "newest" if wanted.newest_first else "oldest",
     }
@@ -26,23 +26,23 @@ async def summaries(wire: Wire, wanted: Filter, cursor: str | None, limit: int) 
 
 
 def filter_body(wanted: Filter, *, with_status: bool) -> dict[str, Any]:
-    """Of a command for many: what is asked for, and nothing else."""
+    """Returns the filter fields of a bulk command that are set."""
     given = {
         "status": wanted.status if with_status else None,
         "definition": wanted.definition,
         "target_id": wanted.target_id,
         "correlation_id": wanted.correlation_id,
-        "since": _moment(wanted.since_ms),
-        "before": _moment(wanted.before_ms),
+        "since": _timestamp(wanted.since_ms),
+        "before": _timestamp(wanted.before_ms),
     }
     return {name: value for name, value in given.items() if value is not None}
 
 
-def letters_body(wanted: ReviewsWanted) -> dict[str, Any]:
+def dead_letter_filter(wanted: ReviewsWanted) -> dict[str, Any]:
     given = {
         "definition": wanted.definition,
         "error_class": wanted.error_class,
-        "before": _moment(wanted.before),
+        "before": _timestamp(wanted.before),
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -68,12 +68,12 @@ def acted(document: Mapping[str, Any]) -> BulkResult:
 
 
 async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
-    """Of one kind, or of all."""
+    """Returns a page of reviews of one kind or of all kinds."""
     params: dict[str, Any] = {"definition": wanted.definition, "state": "resolved" if wanted.resolved else None}
     if wanted.kinds == ("dead_letter",):
-        params |= {"error_class": wanted.error_class, "before": _moment(wanted.before)}
-        letters = await _page(wire, "/v1/dlq", params, cursor, limit)
-        return Page([letter(row) for row in letters.items], letters.next_cursor)
+        params |= {"error_class": wanted.error_class, "before": _timestamp(wanted.before)}
+        found = await _page(wire, "/v1/dlq", params, cursor, limit)
+        return Page([dead_letter(row) for row in found.items], found.next_cursor)
     params["execution_id"] = wanted.execution
     params["kind"] = wanted.kinds[0] if len(wanted.kinds) == 1 else None
     found = await _page(wire, "/v1/reviews", params, cursor, limit)
@@ -84,7 +84,7 @@ async def one_review(wire: Wire, id: str) -> ShownReview:
     found = await wire.get(f"/v1/reviews/{quoted(id)}", has="kind")
     if found["kind"] != "dead_letter":
         return review(found)
-    return letter(await wire.get(f"/v1/dlq/{quoted(id)}", has="error_class"))
+    return dead_letter(await wire.get(f"/v1/dlq/{quoted(id)}", has="error_class"))
 
 
 async def _page(wire: Wire, path: str, params: Mapping[str, Any], cursor: str | None, limit: int) -> Page[Any]:
@@ -129,7 +129,7 @@ def review(row: Mapping[str, Any]) -> ShownReview:
     )
 
 
-def letter(row: Mapping[str, Any]) -> ShownReview:
+def dead_letter(row: Mapping[str, Any]) -> ShownReview:
     return ShownReview(
         id=row["id"],
         execution=row["execution_id"],
@@ -150,7 +150,7 @@ def letter(row: Mapping[str, Any]) -> ShownReview:
     )
 
 
-def _moment(ms: int | None) -> str | None:
+def _timestamp(ms: int | None) -> str | None:
     return None if ms is None else rfc3339(ms)
 
 

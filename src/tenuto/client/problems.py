@@ -1,4 +1,4 @@
-"""From an RFC 9457 problem back to the error that it was: the same class, with the same code."""
+"""Decodes RFC 9457 problems to the errors that the service raised, with the same class and code."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,7 +8,7 @@ import msgspec
 from tenuto import errors
 from tenuto.errors import Problem, ServiceError, TenutoError, ValidationError
 
-# What is raised under a code of its own is found by the status that it has over HTTP.
+# Errors with a code of their own are found by their HTTP status.
 _BY_STATUS: Final[dict[int, type[TenutoError]]] = {
     400: errors.InvalidInput,
     401: errors.NotAuthenticated,
@@ -49,13 +49,15 @@ _CODES: Final = {
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TenutoError:
-    """What the service refused, as it would have been raised where the executions are."""
+    """Returns the error of a response, as an engine on the database would have raised it."""
     problem = _read(headers, body)
     if problem is None:
-        return _not_ours(status)
+        return _foreign_error(status)
     code = str(problem["code"])
     if status >= 500 and status not in _BY_STATUS:
-        return ServiceError(_said(problem), code="service_failed", hint="try again; the service has logged what it was")
+        return ServiceError(
+            _message(problem), code="service_failed", hint="try again; the service has logged the cause"
+        )
     found = _CODES.get(code) or _BY_CODE.get(code) or _by_status(status, code)
     error = _make(found, problem, code)
     after = retry_after(headers)
@@ -74,11 +76,11 @@ def _make(kind: type[TenutoError], problem: Mapping[str, Any], code: str) -> Ten
     hint = problem.get("hint")
     if issubclass(kind, ValidationError):
         places = [Problem(str(p["pointer"]), str(p["code"]), str(p["message"])) for p in problem.get("errors", ())]
-        return kind(_said(problem), problems=places, code=code, hint=hint)
-    return kind(_said(problem), code=code, hint=hint)
+        return kind(_message(problem), problems=places, code=code, hint=hint)
+    return kind(_message(problem), code=code, hint=hint)
 
 
-def _said(problem: Mapping[str, Any]) -> str:
+def _message(problem: Mapping[str, Any]) -> str:
     return str(problem.get("detail") or problem.get("title") or "")
 
 
@@ -92,27 +94,27 @@ def _read(headers: Mapping[str, str], body: bytes) -> Mapping[str, Any] | None:
     return found if isinstance(found, dict) and "code" in found else None
 
 
-def _not_ours(status: int) -> ServiceError:
-    """A proxy, another program on that port, or a service that is older or newer by much."""
+def _foreign_error(status: int) -> ServiceError:
+    """Returns the error for a response of a proxy, another program, or an incompatible service."""
     if status in (502, 503, 504):
         return ServiceError(
-            f"What stands before the service answered with {status}.",
+            f"A proxy in front of the service responded with {status}.",
             code="service_unreachable",
-            hint="try again; if it stays, see whether the service runs",
+            hint="try again; if it persists, check that the service is running",
         )
     return unknown_answer(status)
 
 
 def unknown_answer(status: int) -> ServiceError:
     return ServiceError(
-        f"The answer, {status}, is not one of a Tenuto service.",
+        f"The response (status {status}) is not from a Tenuto service.",
         code="service_unknown",
-        hint="check the address: it is that of `tenuto serve`, without /v1",
+        hint="check the URL: use the address of `tenuto serve`, without /v1",
     )
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """In seconds. Moments are not sent by the service."""
+    """Returns the Retry-After header in seconds. The service never sends dates."""
     text = headers.get("retry-after", "")
     try:
         return max(0.0, float(text)) if text else None

@@ -1,8 +1,7 @@
-"""The runtime behind `https://` and `http://`: every question and command is a request, and the service answers it.
+"""The runtime behind `https://` and `http://`: every read and command is an HTTP request to a service.
 
-What happened is read as it was recorded: events come over the wire, and the same rules that made the state where the
-execution runs make it here. So a result knows all that it knows beside the database. What only the service knows (why
-an execution waits at this moment) is asked for as a document.
+Results are built from recorded events: the client fetches them and folds them with the same kernel. What only the
+service knows, such as why an execution is blocked now, is fetched as a document.
 """
 
 import asyncio
@@ -66,15 +65,15 @@ from .start import start_body, start_headers
 from .stream import followed, recorded
 from .wire import Answer, Wire, paged, quoted, quoted_name
 
-REMEMBERED: Final = 32  # executions whose record is not asked for from the beginning again
-WAIT_SECONDS: Final = 20.0  # one request waits no longer than this for an execution
+CACHED_EXECUTIONS: Final = 32  # of these, only new events are fetched
+WAIT_SECONDS: Final = 20.0  # the longest wait of one request
 STATUSES_AT_ONCE: Final = 100
 ROOM_SECONDS: Final = 1.0
-OWN_TENANT: Final = "default"  # what callers get who name none; whose it is, the credential says
+OWN_TENANT: Final = "default"  # the default for callers; the credential decides the actual tenant
 
 
 class RemoteRuntime:
-    """Implements `Runtime`. What needs the database itself says where it can be done."""
+    """Implements `Runtime` over HTTP. Operations that need the database raise `NotSupported` with a hint."""
 
     def __init__(
         self, environment: Environment, url: str, api_key: str | None, compile: Callable[[Definition], Program]
@@ -83,12 +82,12 @@ class RemoteRuntime:
         self._wire = Wire(url, api_key)
         self._catalog = RemoteCatalog(self._wire)
         self._programs = Programs(self._catalog, compile)
-        self._known: OrderedDict[str, _Record] = OrderedDict()
+        self._cached: OrderedDict[str, _Record] = OrderedDict()
 
-    # -- Life ----------------------------------------------------------------------------------------------------------
+    # -- Lifecycle -----------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Asks nothing: whether there is a service, the first question tells."""
+        """Opens the connection pool. The first request shows whether the service is there."""
         await self._wire.open()
 
     async def close(self, grace_ms: int) -> None:
@@ -98,7 +97,7 @@ class RemoteRuntime:
         return Vitals(is_open=self._wire.is_open, in_hand=0, lanes={})
 
     def check_scope(self, tenant: str) -> None:
-        self._refuse("Another name or tenant than the key's", "make a client with a key of theirs")
+        self._refuse("Another actor or tenant than that of the API key", "create a client with another API key")
 
     async def check(self) -> None:
         try:
@@ -115,7 +114,7 @@ class RemoteRuntime:
         return self._programs.own(name, version)
 
     def provide_handler(self, handler: Handler) -> None:
-        """Handlers run in workers; here they only come along with what is registered."""
+        """Does nothing: handlers run in workers."""
 
     async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         await self._programs.publish(program)
@@ -132,7 +131,7 @@ class RemoteRuntime:
         return self._catalog
 
     async def keep_definitions(self) -> None:
-        """The service keeps its own."""
+        """Does nothing: the service stores its own definitions."""
 
     def knows(self, name: str) -> bool:
         return self._programs.knows(name)
@@ -140,14 +139,16 @@ class RemoteRuntime:
     def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._programs.forget_newest()
 
-    # -- Starting and telling ------------------------------------------------------------------------------------------
+    # -- Starts and commands -------------------------------------------------------------------------------------------
 
     def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
-        return False  # the service knows
+        return False  # only the service knows
 
     async def submit(self, request: StartRequest) -> Submitted:
         if request.connection is not None:
-            self._refuse("A caller's transaction", "start it where your transaction is: Engine(url of the database)")
+            self._refuse(
+                "A caller's transaction", "start it with an engine on the database: Engine(url of the database)"
+            )
         self._check_tenant(request.tenant)
         version = request.version
         if version is None and self._programs.is_own(request.program):
@@ -157,9 +158,9 @@ class RemoteRuntime:
         return Submitted(answer.document("execution_id")["execution_id"], created=answer.status == 201)
 
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
-        """The service refuses with an error of its own, so that what comes back was applied."""
+        """Sends a command. A refusal is an error response, so any other response means that it was applied."""
         self._check_tenant(tenant)
-        known = self._known.get(execution_id)
+        known = self._cached.get(execution_id)
         request = request_of(execution_id, fact, None if known is None else known.state)
         answer = await self._wire.send("POST", request.path, body=request.body, repeats=request.repeats)
         answer.document("execution_id")
@@ -170,16 +171,16 @@ class RemoteRuntime:
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         self._check_tenant(tenant)
-        known = self._known.get(execution_id)
+        known = self._cached.get(execution_id)
         try:
             entries = await recorded(self._wire, execution_id, 0 if known is None else len(known.history))
         except NotFound:
-            self._known.pop(execution_id, None)
+            self._cached.pop(execution_id, None)
             raise NotFound(f"There is no execution {execution_id!r}.") from None
         if known is None:
-            known = await self._remember(execution_id, entries[0])
-        elif execution_id in self._known:
-            self._known.move_to_end(execution_id)
+            known = await self._cache(execution_id, entries[0])
+        elif execution_id in self._cached:
+            self._cached.move_to_end(execution_id)
         known.add(entries)
         return known.reading()
 
@@ -189,12 +190,12 @@ class RemoteRuntime:
     async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
         return [await self.read(tenant, id) for id in ids]
 
-    async def _remember(self, execution_id: str, first: Entry) -> "_Record":
+    async def _cache(self, execution_id: str, first: Entry) -> "_Record":
         assert isinstance(first.event, ExecutionStarted)
         program = await self._programs.of(first.event.definition, first.event.version)
-        known = self._known.setdefault(execution_id, _Record(program))
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        known = self._cached.setdefault(execution_id, _Record(program))
+        if len(self._cached) > CACHED_EXECUTIONS:
+            self._cached.popitem(last=False)
         return known
 
     async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
@@ -205,15 +206,15 @@ class RemoteRuntime:
     async def follow(
         self, tenant: str | None, execution_id: str, after: int, every_ms: int
     ) -> AsyncIterator[EventDocument]:
-        """The service looks as often as it finds right."""
+        """Yields events. The service chooses the polling interval."""
         self._check_tenant(tenant)
         async for event in followed(self._wire, execution_id, after):
             yield event
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
-        """The service keeps the time: what has come by then is found, however long its answer takes.
+        """Waits in long-polling requests. The service measures the time, so slow responses do not shorten the wait.
 
-        One that ends answers sooner. Then the rest of the time is asked for again.
+        A service that shuts down responds early; the rest of the time is then requested again.
         """
         left = inf if timeout_ms is None else timeout_ms / 1_000
         clock = asyncio.get_running_loop().time
@@ -227,7 +228,7 @@ class RemoteRuntime:
                 return reading
             left -= min(seconds, answered_at - asked_at)
             if left <= 0:
-                raise ResultTimeout(f"Execution {execution_id} had not settled in time; it goes on regardless.")
+                raise ResultTimeout(f"Execution {execution_id} did not settle in time; it continues to run.")
 
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         self._check_tenant(wanted.tenant)
@@ -245,7 +246,7 @@ class RemoteRuntime:
 
     async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> BulkResult | None:
         self._check_tenant(wanted.tenant)
-        key = {"Idempotency-Key": self.environment.new_id()}  # so that it may be sent again
+        key = {"Idempotency-Key": self.environment.new_id()}  # makes a retry safe
         request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
         answer = await self._wire.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
         return lists.acted(answer.document("refused"))
@@ -259,7 +260,7 @@ class RemoteRuntime:
     async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> BulkResult | None:
         self._check_tenant(wanted.tenant)
         key = {"Idempotency-Key": self.environment.new_id()}
-        request = {**lists.letters_body(wanted), **body}
+        request = {**lists.dead_letter_filter(wanted), **body}
         answer = await self._wire.send("POST", "/v1/dlq:reprocess", body=request, headers=key, repeats=True)
         return lists.reprocessed(answer.document("reprocessed"))
 
@@ -316,7 +317,7 @@ class RemoteRuntime:
         return [row async for row in paged(self._wire, "/v1/tenant-limits", {})]
 
     async def room(self, tenant: str) -> int | None:
-        """Whether there is room, a start tells: this only waits a moment."""
+        """Waits a moment. Only the next start shows whether there is capacity."""
         await asyncio.sleep(ROOM_SECONDS)
         return 1
 
@@ -335,9 +336,9 @@ class RemoteRuntime:
         return Verified(**await self._wire.get("/v1/audit:verify", params, has="broken_at"))
 
     async def note(self, row: AuditRow) -> None:
-        """The service notes what is done through it, in the name of the credential."""
+        """Does nothing: the service writes the audit log in the name of the credential."""
 
-    # -- What needs the database itself --------------------------------------------------------------------------------
+    # -- Operations that need the database -----------------------------------------------------------------------------
 
     @property
     def notices(self) -> Notices:
@@ -345,31 +346,31 @@ class RemoteRuntime:
 
     @property
     def registry(self) -> Registry:
-        self._refuse("What a service keeps beside executions", "use the database: `tenuto keys` with TENUTO_URL")
+        self._refuse("The registry of keys", "use the database: `tenuto keys` with TENUTO_URL")
 
     @property
     def outbox(self) -> OutboxStore:
-        self._refuse("The outbox", "ask where the database is: Engine(url of the database).outbox()")
+        self._refuse("The outbox", "use an engine on the database: Engine(url of the database).outbox()")
 
     async def backlog(self) -> list[BacklogRow]:
-        self._refuse("The backlog", "the service's /metrics have it")
+        self._refuse("The backlog", "see /metrics of the service")
 
     def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        self._refuse("The inbox", "use it where your transaction is: Engine(url of the database).inbox(…)")
+        self._refuse("The inbox", "use an engine on the database: Engine(url of the database).inbox(…)")
 
     async def prune(self, keep_ms: int) -> Pruned:
-        self._refuse("Pruning", "prune where the database is: Engine(url of the database).prune(…)")
+        self._refuse("Pruning", "use an engine on the database: Engine(url of the database).prune(…)")
 
     def _refuse(self, what: str, hint: str) -> NoReturn:
-        raise NotSupported(f"{what} is not to be had over HTTP.", code="not_over_http", hint=hint)
+        raise NotSupported(f"{what} is not available over HTTP.", code="not_over_http", hint=hint)
 
     def _check_tenant(self, tenant: str | None) -> None:
         if tenant not in (None, OWN_TENANT):
-            raise InvalidInput.at("/tenant", "other_tenant", "over HTTP the tenant is that of the key: name none")
+            raise InvalidInput.at("/tenant", "other_tenant", "over HTTP, the API key decides the tenant: leave it out")
 
 
 class _Record:
-    """An execution as far as it was read. Several readers may bring the same entries."""
+    """An execution as far as it was read. Concurrent readers may add the same entries."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -402,9 +403,9 @@ class _NoNotices:
 def _check_verdict(answer: Answer) -> None:
     if answer.status == 202:
         raise ResultTimeout(
-            "The command was taken, and its verdict is not known yet.",
+            "The command was accepted, but its verdict is not known yet.",
             code="verdict_unknown",
-            hint="see how the execution stands; it need not be sent again",
+            hint="check the state of the execution; do not send the command again",
         )
 
 

@@ -1,4 +1,4 @@
-"""What is recorded of an execution, from the service's stream of events: so far, or as it happens."""
+"""Reads the events of an execution from the service's event stream."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,11 +15,11 @@ from .wire import Wire, lost, quoted
 
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
-TRIES: Final = 10  # in a row without a single event: about half a minute
+MAX_FAILURES: Final = 10  # in a row without an event: about half a minute
 
 
 async def recorded(wire: Wire, execution_id: str, after: int) -> list[Entry]:
-    """All that is recorded by now, after this number."""
+    """Returns the entries recorded so far after number `after`."""
     found: list[Entry] = []
     async for document in _events(wire, execution_id, after, follow=False):
         found.append(entry(document))
@@ -27,7 +27,7 @@ async def recorded(wire: Wire, execution_id: str, after: int) -> list[Entry]:
 
 
 async def followed(wire: Wire, execution_id: str, after: int) -> AsyncIterator[EventDocument]:
-    """What is recorded after this number, as it happens. A broken stream is taken up again where it was."""
+    """Yields events after number `after` as they are recorded. A broken stream is resumed where it stopped."""
     async for document in _events(wire, execution_id, after, follow=True):
         yield document
 
@@ -35,7 +35,7 @@ async def followed(wire: Wire, execution_id: str, after: int) -> AsyncIterator[E
 async def _events(wire: Wire, execution_id: str, after: int, *, follow: bool) -> AsyncIterator[EventDocument]:
     path = f"/v1/executions/{quoted(execution_id)}/events"
     params = {} if follow else {"follow": "false"}
-    tries, delay = 0, FIRST_DELAY
+    failures, delay = 0, FIRST_DELAY
     while True:
         why: Exception | None = None
         try:
@@ -44,26 +44,26 @@ async def _events(wire: Wire, execution_id: str, after: int, *, follow: bool) ->
                     if event.event == "end":
                         return
                     document: Any = msgspec.json.decode(event.data)
-                    after, tries, delay = document["seq"], 0, FIRST_DELAY
+                    after, failures, delay = document["seq"], 0, FIRST_DELAY
                     yield document
         except httpx2.TransportError as error:
             why = lost(error, wire.address)
         except RateExceeded as error:
             why, delay = error, max(delay, error.retry_after)
-        tries += 1
-        if why is not None and tries == TRIES:
+        failures += 1
+        if why is not None and failures == MAX_FAILURES:
             raise why
         await asyncio.sleep(delay)
         delay = min(2 * delay, LONGEST_DELAY)
 
 
 def entry(document: EventDocument) -> Entry:
-    """As it was recorded. A service may be of a later release than this one, and record what this cannot read."""
+    """Decodes an event. A newer service may record events that this version cannot decode."""
     try:
         return entry_of(document)
     except (KeyError, msgspec.ValidationError):
         raise NotSupported(
-            f"The service records an event, {document['type']!r}, that this version does not know.",
+            f"The service sent an event of type {document['type']!r}, which this version does not support.",
             code="newer_service",
-            hint="update tenuto here to the service's version",
+            hint="upgrade the client to the version of the service",
         ) from None

@@ -1,8 +1,8 @@
-"""Requests to the service: one pool of connections, requests that are sent again only where that does no harm.
+"""HTTP requests to the service, with a connection pool and safe retries.
 
-A request that only looks is sent again when its answer is lost; so is one that the service knows by its key. A command
-is not: whoever lost the answer to `cancel` does not know whether it was heard, and is told so. What provably never
-arrived (no connection came about, or the service said 429) is sent again, whatever it is.
+A read is retried when its response is lost, and so is a request with an idempotency key. A command is not retried: if
+the response to `cancel` is lost, the caller gets an error that says so. A request that provably did not arrive (no
+connection, or a 429 response) is always retried.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 60.0
-SILENCE_SECONDS: Final = 45.0  # of a stream: the service says something every 15 s
-PATIENCE_SECONDS: Final = 30.0  # for how long a request is sent again where the service asks for that, waits included
-OUTAGE_SECONDS: Final = 10.0  # and where there is no answer at all: the time in which a service is started anew
+SILENCE_SECONDS: Final = 45.0  # of a stream: the service sends a keep-alive every 15 s
+RETRY_SECONDS: Final = 30.0  # total time for retries that the service asks for, waits included
+OUTAGE_SECONDS: Final = 10.0  # total time for retries without any response: enough for a restart of the service
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 2.0
-IDLE_SECONDS: Final = 2.0  # shorter than servers keep a connection: none is used as it is being closed
+IDLE_SECONDS: Final = 2.0  # shorter than the server's keep-alive, so that no closing connection is reused
 CONNECTIONS: Final = 100
 PAGE: Final = 100
 MAX_BYTES: Final = 64 * 1024 * 1024  # of one response, or of one event of a stream
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
     body: bytes
 
     def document(self, has: str) -> Any:
-        """An object with that field: whoever answers something else is no Tenuto service."""
+        """Returns the JSON object. Anything without the field `has` is not from a Tenuto service."""
         try:
             found = msgspec.json.decode(self.body)
         except (msgspec.DecodeError, RecursionError):
@@ -70,35 +70,35 @@ class Answer(NamedTuple):
         return found
 
     def nothing(self) -> None:
-        """All that is to be said is that it was done."""
+        """Checks that the body is empty."""
         if self.body:
             raise unknown_answer(self.status)
 
 
 class Wire:
-    """Open from `open` to `close`. The key is in a header of its own, and in no text that this makes."""
+    """Sends requests between `open` and `close`. The API key appears in a header only, never in messages."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
         self.address = _checked(url)
         self._api_key = _checked_key(api_key)
-        self._asking: httpx2.AsyncClient | None = None
-        self._listening: httpx2.AsyncClient | None = None
+        self._requests: httpx2.AsyncClient | None = None
+        self._streams: httpx2.AsyncClient | None = None
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> None:
         hush()
         if self._api_key is not None and self.address.startswith("http:") and not _is_loopback(self.address):
             logger.warning(
-                "The API key goes to %s unencrypted: whoever is on the way can read it. Use https://.",
+                "The API key is sent to %s unencrypted, and others on the network can read it. Use https://.",
                 httpx2.URL(self.address).host,
                 extra={"action": "key_unencrypted"},
             )
-        self._asking = self._client(ANSWER_SECONDS, CONNECTIONS)
-        self._listening = self._client(SILENCE_SECONDS, None)
+        self._requests = self._client(ANSWER_SECONDS, CONNECTIONS)
+        self._streams = self._client(SILENCE_SECONDS, None)
 
     async def close(self) -> None:
-        clients = [client for client in (self._asking, self._listening) if client is not None]
-        self._asking = self._listening = None
+        clients = [client for client in (self._requests, self._streams) if client is not None]
+        self._requests = self._streams = None
         for task in tuple(self._under_way):
             task.cancel()
         for client in clients:
@@ -106,7 +106,7 @@ class Wire:
 
     @property
     def is_open(self) -> bool:
-        return self._asking is not None
+        return self._requests is not None
 
     def _client(self, read: float, connections: int | None) -> httpx2.AsyncClient:
         headers = {"User-Agent": "tenuto", "Accept": "application/json", "Accept-Encoding": ACCEPTED}
@@ -124,7 +124,7 @@ class Wire:
             trust_env=not _is_loopback(self.address),
         )
 
-    # Asking
+    # Requests
 
     async def get(self, path: str, params: Mapping[str, Any] | None = None, *, has: str) -> Any:
         given = {name: value for name, value in (params or {}).items() if value is not None}
@@ -140,33 +140,33 @@ class Wire:
         headers: Mapping[str, str] | None = None,
         repeats: bool = False,
     ) -> Answer:
-        """The answer, if it is a good one. `repeats`: sending it twice is the same as sending it once."""
+        """Returns the response, or raises its error. `repeats` marks a request that is safe to send twice."""
         content = None if body is None else msgspec.json.encode(body)
         given = dict(headers or {}) | ({} if content is None else {"Content-Type": "application/json"})
-        patience = _Patience()
+        retries = _Retries()
         while True:
             try:
                 answer = await self._once(method, path, params, content, given)
             except httpx2.TransportError as error:
                 again = (repeats or isinstance(error, _NEVER_SENT)) and _tls_error(error) is None
-                if again and await patience.waits(None, OUTAGE_SECONDS):
+                if again and await retries.waits(None, OUTAGE_SECONDS):
                     continue
                 raise lost(error, self.address) from None
             if answer.status < 300:
                 return answer
-            if not await self._may_repeat(answer, repeats, patience):
+            if not await self._may_repeat(answer, repeats, retries):
                 raise error_of(*answer)
 
-    async def _may_repeat(self, answer: Answer, repeats: bool, patience: "_Patience") -> bool:
+    async def _may_repeat(self, answer: Answer, repeats: bool, retries: "_Retries") -> bool:
         error = error_of(*answer)
         refused = isinstance(error, RateExceeded) and error.code == RateExceeded.code
         passing = repeats and (isinstance(error, RequestInFlight) or answer.status in _BEHIND_A_PROXY)
-        return (refused or passing) and await patience.waits(retry_after(answer.headers), PATIENCE_SECONDS)
+        return (refused or passing) and await retries.waits(retry_after(answer.headers), RETRY_SECONDS)
 
     async def _once(
         self, method: str, path: str, params: Mapping[str, Any] | None, content: bytes | None, headers: dict[str, str]
     ) -> Answer:
-        client = self._open_client(self._asking)
+        client = self._open_client(self._requests)
         request = client.build_request(method, path, params=params, content=content, headers=headers)
         return await self.unless_closed(_exchange(client, request))
 
@@ -174,8 +174,8 @@ class Wire:
     async def stream(
         self, path: str, params: Mapping[str, Any], headers: dict[str, str]
     ) -> AsyncIterator[AsyncIterator[httpx2.ServerSentEvent]]:
-        """Server-sent events. What the service refuses is raised; a stream that breaks is a `TransportError`."""
-        client = self._open_client(self._listening)
+        """Opens a stream of server-sent events. Raises errors of the service; a broken stream is a `TransportError`."""
+        client = self._open_client(self._streams)
         given = {**headers, "Accept": "text/event-stream", "Accept-Encoding": "identity"}
         request = client.build_request("GET", path, params=params, headers=given)
         response = await self.unless_closed(client.send(request, stream=True))
@@ -194,7 +194,7 @@ class Wire:
             yield event
 
     async def unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
-        """What waits for an answer ends with the engine, and not when the answer comes."""
+        """Runs a request that `close` cancels."""
         task = asyncio.ensure_future(work)
         self._under_way.add(task)
         try:
@@ -202,13 +202,13 @@ class Wire:
         except asyncio.CancelledError:
             if self.is_open:
                 raise
-            raise EngineClosed("The engine was closed while a request was under way.") from None
+            raise EngineClosed("The engine was closed during a request.") from None
         finally:
             self._under_way.discard(task)
 
     def _open_client(self, client: httpx2.AsyncClient | None) -> httpx2.AsyncClient:
         if client is None:
-            raise EngineClosed("The engine is closed, or not open yet.")
+            raise EngineClosed("The engine is closed or not open yet.")
         return client
 
 
@@ -242,7 +242,7 @@ async def _next(events: AsyncIterator[T]) -> T | None:
 
 
 async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterator[Any]:
-    """All items of a list."""
+    """Yields all items of a paged list."""
     cursor: str | None = None
     while True:
         found = await wire.get(path, {**params, "cursor": cursor, "limit": PAGE}, has="next_cursor")
@@ -254,32 +254,32 @@ async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterat
 
 
 def _checked_key(key: str | None) -> str | None:
-    """What cannot be in a header is no key. It is not shown: whatever it is, it was meant to be secret."""
+    """Rejects a key that cannot be a header value. The message does not show it, because it is secret."""
     if key is not None and not (key and key.isascii() and key.isprintable() and " " not in key):
-        why = "it has blanks, line breaks or letters that no key has" if key else "it is empty"
+        why = "it contains spaces, line breaks or characters that are not ASCII" if key else "it is empty"
         raise NotAuthenticated(
-            f"The API key cannot be one: {why}.",
-            hint="give TENUTO_API_KEY as `tenuto keys create` printed it, and nothing else",
+            f"The API key is not valid: {why}.",
+            hint="set TENUTO_API_KEY to exactly what `tenuto keys create` printed",
         )
     return key
 
 
 def quoted(part: str) -> str:
-    """Of a path, an id that the service gave. What cannot be one is not there either."""
+    """Quotes an id for a path. A value that cannot be an id does not exist."""
     if "/" in part or ":" in part:
-        raise NotFound(f"There is nothing called {part!r}.")
+        raise NotFound(f"{part!r} does not exist.")
     return quoted_name(part)
 
 
 def quoted_name(name: str) -> str:
-    """At the end of a path, a name that somebody chose, whatever is in it. Of dots alone, none would arrive."""
+    """Quotes a user-chosen name for the end of a path. Dots alone would be resolved as a path, so they are refused."""
     if name in ("", ".", ".."):
-        raise NotFound(f"There is nothing called {name!r}.")
+        raise NotFound(f"{name!r} does not exist.")
     return quote(name, safe="")
 
 
 def lost(error: httpx2.TransportError, address: str) -> ServiceError:
-    """The reason is told by its name: what libraries put into messages may hold anything."""
+    """Returns the error for a failed request. It names only the exception class: messages may contain secrets."""
     if (refused := _tls_error(error)) is not None:
         return _insecure(refused, address)
     why = type(error).__name__
@@ -287,12 +287,12 @@ def lost(error: httpx2.TransportError, address: str) -> ServiceError:
         return ServiceError(
             f"The service at {address} cannot be reached ({why}).",
             code="service_unreachable",
-            hint="check the address, and that `tenuto serve` runs there",
+            hint="check the URL, and that `tenuto serve` is running there",
         )
     return ServiceError(
-        f"The connection to {address} was lost ({why}); whether the request was carried out is not known.",
+        f"The connection to {address} was lost ({why}); it is unknown whether the request was carried out.",
         code="answer_lost",
-        hint="see how things stand, then repeat it if need be",
+        hint="check the state of the execution, then repeat the request if needed",
     )
 
 
@@ -306,7 +306,7 @@ def _tls(cert_file: str | None, cert_dir: str | None) -> ssl.SSLContext:
 
 
 def _tls_error(error: BaseException) -> ssl.SSLError | None:
-    """Why no encrypted connection came about. Trying again does not help."""
+    """Returns the TLS error that caused this one. Retrying does not help."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__
@@ -318,24 +318,24 @@ def _insecure(error: ssl.SSLError, address: str) -> ServiceError:
         return ServiceError(
             f"The certificate of the service at {address} is not trusted: {error.verify_message}",
             code="service_unreachable",
-            hint="use the name that it was made for; if it is of an authority of your own, name that in SSL_CERT_FILE",
+            hint="use the host name of the certificate; for a private certificate authority, set SSL_CERT_FILE",
         )
     return ServiceError(
-        f"No encrypted connection to {address} came about ({error.reason}).",
+        f"The TLS connection to {address} failed ({error.reason}).",
         code="service_unreachable",
-        hint="check that what listens there speaks TLS; if it does not, the address begins with http://",
+        hint="check that the server uses TLS; if it does not, use http://",
     )
 
 
-class _Patience:
-    """How long one request has been sent again, and how long it still may be."""
+class _Retries:
+    """Limits how long one request is retried."""
 
     def __init__(self) -> None:
         self._began = asyncio.get_running_loop().time()
         self._delay = FIRST_DELAY
 
     async def waits(self, asked: float | None, at_most: float) -> bool:
-        """Waits as long as was asked for, or a little longer each time; False if that would be too long."""
+        """Waits for the requested time, or with growing backoff. Returns False if the total would be too long."""
         delay = spread(self._delay, 0.5, 1) if asked is None else asked
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         if asyncio.get_running_loop().time() + delay > self._began + at_most:
@@ -348,11 +348,11 @@ def _checked(url: str) -> str:
     try:
         found = httpx2.URL(url)
     except httpx2.InvalidURL:
-        raise InvalidInput.at("/url", "url", "it is no address") from None
+        raise InvalidInput.at("/url", "url", "is not a valid URL") from None
     if found.userinfo:
-        raise InvalidInput.at("/url", "url", "a key does not go into the address: give it as api_key")
+        raise InvalidInput.at("/url", "url", "must not contain credentials: use api_key")
     if not found.host:
-        raise InvalidInput.at("/url", "url", "an address has a host: https://tenuto.example.org")
+        raise InvalidInput.at("/url", "url", "needs a host, as in https://tenuto.example.org")
     return str(found.copy_with(query=None, fragment=None)).rstrip("/")
 
 
