@@ -676,7 +676,7 @@ def test_results_of_declared_steps_are_typed() -> None:
 
 def test_declared_steps_are_named_by_their_attribute() -> None:
     assert step_name(Order.paid) == "paid"
-    with pytest.raises(TypeError, match="step 'paid' is not a function"):
+    with pytest.raises(TypeError, match="step 'paid' cannot be called"):
         Order.paid()
     with pytest.raises(AttributeError):
         Order.paid.nothing  # noqa: B018

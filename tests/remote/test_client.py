@@ -538,7 +538,7 @@ async def test_a_closed_client_says_so(make_place: MakePlace) -> None:
         await handle.result()
         waiting = asyncio.create_task(handle.result(return_when="terminal"))
         following = asyncio.ensure_future(anext(handle.events(after=100)))
-        while len(place.app.state.service.streams) < 2:  # both are heard
+        while len(place.app.state.service.limiter.streams) < 2:  # both are heard
             await handle.status()
     for task in (waiting, following):
         with pytest.raises(EngineClosed):

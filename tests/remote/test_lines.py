@@ -136,7 +136,7 @@ async def test_a_service_that_ends_does_not_shorten_the_wait_for_a_result(make_p
     client = await place.client(at=address)
     handle = await client.start("asks")
     waiting = asyncio.create_task(handle.result(timeout="20s", return_when="terminal"))
-    while not place.app.state.service.streams:
+    while not place.app.state.service.limiter.streams:
         await client.count()
     stop.set()
     await ending
