@@ -150,7 +150,7 @@ def _waits(event: Failed, due: int) -> None:
 
 
 def _left_alone(event: e.AttemptFailed | e.DispatchFailed, at: int) -> None:
-    """Whoever said when to come again is left alone until then."""
+    """No retry before the time that the receiver asked for."""
     again = event.retry_at is not None and event.failure.error_class in RESPECTED
     if again and event.retry_after_ms is not None:
         _waits(event, at + event.retry_after_ms)

@@ -1,4 +1,4 @@
-"""Which steps are undone, and in what order. Five policies are three choices: order, what a failure does, tries."""
+"""Which steps are compensated, and in what order. Each policy combines an order, a failure mode and attempts."""
 
 from collections.abc import Iterator
 from typing import Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""What is to be done next. The agenda of an execution is the map of effects a runtime must have in hand.
+"""Effects: what a runtime has to do next. The agenda of an execution maps keys to effects.
 
 Effects are keyed and safe to ask twice. One that leaves the agenda while it is under way is to be stopped: there is no
 effect for that. When to wake is not an effect but `state.wake_at`.
@@ -18,7 +18,7 @@ class RunAttempt(Struct, frozen=True, gc=False):
 
 
 class DispatchAttempt(Struct, frozen=True, gc=False):
-    """Hand this attempt to its queue or bus; somebody else answers it."""
+    """Hand this attempt to its queue or bus; another process reports its outcome."""
 
     ref: Ref
 

@@ -1,6 +1,6 @@
-"""The state of one execution: what its history folds to, and the tables of what may follow what.
+"""The state of one execution: what its history folds to.
 
-Law 1: state is a function of the history alone. Nobody but `evolve` changes it.
+Law 1: state is a function of the history alone. Only `evolve` changes it.
 Law 2: nothing here grows with the length of the history, and no operation walks all children: ready queues, counters
        and a timer heap are kept as things change. A fan-out has one byte and one number per clone, and an object only
        for clones that run, wait or failed.
@@ -63,7 +63,7 @@ GOING_ON_IN_PAUSE: tuple[TimerKind, ...] = ("ack", "result", "pause")
 
 
 class OpenAttempt(Struct, gc=False):
-    """The one attempt of a step that may still report. `epoch` 0: returned by its worker, owned by nobody."""
+    """The one attempt of a step that may still report. `epoch` 0: returned by its worker, and without an owner."""
 
     ref: Ref
     epoch: int
@@ -209,7 +209,7 @@ class CancelState(Struct, frozen=True):
 
 
 class KeptSignal(Struct, frozen=True):
-    """A signal that came before a step waited for it."""
+    """A signal that arrived before a step waited for it."""
 
     id: str
     seq: int
@@ -221,7 +221,7 @@ class KeptSignal(Struct, frozen=True):
 
 
 class UndoState(Struct):
-    """The rollback under way: groups one after another, `open` members of the current one."""
+    """The rollback in progress: groups one after another, and the `open` members of the current group."""
 
     cause: Literal["failed", "canceled"]
     groups: tuple[tuple[str, ...], ...]
@@ -237,7 +237,7 @@ _NOT_COUNTED: deque[int] = deque(maxlen=0)
 
 
 class Execution:
-    """Everything that is known of one execution. Made empty; `ExecutionStarted` fills it."""
+    """The state of one execution. It is created empty; `ExecutionStarted` fills it."""
 
     __slots__ = (
         "admitted",
@@ -360,7 +360,7 @@ class Execution:
 
     @property
     def wake_at(self) -> int | None:
-        """When the earliest timer is due. While paused, timers that act on resume do not wake anybody."""
+        """When the earliest timer is due. While paused, timers that act on resume are left out."""
         heap = self.timer_heap
         while heap:
             due, kind, path = heap[0]

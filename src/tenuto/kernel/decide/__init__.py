@@ -25,7 +25,7 @@ __all__ = ["Decision", "decide"]
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """What to append to the history, and what to tell whoever brought the fact."""
+    """The entries to append to the history, and the answer to the sender of the fact."""
 
     entries: list[Entry]
     answer: f.Answer

@@ -1,6 +1,6 @@
 """Who may decide a review. The kernel checks every decision, whichever way it was delivered.
 
-Runtimes, the service and clients check earlier, against what they have read, to answer at once. What they read may be
+Runtimes, the service and clients check earlier, on what they have read, to answer at once. What they read may be
 out of date: a timer that is due can open a review after it. So the check that counts is made here, on the state that
 the decision changes.
 """

@@ -1,4 +1,4 @@
-"""A cancel: what it closes, what it awaits, and what a termination leaves behind."""
+"""Cancels an execution: what is closed, what is awaited, and what a termination leaves open."""
 
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.definition import CancelMode

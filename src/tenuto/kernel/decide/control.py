@@ -1,4 +1,4 @@
-"""An execution is started, let in, paused and resumed."""
+"""Starts, admits, pauses and resumes an execution."""
 
 from tenuto.kernel.events import ExecutionAdmitted, ExecutionStarted, Paused, Resumed, ReviewResolved
 from tenuto.kernel.facts import APPLIED, Admitted, Answer, Ignored, Pause, Refused, Resume, Start

@@ -1,4 +1,4 @@
-"""What an execution may still spend of the credits that were reserved for it."""
+"""The credits that an execution may still spend of its hold."""
 
 from tenuto.kernel.events import Failure
 from tenuto.kernel.plan import Node
@@ -17,6 +17,6 @@ def out_of_credits(path: str) -> Failure:
 
 
 def charge(state: Execution, usage: int) -> tuple[int, bool]:
-    """What of this usage the hold still covers, and whether it was overrun."""
+    """Returns the part of this usage that the hold covers, and whether the hold is exhausted."""
     left = state.hold - state.charged
     return min(usage, left), state.hold > 0 and usage > left

@@ -1,4 +1,4 @@
-"""How an execution ends: what is undone first, one group after another, and the last event."""
+"""Ends an execution: compensates group by group, then records the last event."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Evaluates the expressions of one turn: what they may read of the state, and how much work they may take together.
+"""Evaluates the expressions of one turn: what they may read of the state, and their shared budget.
 
 A turn holds the event loop until it is decided, so its expressions share one budget. Reading is work as well: payloads
 are decoded once in a turn, and charged by their size.

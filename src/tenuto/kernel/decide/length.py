@@ -1,4 +1,4 @@
-"""How long a history may become, and what happens when it is.
+"""Limits the length of a history.
 
 A history is read and folded as a whole when nothing shorter will do, so its length bounds what an execution costs.
 Commands that lengthen it are refused before it is full, so that nobody can end an execution by sending to it. An

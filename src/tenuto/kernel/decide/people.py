@@ -1,4 +1,4 @@
-"""What people say: decisions on reviews, and signals."""
+"""Decisions on reviews, and signals."""
 
 from typing import Literal, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What is due. Timers fire in the order of their times; a pause holds back those that would start something."""
+"""Fires due timers in the order of their times. A pause holds back timers that would start an attempt."""
 
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.events import AttemptAbandoned, Failure, ReviewResolved, StepExpired, StepsReady, WaitEnded

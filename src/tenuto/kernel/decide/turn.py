@@ -46,7 +46,7 @@ class Turn:
 
     @property
     def is_spent(self) -> bool:
-        """Whether its expressions have used half of their budget."""
+        """Whether the expressions of this turn have used half of their budget."""
         return self._evaluation is not None and self._evaluation.budget.is_low
 
     def emit(self, event: Event) -> None:
@@ -77,7 +77,7 @@ class Turn:
         self._recorded.append(Entry(self.state.seq, self.now, self.epoch, event, grants, cause, actor))
 
     def entries(self) -> list[Entry]:
-        """What was decided. The turn is over."""
+        """Ends the turn and returns the entries that it recorded."""
         if self._event is not None:
             self._record(self._event)
             self._event = None

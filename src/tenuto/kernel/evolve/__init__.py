@@ -1,4 +1,4 @@
-"""Applies an event to the state it belongs to, and keeps the agenda. No policy lives here.
+"""Applies events to the state and keeps the agenda up to date. There is no policy here.
 
 Law 1: whatever was decided is in the event or its grants; nothing is decided again.
 Law 2: applying costs time proportional to what changes. A restart of a scope touches what was touched in it, no more.
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def evolve(state: Execution, entry: e.Entry) -> None:
-    """Changes `state`, which the caller owns and of which nobody keeps an older copy."""
+    """Applies one entry to `state` in place. The caller owns `state`."""
     assert entry.seq == state.seq + 1, "a history has no gaps"
     enter(state, entry.seq, entry.at, entry.epoch, entry.actor)
     apply(state, entry.event)
@@ -58,7 +58,7 @@ def evolve(state: Execution, entry: e.Entry) -> None:
 
 
 def enter(state: Execution, seq: int, at: int, epoch: int, actor: str | None) -> None:
-    """Notes the place of the entry whose event is applied next. The actor of the first started the execution."""
+    """Records the position of the entry that is applied next. The actor of the first entry started the execution."""
     state.seq = seq
     state.at = at
     state.epoch = epoch

@@ -1,4 +1,4 @@
-"""Attempts: granted, begun, answered, lost."""
+"""Applies events about attempts: granted, begun, reported, lost."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Phase, Ref

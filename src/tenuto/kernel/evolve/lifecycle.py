@@ -1,4 +1,4 @@
-"""The execution itself: its runs, pauses, cancel and end."""
+"""Applies events about the execution itself: runs, pauses, cancel and end."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, fan_of

@@ -1,4 +1,4 @@
-"""Opening and closing steps, fan-outs and scopes: the counters and queues that make the next ones ready."""
+"""Opens and closes steps, fan-outs and scopes, and keeps the counters and queues that make the next ones ready."""
 
 import msgspec
 from msgspec import Raw

@@ -1,4 +1,4 @@
-"""Looking things up, and the small changes that every event is made of."""
+"""Lookups, and the small changes that events are made of."""
 
 import heapq
 from typing import Final

@@ -1,4 +1,4 @@
-"""Waits, signals and reviews."""
+"""Applies events about waits, signals and reviews."""
 
 from collections import deque
 

@@ -1,4 +1,4 @@
-"""Steps and scopes as events move them."""
+"""Applies events about steps, scopes and fan-outs."""
 
 from array import array
 

@@ -1,4 +1,4 @@
-"""The rollback under way."""
+"""Applies events about the rollback in progress."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import fan_of, parent_of

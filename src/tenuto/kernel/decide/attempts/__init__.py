@@ -1,4 +1,4 @@
-"""What a report about an attempt leads to: success, another attempt, a probe, a review, a failure that moves up."""
+"""Decides reports on attempts: success, another attempt, a probe, a review, or a failure that moves up."""
 
 from .dispatch import acked, begun, dispatch_refused, dispatched
 from .forward import time_out

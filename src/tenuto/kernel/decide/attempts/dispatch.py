@@ -1,4 +1,4 @@
-"""An attempt on its way to whoever runs it: begun, sent, not accepted, acknowledged."""
+"""Dispatch of attempts: begun, sent, refused, acknowledged."""
 
 from typing import Literal
 

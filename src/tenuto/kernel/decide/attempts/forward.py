@@ -1,4 +1,4 @@
-"""A step's own attempt ended: it succeeded, failed, or did not answer in time."""
+"""Forward attempts that ended: succeeded, failed, or timed out."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Attempts whose owner or worker is gone, and those that are handed back."""
+"""Attempts that were lost with their owner or worker, and attempts that were returned."""
 
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.decide.ending import advance_undo, open_undo_failure
@@ -15,7 +15,7 @@ from .steps import follow, go_on, open_holder, step_disposition
 
 
 def taken(turn: Turn, fact: Taken) -> Answer:
-    """A new owner: what the old one had in hand is lost, or, if it never began, simply runs."""
+    """Takeover by a new owner: attempts of the old owner are lost, or run now if they never began."""
     state = turn.state
     losses: list[Ref] = []
     again: list[Ref] = []
@@ -55,7 +55,7 @@ def _own_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
 
 
 def lost(turn: Turn, fact: Lost) -> Answer:
-    """Attempts that were handed to a queue, and whose worker is gone. What it never took stays where it is."""
+    """Attempts on a queue whose task worker is dead. Tasks that it never claimed stay on the queue."""
     losses = [ref for ref in fact.refs if open_holder(turn.state, ref) is not None]
     if not losses:
         return Ignored("stale_attempt")

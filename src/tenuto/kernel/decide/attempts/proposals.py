@@ -1,4 +1,4 @@
-"""A planner proposes children: checked like any author's work, they are added to its scope."""
+"""Children proposed by a planner: validated like a definition, then added to the scope."""
 
 from typing import Literal
 

@@ -15,7 +15,7 @@ from tenuto.kernel.state import Execution, ScopeState, StepState
 
 
 def go_on(turn: Turn, step: StepState) -> None:
-    """A step is closed: what waited for it may start, and scopes that are complete close."""
+    """Continues after a closed step: starts its dependents and closes scopes that are complete."""
     state = turn.state
     clone = fan_of(step.path)
     if clone is not None:
@@ -24,7 +24,7 @@ def go_on(turn: Turn, step: StepState) -> None:
 
 
 def follow(turn: Turn, step: StepState, verdict: str, failure: Failure, review: ReviewKind | None) -> None:
-    """What happens after a forward attempt ended without success."""
+    """Carries out the verdict on a forward attempt that did not succeed."""
     state = turn.state
     match verdict:
         case "retry":
@@ -105,7 +105,7 @@ def stop_for_credits(turn: Turn, path: str) -> None:
 
 
 def wanted_delay(outcome: Outcome) -> int | None:
-    """How long it asks to be left alone."""
+    """The delay before the next attempt that the outcome asks for, if any."""
     return outcome.retry_after_ms if isinstance(outcome, Failed | Pending) else None
 
 

@@ -1,4 +1,4 @@
-"""How scopes go on: which children open, what a closed child leads to, when the scope itself closes.
+"""Advances scopes: which children open, what follows a closed child, when the scope itself closes.
 
 `advance` is called for the scope in which something changed, and works its way up. Everything it looks at is in the
 state, so it may be called at any time: after a report, a timer, a resume.

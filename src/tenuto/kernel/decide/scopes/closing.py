@@ -1,4 +1,4 @@
-"""A child failed, or a scope's outcome is known: what that closes, what is awaited, and how it moves up."""
+"""Closes scopes and fan-outs: which children are canceled, which are awaited, and how a failure moves up."""
 
 from typing import Literal
 

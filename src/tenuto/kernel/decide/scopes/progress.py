@@ -1,4 +1,4 @@
-"""A scope goes on: its children start, and when nothing is left of it, it closes, and the one above it goes on."""
+"""Advances a scope: starts its children, closes it when none is left, then advances its parent."""
 
 from tenuto.kernel.address import ROOT, child_path, segments
 from tenuto.kernel.compensation import undo_groups

@@ -1,4 +1,4 @@
-"""A scope that runs more than once: rounds after a failure, visits until its condition is met."""
+"""Repeats a scope: a new round after a failure, a new visit until its condition is met."""
 
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import child_path, parent_of, segments
