@@ -13,8 +13,8 @@ from .source import NOTE
 OPENING = """\
 # Commands
 
-How they are used together is in [the guide](../guides/command-line.md). Every command has `--help`. Settings are read
-from the environment and from `tenuto.toml`: [their list](settings.md).
+See [the guide](../guides/command-line.md) for typical use. Every command has `--help`. Settings come from the
+environment and from `tenuto.toml`: [the list](settings.md).
 
 """
 

@@ -13,16 +13,15 @@ OPENING = """\
 # HTTP
 
 How it is used is in [the guide](../guides/http.md); `Engine("https://…", api_key=…)` speaks it for you:
-[the client](../guides/client.md). The same is at `/openapi.json` of a running service, for programs. Bodies and answers
-are JSON, errors are [problems](#problem) with a stable `code`: [their list](errors.md).
+[the client](../guides/client.md). A running service has the same at `/openapi.json`. Bodies and responses
+are JSON; errors are [problems](#problem) with a stable `code`: [the list](errors.md).
 
-Every operation may answer 400 (the request is not understood), 401 (no credential that is accepted), 403 (it does not
-permit this), 429 (too many requests, with `Retry-After`) and 503 (the database cannot be used); those with a body 413
-and 415 as well. Below are the others.
+Every operation may return 400 (malformed request), 401 (no valid credential), 403 (missing permission), 429 (too many
+requests, with `Retry-After`) and 503 (database unavailable); operations with a body also 413 and 415. The other
+statuses are listed below.
 
-Every answer has an `X-Request-ID`, which the service gives, whatever a caller sends. Problems with 5xx repeat it as
-`request_id`; in the log it is the `request_id` of that request's line. `X-Correlation-ID` and `traceparent` come back
-as they were sent.
+Every response has an `X-Request-ID`, which the service generates. Problems with 5xx repeat it as `request_id`, and the
+log has it as `request_id`. The service returns `X-Correlation-ID` and `traceparent` as they were sent.
 
 """
 EVERYWHERE = {"400", "401", "403", "413", "415", "429", "503"}
@@ -85,7 +84,7 @@ def _parameters(parameters: list[dict[str, Any]]) -> Iterator[str]:
 def _about(parameter: dict[str, Any]) -> str:
     text = _plain(parameter.get("description") or parameter["schema"].get("description") or "")
     default = parameter["schema"].get("default")
-    return text if default in (None, "") else f"{text}{'; ' if text else ''}{_value(default)} unless said"
+    return text if default in (None, "") else f"{text}{'; ' if text else ''}default: {_value(default)}"
 
 
 def _body(operation: dict[str, Any], schemas: dict[str, Any]) -> Iterator[str]:
@@ -118,7 +117,7 @@ def _answers(responses: dict[str, Any]) -> Iterator[str]:
         shape = "" if content is None else f", {_type(content[1]['schema'])}" if "schema" in content[1] else ""
         told.append(f"{status}{shape if status < '300' else ''}")
     if told:
-        yield f"\nAnswers: {'; '.join(told)}.\n"
+        yield f"\nReturns: {'; '.join(told)}.\n"
 
 
 def _shapes(schemas: dict[str, Any]) -> Iterator[str]:

@@ -133,7 +133,7 @@ async def test_a_limit_is_for_a_tenant_that_can_be(make_site: MakeSite) -> None:
 async def test_an_address_ends_where_it_ends(client: httpx2.AsyncClient, method: str, path: str) -> None:
     body = {"definition": "flow", "input": {"amount": 1}} if method == "POST" else None
     answer = await client.request(method, f"{path}%0A", json=body)
-    assert (answer.status_code, answer.json()["detail"]) == (404, "There is nothing at this address.")
+    assert (answer.status_code, answer.json()["detail"]) == (404, "No resource exists at this path.")
 
 
 async def test_a_name_may_end_with_a_line(make_site: MakeSite) -> None:

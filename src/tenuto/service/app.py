@@ -1,4 +1,4 @@
-"""The service: an engine, its settings, and the faces. Here, and only here, the parts are put together."""
+"""The application: wires the engine, the settings, the layers and the endpoints."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -33,12 +33,12 @@ from .http.responses import json_response
 
 
 class Application(FastAPI):
-    """The framework with our layers around its own, which a request that goes a short way need not pass.
+    """FastAPI with layers around its own, so that the fast path can skip the framework.
 
-    What is added to the application later stands around all of them, as it would with any other.
+    Middleware that a user adds goes around all of them, as in any other application.
     """
 
-    layers: Sequence[Callable[[ASGIApp], ASGIApp]] = ()  # from the innermost on
+    layers: Sequence[Callable[[ASGIApp], ASGIApp]] = ()  # the innermost first
 
     def build_middleware_stack(self) -> ASGIApp:
         added, self.user_middleware = self.user_middleware, []
@@ -52,7 +52,7 @@ class Application(FastAPI):
 
 
 def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
-    """The service on an engine that is open for as long as requests come. It may be mounted in another application."""
+    """Creates the service for an open engine. It can be mounted in another application."""
     settings = settings or load()
     app = Application(
         title="Tenuto",
@@ -60,9 +60,9 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        redirect_slashes=False,  # it would lead to whatever host a request names
+        redirect_slashes=False,  # a redirect would use the host that the request names
         lifespan=_lifespan,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # ours tells more, and is asked for by settings
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # Tenuto has its own telemetry
     )
     limiter = RequestLimiter(settings.max_requests, engine)
     authentication = Authentication(Authenticator(engine.keys, Tokens(settings.jwt_issuers)), settings)
@@ -103,7 +103,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _add_own_routes(app: FastAPI) -> None:
-    """What is about the service itself. It tells nothing of any tenant."""
+    """Adds the routes about the service itself, which show no tenant data."""
     options: dict[str, Any] = {"dependencies": [Depends(unless_closed)], "tags": ["service"]}
 
     @app.get("/openapi.json", operation_id="openapi", include_in_schema=False, **options)

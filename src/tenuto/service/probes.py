@@ -29,23 +29,25 @@ logger = logging.getLogger("tenuto.service")
 def router(engine: Engine, **options: Any) -> APIRouter:
     routes = APIRouter(tags=["service"], route_class=ExactRoute, **options)
 
-    @routes.get("/healthz", operation_id="healthz", summary="The process does its work: restart it if not")
+    @routes.get("/healthz", operation_id="healthz", summary="Check liveness: restart the process if it fails")
     async def healthz() -> Response:
         return _told("ok", engine.alive())
 
-    @routes.get("/readyz", operation_id="readyz", summary="It can take work: its database answers, its lease holds")
+    @routes.get(
+        "/readyz", operation_id="readyz", summary="Check readiness: the database responds and the lease is valid"
+    )
     async def readyz() -> Response:
         return _told("ready", await engine.ready())
 
     @routes.get(
         "/metrics",
         operation_id="metrics",
-        summary="Figures, as Prometheus reads them",
+        summary="Get metrics in the Prometheus format",
         response_class=PlainTextResponse,
     )
     async def metrics() -> Response:
         if engine.telemetry is None:
-            raise NotFound("This engine counts nothing.", hint="make it with Engine(…, telemetry=Telemetry())")
+            raise NotFound("This engine has no telemetry.", hint="create it with Engine(…, telemetry=Telemetry())")
         return Response(await engine.telemetry.render(), media_type=CONTENT_TYPE_LATEST)
 
     return routes

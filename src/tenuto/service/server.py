@@ -1,4 +1,4 @@
-"""The process that listens: a socket that is bound first, and a server on it until it is told to stop."""
+"""The HTTP server: binds a socket and serves until it is stopped."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Definitions, executions and what people do with them: the face that speaks of executions."""
+"""The endpoints for definitions, executions, reviews, dead letters, limits and the audit log."""
 
 from typing import Any
 
@@ -19,10 +19,10 @@ FACES = (executions, definitions, history, people, many, dlq, operations, audit)
 
 
 def routes() -> list[BaseRoute]:
-    """One after another, those that are asked for most first: they are tried in this order."""
+    """All routes, the most used first: they are matched in this order."""
     return [route for face in FACES for route in face.routes]
 
 
 def fast_routes() -> list[FastRoute[Any]]:
-    """The short ways of those that have one."""
-    return [short for face in FACES for short in face.fast_routes]
+    """The fast paths of the endpoints that have one."""
+    return [fast_route for face in FACES for fast_route in face.fast_routes]

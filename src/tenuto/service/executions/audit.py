@@ -1,4 +1,4 @@
-"""Who did what, and whether that record is whole."""
+"""Endpoints of the audit log."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ Word = Annotated[str | None, Query(max_length=256)]
     "GET",
     "/v1/audit",
     "audit:read",
-    summary="Who did what, newest first",
+    summary="List audit rows, newest first",
     responses=documented({200: "[AuditDocument]"}, 422),
 )
 async def list_audit(
@@ -41,23 +41,25 @@ async def list_audit(
     "GET",
     "/v1/audit:verify",
     "audit:read",
-    summary="Whether the chain of hashes holds",
+    summary="Verify the hash chain",
     responses=documented({200: "Verified"}),
 )
 async def verify_audit(
     caller: Called,
-    n: Annotated[int | None, Query(ge=1, le=2**53, description="with `hash`: a head that was kept elsewhere")] = None,
-    hash: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$", description="it must be in the chain still")] = None,
+    n: Annotated[int | None, Query(ge=1, le=2**53, description="with `hash`: a head that you stored earlier")] = None,
+    hash: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{64}$", description="the hash of row `n`, which must still be in the chain")
+    ] = None,
 ) -> Response:
-    """`broken_at` is the first row that does not fit, null if all do. Keep `rows` and `head` elsewhere, and give them
-    here as `n` and `hash` later: a chain that was cut short or written anew holds too."""
+    """`broken_at` is the first row that does not match, or null. Store `rows` and `head` elsewhere and pass them
+    later as `n` and `hash`: otherwise a truncated or rewritten chain goes unnoticed."""
     return json_response((await caller.engine.audit.verify(_kept(n, hash)))._asdict())
 
 
 def _kept(n: int | None, hash: str | None) -> Kept | None:
     if (n is None) != (hash is None):
         missing = "n" if n is None else "hash"
-        raise InvalidInput.at(f"/{missing}", "missing", "a head that was kept is its `n` and its `hash`")
+        raise InvalidInput.at(f"/{missing}", "missing", "give both `n` and `hash`")
     return None if n is None or hash is None else Kept(n, hash)
 
 
@@ -65,16 +67,16 @@ def _kept(n: int | None, hash: str | None) -> Kept | None:
     "GET",
     "/v1/audit:export",
     "audit:read",
-    summary="The whole chain, oldest first, for those who check it themselves",
+    summary="Export the hash chain, oldest first",
     responses=documented({200: "[AuditRecord]"}, 422),
 )
 async def export_audit(
     caller: Called,
-    after: Annotated[int, Query(ge=0, le=2**53, description="the number of the last row that you have")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53, description="export only rows after this number")] = 0,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
-    """Page by page with `next_cursor`; or with `after`, to fetch what came since the last row that was kept."""
+    """Page with `next_cursor`. Pass `after` to fetch only the rows since your last export."""
     paging = Paging("audit:export", {"tenant": caller.principal.tenant, "after": after}, cursor)
     rows = await caller.engine.audit.chain(max(after, paging.first), limit)
     return page_response(paging.page(rows, rows[-1]["n"] if len(rows) == limit else None))

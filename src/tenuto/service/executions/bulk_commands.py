@@ -1,4 +1,4 @@
-"""One command for many executions, chosen by a filter."""
+"""Endpoints of bulk commands: one command for all executions that match a filter."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -22,14 +22,14 @@ router = EndpointRouter(tags=["executions"])
     "POST",
     "/v1/executions:cancel",
     "executions:write",
-    summary="Cancel all that fit and are not over, oldest first",
+    summary="Cancel all matching active executions, oldest first",
     responses=documented({200: "Canceled"}, 409, 422),
 )
 async def cancel_executions(
     body: CancelManyBody, request: Request, caller: Called, key: IdempotencyKey = None
 ) -> Response:
-    """At least one filter is needed. Says of each whether it was taken; `remaining` fit and were not told in this call:
-    call again with `next_cursor` as `cursor`. `pending` were told, and their verdict is not known yet."""
+    """Needs at least one filter. Reports the result for each execution; `remaining` ones matched but were not reached:
+    call again with `next_cursor` as `cursor`. The verdict of `pending` ones is not known yet."""
     act = partial(caller.engine.cancel_many, status=body.status, mode=body.mode)
     return await run_once(caller, "POST /v1/executions:cancel", key, await request.body(), _told(act, body, "canceled"))
 
@@ -38,14 +38,14 @@ async def cancel_executions(
     "POST",
     "/v1/executions:retry",
     "executions:write",
-    summary="Open the next run of all that fit and failed, oldest first",
+    summary="Retry all matching failed executions, oldest first",
     responses=documented({200: "Retried"}, 409, 422),
 )
 async def retry_executions(
     body: RetryManyBody, request: Request, caller: Called, key: IdempotencyKey = None
 ) -> Response:
-    """At least one filter is needed. What may not be retried is refused with the reason, and the others go on. Whatever
-    failed is tried again, also where its dead letter was let go: `/v1/dlq:reprocess` takes those that are open."""
+    """Needs at least one filter. Executions that cannot be retried are reported with a reason and left unchanged. It
+    also retries executions whose dead letter was discarded; `/v1/dlq:reprocess` takes only open dead letters."""
     told = _told(caller.engine.retry_many, body, "retried")
     return await run_once(caller, "POST /v1/executions:retry", key, await request.body(), told)
 

@@ -1,4 +1,4 @@
-"""Dead letters: what failed for good, tried again or let go."""
+"""Endpoints of the dead-letter queue."""
 
 from typing import Annotated, Literal
 
@@ -22,7 +22,7 @@ router = EndpointRouter(tags=["dlq"])
     "GET",
     "/v1/dlq",
     "dlq:read",
-    summary="What failed for good, oldest first",
+    summary="List dead letters, oldest first",
     responses=documented({200: "[DeadLetterRow]"}, 422),
 )
 async def list_dead_letters(
@@ -49,7 +49,7 @@ async def list_dead_letters(
     "GET",
     "/v1/dlq/{id:plain}",
     "dlq:read",
-    summary="One dead letter, open or resolved",
+    summary="Get a dead letter, open or resolved",
     responses=documented({200: "DeadLetterRow"}, 404),
 )
 async def get_dead_letter(id: str, caller: Called) -> Response:
@@ -63,7 +63,7 @@ _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409, 42
     "POST",
     "/v1/dlq/{id:plain}:reprocess",
     "dlq:write",
-    summary="Open the next run of what failed",
+    summary="Retry the execution of a dead letter",
     responses=_DECIDED,
 )
 async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody) -> Response:
@@ -71,14 +71,18 @@ async def reprocess_dead_letter(id: str, caller: Called, body: ReprocessBody) ->
 
 
 @router.operation(
-    "POST", "/v1/dlq/{id:plain}:discard", "dlq:write", summary="Let it go: nothing is tried again", responses=_DECIDED
+    "POST",
+    "/v1/dlq/{id:plain}:discard",
+    "dlq:write",
+    summary="Discard a dead letter: the execution stays failed",
+    responses=_DECIDED,
 )
 async def discard_dead_letter(id: str, caller: Called, body: DiscardBody) -> Response:
     return await _decided(caller, id, "dismiss", body.reason)
 
 
 async def _decided(caller: Caller, id: str, resolution: Literal["retry", "dismiss"], reason: str) -> Response:
-    """By the letter's own id, also where its execution's was given: when it is decided, it is that one still."""
+    """Resolves the dead letter by its own id, because the id of its execution may stand for a later one."""
     letter = (await caller.engine.listing.dead_letter(id))["id"]
     heard = await caller.has_verdict(caller.engine.resolve(letter, resolution, reason=reason))
     return json_response(await caller.engine.listing.dead_letter(letter), 200 if heard else 202)
@@ -88,14 +92,14 @@ async def _decided(caller: Caller, id: str, resolution: Literal["retry", "dismis
     "POST",
     "/v1/dlq:reprocess",
     "dlq:write",
-    summary="Open the next run of all that fit, oldest first",
+    summary="Retry the executions of all matching dead letters, oldest first",
     responses=documented({200: "Reprocessed"}, 422),
 )
 async def reprocess_dead_letters(
     body: ReprocessManyBody, request: Request, caller: Called, key: IdempotencyKey = None
 ) -> Response:
-    """Says of each whether it was taken; what was refused stays where it is, with the reason. `pending` were told, and
-    their verdict is not known yet. With `next_cursor` there may be more: call again with it as `cursor`."""
+    """Refused items are reported with a reason and left unchanged. The verdict of `pending` items is not known yet. If
+    there is a `next_cursor`, call again with it as `cursor`."""
 
     async def work() -> Response:
         acted = await caller.engine.letters.reprocess_many(

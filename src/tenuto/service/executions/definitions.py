@@ -1,4 +1,4 @@
-"""Definitions: drafted, checked, published once and for all, deprecated."""
+"""Endpoints of definitions: draft, validate, publish, deprecate."""
 
 from typing import Annotated, Any, Literal
 
@@ -26,13 +26,13 @@ Document = Annotated[dict[str, Any], Body()]
     "/v1/definitions",
     "definitions:write",
     status_code=201,
-    summary="Keep a draft",
+    summary="Create a draft",
     responses=documented({201: "Definition", 200: "Definition"}, 409, 422),
 )
 async def draft_definition(
     document: Document, request: Request, caller: Called, key: IdempotencyKey = None
 ) -> Response:
-    """Answers 201, or 200 if this very draft is there already. What is not valid is refused, and nothing is kept."""
+    """Returns 201, or 200 if the same draft exists. An invalid document is refused and not stored."""
 
     async def work() -> Response:
         made, new = await caller.engine.catalog.draft(document)
@@ -65,7 +65,7 @@ async def list_definitions(
     "GET",
     "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:read",
-    summary="A definition with its status",
+    summary="Get a definition with its status",
     responses=documented({200: "Definition"}, 404),
 )
 async def get_definition(name: Name, version: Version, caller: Called) -> Response:
@@ -76,7 +76,7 @@ async def get_definition(name: Name, version: Version, caller: Called) -> Respon
     "PUT",
     "/v1/definitions/{name:plain}/{version:plain}",
     "definitions:write",
-    summary="Change a draft",
+    summary="Replace a draft",
     responses=documented({200: "Definition"}, 404, 409, 422),
 )
 async def replace_definition(name: Name, version: Version, document: Document, caller: Called) -> Response:
@@ -87,7 +87,7 @@ async def replace_definition(name: Name, version: Version, document: Document, c
     "POST",
     "/v1/definitions/{name:plain}/{version:plain}:publish",
     "definitions:write",
-    summary="Publish: from now on it can be started, and never changes",
+    summary="Publish a definition: it can be started and never changes",
     responses=documented({200: "Definition"}, 404, 409, 422),
 )
 async def publish_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
@@ -98,7 +98,7 @@ async def publish_definition(name: Name, version: Version, caller: Called, body:
     "POST",
     "/v1/definitions/{name:plain}/{version:plain}:deprecate",
     "definitions:write",
-    summary="Deprecate: no more of it is started, what runs goes on",
+    summary="Deprecate a definition: no new executions, running ones continue",
     responses=documented({200: "Definition"}, 404, 409),
 )
 async def deprecate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
@@ -109,7 +109,7 @@ async def deprecate_definition(name: Name, version: Version, caller: Called, bod
     "POST",
     "/v1/definitions/{name:plain}/{version:plain}:validate",
     "definitions:read",
-    summary="What publishing it would say",
+    summary="Validate a stored definition",
     responses=documented({200: "Validation"}, 404),
 )
 async def validate_definition(name: Name, version: Version, caller: Called, body: NoFields | None = None) -> Response:
@@ -120,11 +120,11 @@ async def validate_definition(name: Name, version: Version, caller: Called, body
     "POST",
     "/v1/definitions:validate",
     "definitions:read",
-    summary="What publishing a document would say; nothing is stored",
+    summary="Validate a document without storing it",
     responses=documented({200: "Validation"}, 422),
 )
 async def validate_document(document: Document, caller: Called) -> Response:
-    """All that is wrong with it, each with a pointer into the document; also that its name and version are taken."""
+    """Lists every error with a pointer into the document, including a name and version already in use."""
     return json_response(await caller.engine.catalog.check(document))
 
 
@@ -132,7 +132,7 @@ async def validate_document(document: Document, caller: Called) -> Response:
     "GET",
     "/v1/schemas/definition.json",
     "definitions:read",
-    summary="The JSON Schema of definitions, for editors",
+    summary="Get the JSON Schema of definitions",
     responses=documented({200: "Schema"}),
 )
 async def get_definition_schema(caller: Called) -> Response:

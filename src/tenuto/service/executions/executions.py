@@ -1,4 +1,4 @@
-"""Starting executions, looking at them, and telling them what to do."""
+"""Endpoints of executions: start, read, list and command them."""
 
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
@@ -40,8 +40,8 @@ Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=
 async def start_execution(
     body: StartBody, caller: Called, request: Request, key: IdempotencyKey = None, correlation: Correlation = None
 ) -> Response:
-    """Answers 201 when it is durable. With an `Idempotency-Key` that was seen, 200 and the execution it started; 409
-    while the first request with it is under way, 422 if that was another request."""
+    """Returns 201 once the execution is durable. A repeated `Idempotency-Key` returns 200 and the same execution, 409
+    while the first request is in progress, and 422 if the first request was different."""
     return await _start(caller, _Start(body, trace_of(request.scope), key, correlation))
 
 
@@ -92,7 +92,7 @@ router.add_fast_path(start_execution, _read_start, _start)
 
 
 def by_step(inputs: Mapping[str, StepInput]) -> StepInputs:
-    """As Python has it."""
+    """The inputs by step, as the Python API takes them."""
     return StepInputs(
         {step: given.value if given.each is None else _each(given.each, given.labels) for step, given in inputs.items()}
     )
@@ -118,16 +118,16 @@ async def list_executions(
     definition: Annotated[str | None, Query(max_length=256)] = None,
     target_id: Annotated[str | None, Query(max_length=256)] = None,
     correlation_id: Annotated[str | None, Query(max_length=256)] = None,
-    since: Annotated[Timestamp | None, Query(description="started at this moment or later (RFC 3339)")] = None,
+    since: Annotated[Timestamp | None, Query(description="started at this time or later (RFC 3339)")] = None,
     before: Annotated[
-        Timestamp | None, Query(description="started before it; of blocked ones: blocked since then")
+        Timestamp | None, Query(description="started before this time; with `blocked`: blocked since before it")
     ] = None,
-    blocked: Annotated[bool, Query(description="only those that cannot go on, and why")] = False,
+    blocked: Annotated[bool, Query(description="only blocked executions, with the reason")] = False,
     order: Literal["newest", "oldest"] = "newest",
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    """A page of blocked ones may hold fewer than `limit` although there are more: `next_cursor` says so."""
+    """A page of blocked executions may have fewer than `limit` items; more follow if there is a `next_cursor`."""
     found = await caller.engine.listing.executions(
         status=status,
         definition=definition,
@@ -147,7 +147,7 @@ async def list_executions(
     "GET",
     "/v1/executions:count",
     "executions:read",
-    summary="How many executions there are",
+    summary="Count executions",
     responses=documented({200: "Counts"}, 422),
 )
 async def count_executions(
@@ -164,13 +164,13 @@ async def count_executions(
     "GET",
     "/v1/executions:statuses",
     "executions:read",
-    summary="The statuses of many executions by their ids",
+    summary="Get the statuses of several executions",
     responses=documented({200: "Statuses"}, 422),
 )
 async def list_statuses(
-    caller: Called, id: Annotated[list[str], Query(min_length=1, max_length=100, description="as often as needed")]
+    caller: Called, id: Annotated[list[str], Query(min_length=1, max_length=100, description="repeatable")]
 ) -> Response:
-    """What is not there, or another tenant's, is left out."""
+    """Leaves out unknown executions and those of other tenants."""
     return json_response({"statuses": await caller.engine.listing.statuses(id)})
 
 
@@ -178,16 +178,19 @@ async def list_statuses(
     "GET",
     "/v1/executions/{id:plain}",
     "executions:read",
-    summary="Where an execution stands, and why it is blocked if it is",
+    summary="Get the state of an execution, and why it is blocked",
     responses=documented({200: "ExecutionDocument"}, 404),
 )
 async def get_execution(
     id: str,
     caller: Called,
     wait: Annotated[
-        Until | None, Query(description="answer when it is over (`terminal`), or also when a person is needed")
+        Until | None,
+        Query(description="wait until it has ended (`terminal`), or also until it needs a person (`settled`)"),
     ] = None,
-    seconds: Annotated[float, Query(ge=0, le=60, description="how long to wait; then it is told as it stands")] = 20,
+    seconds: Annotated[
+        float, Query(ge=0, le=60, description="how long to wait; then the current state is returned")
+    ] = 20,
 ) -> Response:
     handle = caller.engine.get(id)
     if wait is not None:
@@ -212,7 +215,7 @@ _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 40
 
 
 async def commanded(caller: Caller, id: str, command: Coroutine[Any, Any, object]) -> Response:
-    """200 with the execution as it stands after the verdict; 202 if that is not known yet."""
+    """Returns 200 with the state after the verdict, or 202 if the verdict is not known yet."""
     heard = await caller.has_verdict(command)
     return json_response(await caller.engine.get(id).status(), 200 if heard else 202)
 
@@ -221,7 +224,7 @@ async def commanded(caller: Caller, id: str, command: Coroutine[Any, Any, object
     "POST",
     "/v1/executions/{id:plain}:pause",
     "executions:write",
-    summary="Start nothing more; what runs finishes",
+    summary="Pause an execution: running steps finish, no new ones start",
     responses=_COMMANDED,
 )
 async def pause_execution(id: str, caller: Called, body: PauseBody | None = None) -> Response:
@@ -233,7 +236,7 @@ async def pause_execution(id: str, caller: Called, body: PauseBody | None = None
     "POST",
     "/v1/executions/{id:plain}:resume",
     "executions:write",
-    summary="Go on with what was paused",
+    summary="Resume a paused execution",
     responses=_COMMANDED,
 )
 async def resume_execution(id: str, caller: Called, body: NoFields | None = None) -> Response:
@@ -244,7 +247,7 @@ async def resume_execution(id: str, caller: Called, body: NoFields | None = None
     "POST",
     "/v1/executions/{id:plain}:cancel",
     "executions:write",
-    summary="Cancel: await what runs, end it, or undo what was done",
+    summary="Cancel an execution: drain, terminate or compensate",
     responses=_COMMANDED,
 )
 async def cancel_execution(id: str, caller: Called, body: CancelBody | None = None) -> Response:
@@ -256,7 +259,7 @@ async def cancel_execution(id: str, caller: Called, body: CancelBody | None = No
     "POST",
     "/v1/executions/{id:plain}:retry",
     "executions:write",
-    summary="Open the next run of a failed execution",
+    summary="Retry a failed execution",
     responses=_COMMANDED,
 )
 async def retry_execution(id: str, caller: Called, body: RetryBody) -> Response:

@@ -1,4 +1,4 @@
-"""What happened in an execution: its attempts, its events, the clones of its fan-outs; and what happens, live."""
+"""Endpoints of histories: attempts, steps, clones, events, and the live event stream."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ LAST = 2**53
     "GET",
     "/v1/executions/{id:plain}/history",
     "executions:read",
-    summary="All attempts, or with `view=events` what was recorded",
+    summary="List the attempts of an execution, or with `view=events` its events",
     responses=documented({200: "[AttemptRow|EventDocument]"}, 404, 422),
 )
 async def get_history(
@@ -46,13 +46,13 @@ async def get_history(
     "GET",
     "/v1/executions/{id:plain}/steps",
     "executions:read",
-    summary="The current state of each step, or with `of=` the clones of a fan-out",
+    summary="List the steps of an execution, or with `of=` the clones of a fan-out",
     responses=documented({200: "[StepDocument|CloneDocument]"}, 404, 422),
 )
 async def list_steps(
     id: str,
     caller: Called,
-    of: Annotated[str | None, Query(max_length=256, description="the fan-out whose clones are wanted")] = None,
+    of: Annotated[str | None, Query(max_length=256, description="list the clones of this fan-out")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
@@ -66,24 +66,24 @@ async def list_steps(
     "GET",
     "/v1/executions/{id:plain}/events",
     "executions:read",
-    summary="What is recorded, as it happens",
+    summary="Stream the events of an execution",
     responses=streamed(documented({}, 404)),
 )
 async def stream_events(
     id: str,
     caller: Called,
-    follow: Annotated[bool, Query(description="false: what is recorded so far, and no more")] = True,
+    follow: Annotated[bool, Query(description="false: return the events so far and end")] = True,
     last_event_id: Annotated[int | None, Header(alias="Last-Event-ID", ge=0, le=2**53)] = None,
 ) -> Response:
-    """Server-sent events: each has the number of its event as `id`, and its type as `event`. The last is `end`."""
+    """Server-sent events: `id` is the number of the event, `event` its type. The last one is `end`."""
     after = last_event_id or 0
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if not follow:
         found = await caller.engine.listing.events(id, after=after, limit=LAST)
         recorded = b"".join(_written(event) for event in found.items) + await _end(caller, id)
         return Response(recorded, 200, headers, "text/event-stream")
-    await caller.engine.get(id).status()  # what is not there is said with a status, not in a stream
-    with caller.stream_slot():  # or it is refused now, with a status
+    await caller.engine.get(id).status()  # a missing execution is a 404, not an empty stream
+    with caller.stream_slot():  # too many streams are a 429, not an empty stream
         pass
     return StreamingResponse(_stream(caller, id, after), 200, headers, "text/event-stream")
 
@@ -99,7 +99,7 @@ async def _end(caller: Caller, id: str) -> bytes:
 
 
 async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
-    """Each chunk is confirmed after it was put together and before it is sent."""
+    """Confirms the credential before each chunk is sent."""
     events = caller.engine.get(id).events(after=after)
     coming: asyncio.Future[EventDocument | None] | None = None
     clock = asyncio.get_running_loop().time
@@ -113,7 +113,7 @@ async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
                 while coming.done() and (event := coming.result()) is not None and len(chunk) < CHUNK_BYTES:
                     chunk += _written(event)
                     coming = asyncio.ensure_future(anext(events, None))
-                    await asyncio.sleep(0)  # what was read with the event before is there at once
+                    await asyncio.sleep(0)  # events of the same read are ready at once
                 is_over = coming.done() and coming.result() is None
                 if is_over:
                     chunk += await _end(caller, id)
@@ -126,7 +126,7 @@ async def _stream(caller: Caller, id: str, after: int) -> AsyncIterator[bytes]:
                 if is_over:
                     return
     except (EngineClosed, NotAuthenticated, StorageError, RateExceeded):
-        return  # as at the end of the server, without `end`: a client comes back, to whoever is there then
+        return  # ends without `end`, as at shutdown: the client reconnects
     finally:
         if coming is not None:
             coming.cancel()

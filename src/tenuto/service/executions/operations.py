@@ -1,4 +1,4 @@
-"""What those ask who run it: workers, and limits that steps and tenants have."""
+"""Endpoints for operators: workers, limits of steps, and limits of tenants."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ Tenant = Annotated[str, Path(pattern=f"^{TENANT.pattern}$")]
     "GET",
     "/v1/workers",
     "executions:read",
-    summary="The processes that run steps",
+    summary="List running workers",
     responses=documented({200: "[WorkerRow]"}, 422),
 )
 async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
@@ -33,7 +33,7 @@ async def list_workers(caller: Called, cursor: Cursor = None, limit: Limit = 50)
     "GET",
     "/v1/limits",
     "limits:write",
-    summary="The limits that steps name, and how much of each is used",
+    summary="List the limits of steps and their use",
     responses=documented({200: "[LimitRow]"}, 422),
 )
 async def list_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
@@ -49,7 +49,7 @@ async def list_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) 
     responses=documented({}, 422),
 )
 async def set_limit(name: Name, body: LimitBody, caller: Called) -> Response:
-    """It holds for all tenants, so it takes an admin of the tenant `default`."""
+    """The limit applies to all tenants, so this needs an admin of the tenant `default`."""
     await caller.engine.limit(name, rate=body.rate, concurrency=body.concurrency)
     return Response(status_code=204)
 
@@ -59,7 +59,7 @@ async def set_limit(name: Name, body: LimitBody, caller: Called) -> Response:
     "/v1/limits/{name:whole}",
     "limits:write",
     status_code=204,
-    summary="Lift a limit: what waits for it goes on",
+    summary="Remove a limit: steps that wait for it continue",
     responses=documented({}, 422),
 )
 async def lift_limit(name: Name, caller: Called) -> Response:
@@ -71,11 +71,11 @@ async def lift_limit(name: Name, caller: Called) -> Response:
     "GET",
     "/v1/tenant-limits",
     "limits:write",
-    summary="How many executions tenants may have under way, and have",
+    summary="List the in-flight limits of tenants and their use",
     responses=documented({200: "[TenantLimitRow]"}, 422),
 )
 async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit = 50) -> Response:
-    """For an admin of the tenant `default` those of all tenants, for others their own."""
+    """An admin of the tenant `default` sees all tenants, others only their own."""
     return page_of_rows("tenant-limits", await caller.engine.tenant_limits(), "tenant", cursor, limit)
 
 
@@ -84,11 +84,11 @@ async def list_tenant_limits(caller: Called, cursor: Cursor = None, limit: Limit
     "/v1/tenant-limits/{tenant:whole}",
     "limits:write",
     status_code=204,
-    summary="Deadline how many executions of a tenant may be under way",
+    summary="Limit the executions in flight of a tenant",
     responses=documented({}, 422),
 )
 async def set_tenant_limit(tenant: Tenant, body: TenantLimitBody, caller: Called) -> Response:
-    """A start beyond that is refused with 429. It takes an admin of the tenant `default`."""
+    """Starts beyond the limit get 429. This needs an admin of the tenant `default`."""
     await caller.engine.tenant_limit(tenant, max_in_flight=body.max_in_flight)
     return Response(status_code=204)
 
@@ -98,7 +98,7 @@ async def set_tenant_limit(tenant: Tenant, body: TenantLimitBody, caller: Called
     "/v1/tenant-limits/{tenant:whole}",
     "limits:write",
     status_code=204,
-    summary="Let a tenant have as many under way as it likes",
+    summary="Remove the in-flight limit of a tenant",
     responses=documented({}, 422),
 )
 async def lift_tenant_limit(tenant: Tenant, caller: Called) -> Response:

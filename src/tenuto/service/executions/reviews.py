@@ -1,4 +1,4 @@
-"""What people say: approvals, rejections, signals, and their word on whatever else waits for one."""
+"""Endpoints of decisions: approvals, signals and reviews."""
 
 import hashlib
 from typing import Annotated, Literal
@@ -21,7 +21,7 @@ from .executions import commanded
 
 router = EndpointRouter(tags=["people"])
 
-StepId = Annotated[str, Path(max_length=1_024, description="the step's id; of a clone with its suffix, `notify#3`")]
+StepId = Annotated[str, Path(max_length=1_024, description="the id of the step; a clone has a suffix: `notify#3`")]
 _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 404, 409, 422)
 
 
@@ -29,11 +29,11 @@ _COMMANDED = documented({200: "ExecutionDocument", 202: "ExecutionDocument"}, 40
     "POST",
     "/v1/executions/{id:plain}/steps/{step_id:whole}:approve",
     "approvals:write",
-    summary="Say yes where a step waits for a person",
+    summary="Approve a step that is waiting for approval",
     responses=_COMMANDED,
 )
 async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionBody | None = None) -> Response:
-    """`data` becomes the result of an approval."""
+    """`data` becomes the result of the step."""
     given = body or DecisionBody()
     command = caller.engine.get(id).approve(step_id, comment=given.comment, data=given.data)
     return await commanded(caller, id, command)
@@ -43,7 +43,7 @@ async def approve_step(id: str, step_id: StepId, caller: Called, body: DecisionB
     "POST",
     "/v1/executions/{id:plain}/steps/{step_id:whole}:reject",
     "approvals:write",
-    summary="Say no where a step waits for a person",
+    summary="Reject a step that is waiting for approval",
     responses=_COMMANDED,
 )
 async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBody | None = None) -> Response:
@@ -56,7 +56,7 @@ async def reject_step(id: str, step_id: StepId, caller: Called, body: DecisionBo
     "POST",
     "/v1/executions/{id:plain}/steps/{step_id:whole}:retry",
     "executions:write",
-    summary="Try a step again, in the next run of a failed execution",
+    summary="Retry a failed execution from a step",
     responses=_COMMANDED,
 )
 async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryStepBody) -> Response:
@@ -68,7 +68,7 @@ async def retry_step(id: str, step_id: StepId, caller: Called, body: RetryStepBo
     "POST",
     "/v1/executions/{id:plain}/signals/{name:whole}",
     "executions:write",
-    summary="Send a signal, for a step that waits for it now or later",
+    summary="Send a signal; a step may wait for it now or later",
     responses=_COMMANDED,
 )
 async def send_signal(
@@ -79,19 +79,19 @@ async def send_signal(
     body: SignalBody | None = None,
     key: IdempotencyKey = None,
 ) -> Response:
-    """The same `id` (or `Idempotency-Key`) twice is one signal."""
+    """Signals with the same `id` or `Idempotency-Key` are one signal."""
     given = body or SignalBody()
 
     async def work() -> Response:
         signal = caller.engine.get(id).signal(name, given.payload, id=given.id or _id_of(name, unquoted_key(key)))
         return await commanded(caller, id, signal)
 
-    place = quote(request.scope["path"])  # names may hold anything, and `request.url` leaves some of that out
+    place = quote(request.scope["path"])  # `request.url` drops some characters that names may contain
     return await run_once(caller, f"POST {place}", key, await request.body(), work)
 
 
 def _id_of(name: str, key: str | None) -> str | None:
-    """A key is one request to one place. The id of a signal is one in all of its execution."""
+    """An id from the key and the name: a key is unique for each path, an id of a signal for the whole execution."""
     if key is None:
         return None
     id = f"{quote(name, safe='')}:{key}"
@@ -105,7 +105,7 @@ def _id_of(name: str, key: str | None) -> str | None:
     "GET",
     "/v1/reviews",
     "reviews:read",
-    summary="All that waits for a person, oldest first",
+    summary="List reviews, oldest first",
     responses=documented({200: "[ReviewRow]"}, 422),
 )
 async def list_reviews(
@@ -132,7 +132,7 @@ async def list_reviews(
     "GET",
     "/v1/reviews/{id:plain}",
     "reviews:read",
-    summary="One review, open or resolved",
+    summary="Get a review, open or resolved",
     responses=documented({200: "ReviewRow"}, 404),
 )
 async def get_review(id: str, caller: Called) -> Response:
@@ -148,8 +148,8 @@ async def get_review(id: str, caller: Called) -> Response:
     responses=documented({200: "ReviewRow", 202: "ReviewRow"}, 404, 409, 422),
 )
 async def resolve_review(id: str, body: ResolveBody, caller: Called) -> Response:
-    """A dead letter needs `dlq:write`, every other review `approvals:write`, and the permission that the review
-    names. The kind of the review says which resolutions it takes; the error for another one lists them."""
+    """A dead letter needs `dlq:write`; every other review needs `approvals:write` and the permission that it names.
+    The kind of the review decides which resolutions are valid; the error for another one lists them."""
     await caller.engine.listing.review(id)
     heard = await caller.has_verdict(
         caller.engine.resolve(id, body.resolution, reason=body.reason, result=body.result, again=body.again)

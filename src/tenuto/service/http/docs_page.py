@@ -1,6 +1,6 @@
-"""`/docs`: the operations as a page, and a form to try each. Nothing is loaded from anywhere.
+"""The `/docs` page: all operations, each with a form to try it. It loads nothing from other sites.
 
-The page works without its script, which signs in with the key of the link that `tenuto dev` prints, and sends forms.
+The page is readable without its script, which signs in with the key in the link of `tenuto dev` and sends forms.
 """
 
 import base64
@@ -13,7 +13,7 @@ from typing import Any
 
 _FOLDER = Path(__file__).parent / "docs"
 _SIGN_IN = (
-    "<form id='who'><span id='told'>a script signs in and sends; this page also reads without</span>"
+    "<form id='who'><span id='told'>Signing in and sending requests need JavaScript</span>"
     "<input id='key' type='password' autocomplete='off' placeholder='tnt_…' aria-label='API key'>"
     "<button>Sign in</button><button type='button' id='leave'>Sign out</button></form>"
 )
@@ -30,7 +30,7 @@ def _script() -> str:
 
 
 def policy() -> str:
-    """What the page may load: nothing but its own style and script, which are known by their hashes."""
+    """The content security policy: only the page's own style and script, by their hashes."""
     return (
         f"default-src 'none'; style-src {_hash(_style())}; script-src {_hash(_script())}; "
         "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -49,7 +49,7 @@ def docs_page(document: dict[str, Any]) -> str:
             by_tag.setdefault(tag, []).append(_operation(method.upper(), path, operation))
     sections = [f"<h2>{escape(tag)}</h2>{''.join(operations)}" for tag, operations in by_tag.items()]
     title = escape(f"{document['info']['title']} {document['info']['version']}")
-    opening = "<p>The whole description, for programs: <a href='openapi.json'>openapi.json</a>.</p>"
+    opening = "<p>The OpenAPI document: <a href='openapi.json'>openapi.json</a>.</p>"
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
         f"<meta name='viewport' content='width=device-width'><style>{_style()}</style>"

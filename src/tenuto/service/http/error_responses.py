@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problems: a status, a stable code, what happened, and where."""
+"""Error responses: RFC 9457 problems with a status, a stable code, a message and pointers."""
 
 import math
 from collections.abc import Mapping
@@ -29,26 +29,26 @@ MOST_ERRORS = 101  # of a schema a hundred are told, and that there are more
 
 # Errors that HTTP itself has: no class in `tenuto.errors` stands for them.
 CODES = {
-    400: ("malformed", "The request is not understood."),
-    404: ("not_found", "There is nothing at this address."),
-    405: ("method_not_allowed", "This address does not take that method."),
-    406: ("not_acceptable", "This is not to be had in that form."),
+    400: ("malformed", "The request is malformed."),
+    404: ("not_found", "No resource exists at this path."),
+    405: ("method_not_allowed", "The resource does not support this method."),
+    406: ("not_acceptable", "The resource is not available in this media type."),
     408: ("request_timeout", "The request took too long to arrive."),
-    413: ("too_large", "The request is larger than is allowed."),
-    415: ("unsupported_media_type", "Bodies are JSON: `Content-Type: application/json`."),
+    413: ("too_large", "The request is too large."),
+    415: ("unsupported_media_type", "The body must be JSON: send `Content-Type: application/json`."),
     431: (
         "head_too_large",
-        "The request line and the headers are too large: at most 64 KiB together, and 100 headers.",
+        "The request line and headers are too large: at most 64 KiB in all and 100 headers.",
     ),
     500: (
         "internal_error",
-        "Something went wrong here. It was logged with the id of this request, which may be tried again.",
+        "An internal error occurred. It was logged with the id of this request. You may retry the request.",
     ),
 }
 
 
 class RequestRejected(Exception):
-    """A problem that HTTP finds by itself, before any part of Tenuto is asked."""
+    """A request that the HTTP layer rejects by itself."""
 
     def __init__(self, status: int, detail: str = "", *, problems: tuple[Problem, ...] = ()) -> None:
         super().__init__(detail)
@@ -58,7 +58,7 @@ class RequestRejected(Exception):
 
 
 class ProblemResponse(Response):
-    """What is our fault, or the database's, names the request: its id is in the log."""
+    """A problem. With 5xx it has the id of the request, which is in the log."""
 
     media_type = MEDIA_TYPE
 
@@ -96,7 +96,7 @@ def problem_response(
 
 def rejection_response(refusal: RequestRejected) -> Response:
     code, default = CODES[refusal.status]
-    headers = {"Connection": "close"} if refusal.status == 408 else {}  # what is still to come belongs to nothing
+    headers = {"Connection": "close"} if refusal.status == 408 else {}  # the rest of the body belongs to no request
     return problem_response(refusal.status, code, refusal.detail or default, problems=refusal.problems, headers=headers)
 
 
@@ -127,7 +127,7 @@ def _headers(status: int, error: TenutoError) -> dict[str, str]:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Whatever a route raises leaves as a problem."""
+    """Turns every exception of a route into a problem."""
 
     @app.exception_handler(TenutoError)
     async def _(request: Request, error: Exception) -> Response:
@@ -152,7 +152,7 @@ def add_error_handlers(app: FastAPI) -> None:
         if error.status_code == 405:
             headers = {"Allow": ", ".join(sorted(_methods_at(app, path_of(request.scope))))}
         elif error.status_code == 404:
-            hint = "/openapi.json lists the addresses; a client's TENUTO_SERVER has no path, unless a proxy adds one"
+            hint = "/openapi.json lists the paths; TENUTO_SERVER of a client needs no path unless a proxy adds one"
         return problem_response(error.status_code, code, detail, headers=headers, hint=hint)
 
     @app.exception_handler(Exception)
@@ -161,13 +161,13 @@ def add_error_handlers(app: FastAPI) -> None:
 
 
 def _methods_at(app: FastAPI, path: str) -> set[str]:
-    """Of all routes that take this path: each by itself knows its own methods only."""
+    """The methods of all routes that match this path: a route knows only its own."""
     taking = [each for each in app.routes if isinstance(each, APIRoute) and each.path_regex.match(path)]
     return {method for route in taking for method in route.methods or ()}
 
 
 def _invalid(error: RequestValidationError) -> Response:
-    """What the models refuse: each by its pointer into the body, or into the parameters (`/query/limit`)."""
+    """The response for invalid models: a pointer into the body or the parameters (`/query/limit`) for each error."""
     found = []
     for each in error.errors():
         path = list(each["loc"])

@@ -1,6 +1,6 @@
-"""Examples for the OpenAPI document. They tell one story, which a service tells in the same words.
+"""Examples for the OpenAPI document, as a real service returns them.
 
-An invoice waits for its approval. Another was rejected by whoever looked at it, and left a dead letter.
+One invoice waits for approval. Another was rejected and left a dead letter.
 """
 
 import json
@@ -205,7 +205,7 @@ _AGAIN = {
     "blocked": {**_BLOCKED, "review_id": f"{_REJECTED}.9", "since": _LATER},
     "steps": _steps("awaiting_approval", "pending", review_id=f"{_REJECTED}.9"),
 }
-# Where an answer tells what the request has changed.
+# Fields that the operation changes.
 _AFTER: dict[str, dict[str, Any]] = {
     "draft_definition": {"status": "draft", "published_at": None},
     "replace_definition": {"status": "draft", "published_at": None},
@@ -255,7 +255,7 @@ PROBLEMS: dict[int, dict[str, Any]] = {
     408: {"code": "request_timeout", "detail": "The request took too long to arrive."},
     409: {"code": "invalid_transition", "detail": "The execution is succeeded: it cannot be paused."},
     413: {"code": "too_large", "detail": "A body has at most 1,048,576 bytes."},
-    415: {"code": "unsupported_media_type", "detail": "Bodies are JSON: `Content-Type: application/json`."},
+    415: {"code": "unsupported_media_type", "detail": "The body must be JSON: send `Content-Type: application/json`."},
     422: {"code": "input_invalid", "detail": "The input does not fit what the definition asks for."},
     429: {"code": "rate_exceeded", "detail": "Too many requests."},
     503: {"code": "storage_error", "detail": "PostgreSQL cannot be reached."},

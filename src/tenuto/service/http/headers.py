@@ -1,4 +1,4 @@
-"""ResponseHeaders that go in and come out again, and those that every answer has: one of them names the request."""
+"""Headers of requests, and those that every response has, such as the id of the request."""
 
 import random
 import re
@@ -6,11 +6,11 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 STATUS = "tenuto.status"  # in a request's scope, once it is answered
-REQUEST_ID = "tenuto.request_id"  # in a request's scope: ours, whatever a caller says
+REQUEST_ID = "tenuto.request_id"  # in a request's scope: always generated here
 _BY_NAME = "tenuto.headers"  # in a request's scope, once one was asked for
 _ECHOED = (b"x-correlation-id", b"traceparent")
 _LONGEST = 255
-# As W3C has it. One of a later version may say more at its end.
+# The W3C format. A later version may append fields.
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _ALWAYS = [
     (b"cache-control", b"no-store"),
@@ -21,7 +21,7 @@ _ALWAYS = [
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """The first of this name, which is in small letters."""
+    """The first header with this lower-case name."""
     by_name: dict[bytes, bytes] | None = scope.get(_BY_NAME)
     if by_name is None:
         by_name = scope[_BY_NAME] = dict(reversed(list(scope["headers"])))
@@ -30,7 +30,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def trace_of(scope: Scope) -> dict[str, str]:
-    """The trace that a request belongs to, if what it says of one can be understood: what cannot is no trace."""
+    """The trace headers of a request, if they are valid."""
     if (parent := header(scope, b"traceparent")) is None or not _is_trace(parent.encode("latin-1")):
         return {}
     found = {"traceparent": parent, "tracestate": header(scope, b"tracestate")}
@@ -42,8 +42,8 @@ def _is_trace(value: bytes) -> bool:
 
 
 def new_id() -> str:
-    """It names a request, and opens nothing. To fetch the system's random bytes would be to give up the interpreter's
-    lock for each request, and to wait for it again."""
+    """A request id. It is no secret, so it needs no system randomness, which would release the interpreter's lock for
+    each request."""
     return f"{random.getrandbits(64):016x}"
 
 
@@ -69,7 +69,7 @@ class ResponseHeaders:
         async def finish(message: Message) -> None:
             if message["type"] == "http.response.start":
                 scope[STATUS] = message["status"]
-                headers = message["headers"]  # their names are in small letters, as the framework makes them
+                headers = message["headers"]  # the framework writes names in lower case
                 there = [name for name, _ in headers]
                 message["headers"] = headers + [pair for pair in more if pair[0] not in there]
             await send(message)

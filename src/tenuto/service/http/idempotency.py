@@ -1,4 +1,4 @@
-"""Requests that may be sent twice: the second gets the answer of the first."""
+"""Idempotent requests: a repeated request gets the response of the first."""
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,25 +15,27 @@ from .caller import Caller
 
 IdempotencyKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=255, description="the same key twice is one request"),
+    Header(
+        alias="Idempotency-Key", min_length=1, max_length=255, description="requests with the same key are one request"
+    ),
 ]
 REPLAYED = {"Idempotency-Replayed": "true"}
-_UNNAMED = nullcontext()  # of whoever gives no key
+_UNNAMED = nullcontext()  # without a key
 
 
 def unquoted_key(key: str | None) -> str | None:
-    """The header may be a structured field: a text in quotes."""
+    """The key without quotes: the header may be a structured field."""
     if key is None or len(key) < 2 or not key[0] == key[-1] == '"':
         return key
     if key == '""':
-        raise InvalidInput.at("/header/Idempotency-Key", "empty", "an empty key is none: leave it out")
+        raise InvalidInput.at("/header/Idempotency-Key", "empty", "the key is empty; omit the header instead")
     return key[1:-1]
 
 
 def exclusive_start(caller: Caller, key: str | None) -> AbstractContextManager[None]:
-    """One start at a time with a key: whoever comes meanwhile gets 409, and the execution when he comes again.
+    """Allows one start at a time for a key: a concurrent request gets 409, and the execution when it is sent again.
 
-    That holds for this process. One that comes through another waits in the database for the first, and replays it.
+    This holds within one process. A request to another process waits in the database for the first and replays it.
     """
     return _UNNAMED if key is None else _exclusive_start(caller, key)
 
@@ -53,7 +55,7 @@ def _exclusive_start(caller: Caller, key: str) -> Iterator[None]:
 async def run_once(
     caller: Caller, endpoint: str, key: str | None, request: bytes, work: Callable[[], Awaitable[Response]]
 ) -> Response:
-    """Does it, and remembers the answer if it was a success. A refused or failed request uses nothing up."""
+    """Does the work and stores its response if it succeeded. A failed request does not use up the key."""
     key = unquoted_key(key)
     if key is None:
         return await work()

@@ -1,4 +1,4 @@
-"""The OpenAPI document: the shapes of answers, problems that every operation shares, and who may call what."""
+"""The OpenAPI document: schemas of responses, common problems, and permissions."""
 
 from http import HTTPStatus
 from typing import Any
@@ -57,7 +57,7 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         "detail": {"type": "string"},
         "code": {"type": "string"},
         "hint": {"type": "string", "description": "what to do"},
-        "request_id": {"type": "string", "description": "with 5xx: what the log calls this request"},
+        "request_id": {"type": "string", "description": "with 5xx: the id of this request in the log"},
         "errors": {
             "type": "array",
             "items": {
@@ -76,8 +76,8 @@ REPROCESSED: dict[str, Any] = {
     "required": ["reprocessed", "pending", "refused", "next_cursor"],
     "properties": {
         "reprocessed": _IDS,
-        "pending": {**_IDS, "description": "told, and not heard of yet"},
-        "next_cursor": {"type": ["string", "null"], "description": "`cursor` of the next call; null if none fit"},
+        "pending": {**_IDS, "description": "requested, verdict not known yet"},
+        "next_cursor": {"type": ["string", "null"], "description": "`cursor` of the next call; null if no more match"},
         "refused": {
             "type": "array",
             "items": {"type": "object", "properties": {name: {"type": "string"} for name in ("id", "code", "detail")}},
@@ -94,10 +94,10 @@ def _acted(word: str) -> dict[str, Any]:
             word: _IDS,
             "pending": REPROCESSED["properties"]["pending"],
             "refused": REPROCESSED["properties"]["refused"],
-            "chosen": {**_IDS, "description": "with `dry_run`: those that it would be"},
+            "chosen": {**_IDS, "description": "with `dry_run`: the executions that match"},
             "remaining": {
                 "type": "integer",
-                "description": "fit as well; no more than 10,000 are counted, fewer where that takes long",
+                "description": "further matches; at most 10,000 are counted, fewer if counting takes long",
             },
             "next_cursor": REPROCESSED["properties"]["next_cursor"],
         },
@@ -140,11 +140,11 @@ def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[
 def streamed(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
     """With a stream of events as the answer."""
     content = {"text/event-stream": {"schema": {"type": "string"}, "example": STREAM}}
-    return {200: {"description": "Events, and `end` as the last of them", "content": content}, **responses}
+    return {200: {"description": "Events; the last one is `end`", "content": content}, **responses}
 
 
 def _said(status: int) -> str:
-    return {200: "As it is now", 201: "Made", 202: "Accepted; its verdict is not known yet"}.get(status, "Done")
+    return {200: "The current state", 201: "Created", 202: "Accepted; the verdict is not known yet"}.get(status, "Done")
 
 
 def _schema(shape: str) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     document = get_openapi(
         title="Tenuto",
         version=tenuto.__version__,
-        description="Definitions, executions, and what people decide about them. Errors are RFC 9457 problems.",
+        description="Definitions, executions, and decisions about them. Errors are RFC 9457 problems.",
         routes=app.routes,
     )
     _, shapes = msgspec.json.schema_components(_SHAPES, ref_template=_REF)
@@ -207,7 +207,11 @@ def _complete(app: FastAPI) -> dict[str, Any]:
         }
     )
     components["securitySchemes"] = {
-        "key": {"type": "http", "scheme": "bearer", "description": "an API key `tnt_…`, or a JWT of a known issuer"}
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "an API key `tnt_…`, or a JWT of a configured issuer",
+        }
     }
     for item in document["paths"].values():
         for operation in item.values():
@@ -219,11 +223,11 @@ def _complete(app: FastAPI) -> dict[str, Any]:
 
 def _definition(summary: dict[str, Any]) -> dict[str, Any]:
     """What is told of a definition, with the document that it was drafted with."""
-    steps = {"type": "array", "items": {"type": "object"}, "description": "and whatever else the document has"}
+    steps = {"type": "array", "items": {"type": "object"}, "description": "with all other fields of the document"}
     return {
         **summary,
         "title": "Definition",
-        "description": "A definition: its document, and what is told of it.",
+        "description": "A definition: its document and its status.",
         "properties": {**summary["properties"], "steps": steps},
         "required": [*summary["required"], "steps"],
     }

@@ -1,6 +1,6 @@
-"""What is looked at before any route: who sends a body, its size and its shape. Nothing is written until it fits.
+"""Request bodies: read and checked before any route, and only for authenticated callers.
 
-A stranger's body is not read: he hears so by the head of his request. What he sends all the same is thrown away.
+An unknown client is rejected by the head of its request; its body is discarded unread.
 """
 
 import json
@@ -21,12 +21,12 @@ from .request_deadline import sending
 
 MAX_KEY_LENGTH = 256
 MAX_TEXT_BYTES = 128 * 1024
-MAX_INTEGER = 2**53  # beyond it, a reader that keeps numbers as floating point takes another one
+MAX_INTEGER = 2**53  # a floating-point reader would change larger numbers
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 class BodyReader:
-    """Reads the whole body of whoever is known, checks it, and hands it on as it was."""
+    """Authenticates the caller, reads and checks the body, and passes it on unchanged."""
 
     def __init__(self, app: ASGIApp, settings: Settings, authentication: Authentication) -> None:
         self._app = app
@@ -63,7 +63,7 @@ class BodyReader:
         await self._app(scope, _replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """None: the client went away."""
+        """The body, or None if the client disconnected."""
         limit = self._settings.max_body_bytes
         declared = header(scope, b"content-length") or ""
         if declared.isdecimal() and int(declared) > limit:
@@ -83,7 +83,7 @@ class BodyReader:
 
 
 def check_body(body: bytes, content_type: str, settings: Settings) -> Any:
-    """The JSON that it is, if it may be; None of a request without a body."""
+    """Parses and checks the JSON of a body. Returns None if there is no body."""
     if not body:
         return None
     media_type = content_type.partition(";")[0].strip().lower()
@@ -99,7 +99,7 @@ def check_body(body: bytes, content_type: str, settings: Settings) -> Any:
 
 
 class _Unfit(ValueError):
-    """JSON that two readers could understand differently."""
+    """JSON that two parsers could read differently."""
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ _JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant, p
 
 
 def _measure(value: Any, depth: int, nodes: int) -> None:
-    """Level by level, so that depth costs no recursion."""
+    """Checks a value level by level, without recursion."""
     level: list[Any] = [value]
     while level:
         if depth < 0:
@@ -157,8 +157,8 @@ def _check_keys(keys: Iterable[str]) -> None:
 
 
 def _check_text(text: str) -> None:
-    """No database takes a NUL, and no encoding a lone surrogate."""
-    if len(text) <= MAX_KEY_LENGTH and text.isascii() and "\0" not in text:  # most are short and plain
+    """Rejects NUL characters and lone surrogates, which no database can store."""
+    if len(text) <= MAX_KEY_LENGTH and text.isascii() and "\0" not in text:  # the common case
         return
     try:
         raw = text.encode()
@@ -172,7 +172,7 @@ def _check_text(text: str) -> None:
 
 
 def _and_close(send: Send) -> Send:
-    """Whoever asked whether to send his body is answered without it: what comes next on the connection is not known."""
+    """Closes the connection after the response: a client that sent `Expect` may or may not send its body."""
 
     async def answer(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,7 @@
-"""How long a request may take: then it is answered, whatever it waits for, and what it waits for is given up.
+"""Deadlines of requests: at the deadline the request is answered and its work is canceled.
 
-A database that does not answer, or a driver that asks it to stop, may take minutes. Whoever asked hears by then that
-nobody knows what came of it: what was under way may have been done, or be done yet.
+A database that does not respond, or a driver that cancels a query, may take minutes. The response then says that the
+outcome is unknown: the work may have been done, or may still be done.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from tenuto.errors import StorageError
 from .error_responses import RequestRejected, error_response, rejection_response
 from .request_limits import is_stream
 
-LONGEST_WAIT_S = 60.0  # of somebody who waits for an execution, and says how long
+LONGEST_WAIT_S = 60.0  # added for streams and long polls
 RETRY_AFTER_S = 5.0
 
 _BOUND = "tenuto.bound"  # in a request's scope
 
 
 class RequestDeadline:
-    """`body_seconds` are the sender's, for what he sends; `seconds` are those for the answer, from then on."""
+    """`body_seconds` is the time to receive the body, `seconds` the time to answer from then on."""
 
     def __init__(self, app: ASGIApp, seconds: float, body_seconds: float) -> None:
         self._app = app
@@ -42,32 +42,32 @@ class RequestDeadline:
                 raise
         finally:
             queue.remove(bound)
-            del scope[_BOUND]  # they hold each other: what is left of each request would wait for the collector
+            del scope[_BOUND]  # breaks the reference cycle, so that the garbage collector has nothing to do
         if bound.is_late:
             await bound.end()
 
 
 def sending(scope: Scope) -> "Deadline":
-    """Within it, somebody sends. A request that is not here in time is answered with 408."""
+    """A context in which the body is received. A body that is late is answered with 408."""
     bound: Deadline = scope[_BOUND]
     return bound
 
 
 class _Queue:
-    """Requests that may all take as long: whoever came first is due first. So one timer is enough for them.
+    """Requests with the same time limit: the oldest is due first, so one timer is enough.
 
-    It is left to itself when nobody waits: the next one who does would need it again.
+    The timer keeps running when the queue is empty, because the next request needs it again.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._due: dict[Deadline, float] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the timer, while there is one
+        self._loop: asyncio.AbstractEventLoop | None = None  # the loop of the timer, while it runs
 
     def add(self, bound: "Deadline") -> None:
         loop = bound.loop
         self._due[bound] = due = loop.time() + self.seconds
-        if self._loop is not loop:  # an application may be served again, by another
+        if self._loop is not loop:  # the application may be served by another loop later
             self._loop = loop
             loop.call_at(due, self._look)
 
@@ -87,7 +87,7 @@ class _Queue:
 
 
 class Deadline:
-    """One request, which is answered once: by whoever does the work, or by this."""
+    """The deadline of one request, which is answered once: by the application or at the deadline."""
 
     __slots__ = (
         "__weakref__",
@@ -135,7 +135,7 @@ class Deadline:
             await self._send(message)
 
     def give_up(self) -> None:
-        """It is told by a task of its own: the one that does the work may not end as soon as it is told to."""
+        """Answers in a task of its own, because the canceled task may not end at once."""
         assert self._task is not None
         if not self._is_answered:
             late = error_response(_late(self._scope["method"], self._queue.seconds))
@@ -148,7 +148,7 @@ class Deadline:
         assert self._telling is not None
         others = self._task.uncancel()
         await self._telling
-        if others:  # somebody else told it to end, too
+        if others:  # the task was also canceled from elsewhere
             raise asyncio.CancelledError
 
 

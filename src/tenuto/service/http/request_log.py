@@ -1,4 +1,4 @@
-"""What went wrong here is logged with the id of its request, and told as such: whoever asked can name it."""
+"""The log of requests: server errors with the id of their request, which the response repeats."""
 
 import logging
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("tenuto.service")
 
 
 class RequestLog:
-    """Stands around all that may fail. Problems that are not the caller's are logged, all other answers at DEBUG."""
+    """Logs server errors, and all other requests at DEBUG. Turns an unhandled exception into a 500 response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -25,7 +25,7 @@ class RequestLog:
             await self._app(scope, receive, send)
         except Exception as error:
             _log(logging.ERROR, "A request failed.", "request_failed", scope, error)
-            if STATUS in scope:  # half of an answer is sent: all that can be done is to break it off
+            if STATUS in scope:  # the response has begun: only closing the connection is left
                 raise
             await problem_response(500, *CODES[500])(scope, receive, send)
         else:

@@ -1,4 +1,4 @@
-"""Counts requests and how long they take: the outermost layer, so that what others refuse is counted, too."""
+"""Metrics of requests. This is the outermost layer, so that rejected requests count, too."""
 
 import time
 
@@ -26,7 +26,7 @@ class RequestMetrics:
         try:
             await self._app(scope, receive, send)
         except Exception:
-            scope.setdefault(STATUS, 500)  # further out it becomes the answer that something went wrong
+            scope.setdefault(STATUS, 500)  # the server turns it into a 500 response
             raise
         finally:
             self._served.under_way -= 1

@@ -1,4 +1,4 @@
-"""What requests may hold. Fields that are not here are refused: a mistyped one is not silently ignored."""
+"""The bodies of requests. Unknown fields are rejected, so that a misspelled one is not ignored."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ from .moment import Timestamp
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(max_length=2_000)]
-# Where something cannot be taken back. A reason of blanks is none.
+# For commands that cannot be undone. A blank reason is rejected.
 Why = Annotated[str, Field(min_length=1, max_length=2_000, pattern=r"\S")]
 
 
@@ -25,18 +25,18 @@ class Target(Body):
 
 
 class StepInput(Body):
-    """What one step is given: a value, or one for each of its clones."""
+    """The input of one step: a value, or one value for each clone."""
 
     value: Any = None
-    each: list[Any] | None = Field(default=None, description="the step is fanned out over these")
-    labels: list[str] | None = Field(default=None, description="what the clones are called, in the same order")
+    each: list[Any] | None = Field(default=None, description="fan the step out over these values")
+    labels: list[str] | None = Field(default=None, description="the names of the clones, in the same order")
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> "StepInput":
         if self.labels is not None and len(self.labels) != len(self.each or ()):
-            raise ValueError("there is a label for each of `each`")
+            raise ValueError("give one label for each value in `each`")
         if self.each is not None and "value" in self.model_fields_set:
-            raise ValueError("a step has `value` or `each`")
+            raise ValueError("give either `value` or `each`")
         return self
 
 
@@ -44,12 +44,10 @@ class StartBody(Body):
     """An execution to start."""
 
     definition: Name = Field(examples=["invoice-approval"])
-    version: int | None = Field(
-        default=None, ge=1, le=2**31 - 1, description="without one, the newest that is published"
-    )
+    version: int | None = Field(default=None, ge=1, le=2**31 - 1, description="default: the newest published version")
     input: Any = Field(default=None, examples=[{"amount": 1200}])
     inputs: dict[str, StepInput] | None = Field(
-        default=None, max_length=1_000, description="instead of `input`: by step"
+        default=None, max_length=1_000, description="instead of `input`: the inputs by step"
     )
     target: Target | None = Field(default=None, examples=[{"type": "Invoice", "id": "inv-42"}])
     priority: Literal["high", "normal"] = "normal"
@@ -60,7 +58,7 @@ class StartBody(Body):
     @model_validator(mode="after")
     def _has_one_input(self) -> "StartBody":
         if self.inputs is not None and self.input is not None:
-            raise ValueError("there is `input`, or `inputs` by step")
+            raise ValueError("give either `input` or `inputs`")
         return self
 
 
@@ -69,25 +67,23 @@ class PauseBody(Body):
 
 
 class NoFields(Body):
-    """There is nothing to say beside what the path says."""
+    """An empty body."""
 
 
 class CancelBody(Body):
-    mode: Literal["drain", "terminate", "compensate"] | None = Field(
-        default=None, description="without one, as defined"
-    )
+    mode: Literal["drain", "terminate", "compensate"] | None = Field(default=None, description="default: as defined")
     reason: Reason = Field(default="", examples=["the invoice was withdrawn"])
 
 
 class RetryStepBody(Body):
-    again: bool = Field(default=False, description="make completed effects from that step on once more, under new keys")
+    again: bool = Field(default=False, description="repeat completed effects from that step on, with new keys")
     reason: Why = Field(examples=["the invoice was corrected"])
 
 
 class RetryBody(Body):
-    from_: Name | None = Field(default=None, alias="from", description="the step to begin with", examples=["approve"])
+    from_: Name | None = Field(default=None, alias="from", description="the step to start from", examples=["approve"])
     again: bool = Field(
-        default=False, description="make completed effects from that step on once more, under new keys: needs `from`"
+        default=False, description="repeat completed effects from that step on, with new keys; needs `from`"
     )
     reason: Why = Field(examples=["the invoice was corrected"])
 
@@ -99,7 +95,7 @@ class DecisionBody(Body):
 
 class SignalBody(Body):
     payload: Any = Field(default=None, examples=[{"paid": 1200}])
-    id: Name | None = Field(default=None, description="the same id twice is one signal")
+    id: Name | None = Field(default=None, description="signals with the same id are one signal")
 
 
 class ResolveBody(Body):
@@ -111,7 +107,7 @@ class ResolveBody(Body):
     reason: Reason = Field(
         default="",
         validate_default=True,
-        description="wanted with all but `approved` and `rejected`",
+        description="required except for `approved` and `rejected`",
         examples=["compared with the order"],
     )
 
@@ -134,27 +130,27 @@ class DiscardBody(Body):
 class ReprocessManyBody(Body):
     definition: Name | None = Field(default=None, examples=["invoice-approval"])
     error_class: ErrorClass | None = Field(default=None, examples=["NON_RETRYABLE"])
-    before: Timestamp | None = Field(default=None, description="those older than this (RFC 3339)")
-    limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
+    before: Timestamp | None = Field(default=None, description="only those created before this time (RFC 3339)")
+    limit: int = Field(ge=1, le=1_000, description="the maximum number of items", examples=[100])
     cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
-        default=None, description="`next_cursor` of the answer before"
+        default=None, description="`next_cursor` of the previous response"
     )
     reason: Why = Field(examples=["the invoices were corrected"])
 
 
 class ManyBody(Body):
-    """Which executions: at least one of the filters, and how many of those that fit."""
+    """Selects executions: at least one filter, and the maximum number."""
 
     definition: Name | None = Field(default=None, examples=["invoice-approval"])
     correlation_id: Name | None = None
     target_id: Name | None = None
-    since: Timestamp | None = Field(default=None, description="started at this moment or later (RFC 3339)")
-    before: Timestamp | None = Field(default=None, description="started before it")
-    limit: int = Field(ge=1, le=1_000, description="how many at most", examples=[100])
+    since: Timestamp | None = Field(default=None, description="started at this time or later (RFC 3339)")
+    before: Timestamp | None = Field(default=None, description="started before this time")
+    limit: int = Field(ge=1, le=1_000, description="the maximum number of items", examples=[100])
     cursor: Annotated[str, Field(max_length=2_000)] | None = Field(
-        default=None, description="`next_cursor` of the answer before"
+        default=None, description="`next_cursor` of the previous response"
     )
-    dry_run: bool = Field(default=False, description="only say which they are: `chosen`")
+    dry_run: bool = Field(default=False, description="only list the matching executions as `chosen`")
     reason: Why = Field(examples=["the price list was wrong"])
 
     def filter(self) -> ExecutionFilter:
@@ -169,11 +165,9 @@ class ManyBody(Body):
 
 class CancelManyBody(ManyBody):
     status: Literal["running", "waiting_approval", "paused"] | None = Field(
-        default=None, description="without one, whatever is not over"
+        default=None, description="default: every active execution"
     )
-    mode: Literal["drain", "terminate", "compensate"] | None = Field(
-        default=None, description="without one, as defined"
-    )
+    mode: Literal["drain", "terminate", "compensate"] | None = Field(default=None, description="default: as defined")
 
 
 class RetryManyBody(ManyBody):
@@ -181,7 +175,7 @@ class RetryManyBody(ManyBody):
 
 
 class LimitBody(Body):
-    """What all workers share. At least one of both."""
+    """A limit that all workers share: `rate`, `concurrency`, or both."""
 
     rate: Annotated[str, Field(max_length=64)] | None = Field(default=None, examples=["14/s"])
     concurrency: int | None = Field(default=None, ge=1, le=2**31 - 1, examples=[20])
@@ -189,7 +183,7 @@ class LimitBody(Body):
     @model_validator(mode="after")
     def _says_something(self) -> "LimitBody":
         if self.rate is None and self.concurrency is None:
-            raise ValueError("give `rate`, `concurrency`, or both; DELETE lifts a limit")
+            raise ValueError("give `rate`, `concurrency`, or both; DELETE removes a limit")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Answers: JSON, and pages of it."""
+"""JSON responses and pages."""
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
@@ -13,12 +13,12 @@ from tenuto.runtime.shared.pages import Paging
 
 MAX_PAGE = 100
 
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before", max_length=2_000)]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="how many items at most")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous page", max_length=2_000)]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="the maximum number of items")]
 
 
 class _Json(Response):
-    """An answer of which it is known what it is: the framework would look for that among its headers."""
+    """A response with fixed headers: the framework would search them for a content type."""
 
     media_type = "application/json"
 
@@ -38,7 +38,7 @@ def page_response(found: Page[Any]) -> Response:
 
 
 def page_of_rows(of: str, rows: Iterable[Mapping[str, Any]], by: str, cursor: str | None, limit: int) -> Response:
-    """A page of what is read whole because there is little of it, in the order of a field that tells all apart."""
+    """A page of a short list that is read completely, in the order of a unique field."""
     paging = Paging(of, {}, cursor)
     left = sorted((row for row in rows if row[by] > (paging.after or "")), key=itemgetter(by))
     return page_response(paging.page(left[:limit], left[limit - 1][by] if len(left) > limit else None))
