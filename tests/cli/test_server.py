@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tenuto.client import wire
+from tenuto.client import transport
 
 from .conftest import Run, Work, service_on
 from .processes import on_terminal
@@ -93,7 +93,7 @@ def test_keys_are_made_on_the_database(server: str, tenuto: Run) -> None:
 
 
 def test_a_service_that_is_not_there(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "OUTAGE_SECONDS", 0.0)
     done = tenuto("--server", "http://127.0.0.1:1", "ls", "--json")
     assert done.code == 7
     told = json.loads(done.err)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.client import wire
+from tenuto.client import transport
 from tenuto.errors import RateExceeded, ServiceError
 from tenuto.service.server import address_of, bind, serve
 from tenuto.settings import Settings
@@ -99,7 +99,7 @@ async def test_nobody_there(make_place: MakePlace, monkeypatch: pytest.MonkeyPat
     place = await make_place(ASKS)
     async with cutting(place.address) as (address, _):
         client = await place.client(at=address)
-    monkeypatch.setattr(wire, "OUTAGE_SECONDS", 0.2)
+    monkeypatch.setattr(transport, "OUTAGE_SECONDS", 0.2)
     with pytest.raises(ServiceError) as error:
         await client.start("asks")
     assert error.value.code == "service_unreachable"
@@ -222,7 +222,7 @@ async def test_what_answers_in_json_is_no_tenuto_service_for_that(body: bytes) -
 async def test_the_key_is_in_no_text(
     make_place: MakePlace, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "OUTAGE_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "OUTAGE_SECONDS", 0.0)
     place = await make_place(ASKS)
     key = await place.key()
     with caplog.at_level(logging.DEBUG):

@@ -7,7 +7,7 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.api import bulk_commands as many
-from tenuto.client.wire import ANSWER_SECONDS
+from tenuto.client.transport import ANSWER_SECONDS
 from tenuto.errors import NonRetryableError
 from tenuto.storage.registry import ABANDONED_MS
 

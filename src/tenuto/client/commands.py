@@ -11,7 +11,7 @@ from tenuto.kernel.events import NULL
 from tenuto.kernel.naming import shown_step
 from tenuto.kernel.state import Execution
 
-from .wire import quoted, quoted_name
+from .transport import quoted, quoted_name
 
 
 class Request(NamedTuple):

@@ -16,7 +16,7 @@ from tenuto.runtime.shared.publication import changed_plan, definition_row
 from tenuto.storage.catalog import DefinitionRow, DefinitionsWanted
 from tenuto.views.projections import AuditRow
 
-from .wire import Wire, paged, quoted
+from .transport import Transport, paged, quoted
 
 NEWEST_SECONDS: Final = 1.0  # how long the newest version of a name is cached
 CONCURRENCY: Final = 8
@@ -29,21 +29,23 @@ class RemoteCatalog:
     The service writes the audit log itself, in the name of the credential, so `note` arguments are ignored.
     """
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
 
     async def find(self, name: str, version: int | None) -> DefinitionRow | None:
         if version is None:
             version = await self.newest(name)
         try:
-            return None if version is None else _row(await self._wire.get(_path(name, version), has="definition_id"))
+            return (
+                None if version is None else _row(await self._transport.get(_path(name, version), has="definition_id"))
+            )
         except NotFound:
             return None
 
     async def newest(self, name: str) -> int | None:
         """Returns the newest published version."""
         params = {"name": name, "status": "published"}
-        return max([each["version"] async for each in paged(self._wire, "/v1/definitions", params)], default=None)
+        return max([each["version"] async for each in paged(self._transport, "/v1/definitions", params)], default=None)
 
     async def page(self, wanted: DefinitionsWanted, after: tuple[str, int] | None, limit: int) -> list[DefinitionRow]:
         """Fetches all definitions and pages locally: the service has its own cursors, and definitions are few."""
@@ -52,19 +54,19 @@ class RemoteCatalog:
 
     async def all(self, wanted: DefinitionsWanted) -> list[DefinitionRow]:
         params = {"status": wanted.status, "name": wanted.names[0] if wanted.names else None}
-        found = [(each["name"], each["version"]) async for each in paged(self._wire, "/v1/definitions", params)]
+        found = [(each["name"], each["version"]) async for each in paged(self._transport, "/v1/definitions", params)]
         semaphore = asyncio.Semaphore(CONCURRENCY)
 
         async def fetch(name: str, version: int) -> DefinitionRow:
             async with semaphore:
-                return _row(await self._wire.get(_path(name, version), has="definition_id"))
+                return _row(await self._transport.get(_path(name, version), has="definition_id"))
 
         return await asyncio.gather(*(fetch(*each) for each in sorted(found)))
 
     async def add(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         document = msgspec.json.decode(row.document)
         try:
-            answer = await self._wire.send("POST", "/v1/definitions", body=document, repeats=True)
+            answer = await self._transport.send("POST", "/v1/definitions", body=document, repeats=True)
             answer.document("definition_id")
         except DefinitionConflict as error:
             if error.code != "definition_exists":
@@ -75,7 +77,7 @@ class RemoteCatalog:
     async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         document = msgspec.json.decode(row.document)
         try:
-            answer = await self._wire.send("PUT", _path(row.name, row.version), body=document, repeats=True)
+            answer = await self._transport.send("PUT", _path(row.name, row.version), body=document, repeats=True)
             answer.document("definition_id")
         except DefinitionConflict as error:
             if error.code != "definition_immutable":
@@ -87,12 +89,12 @@ class RemoteCatalog:
         self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
     ) -> bool:
         verb = {"published": "publish", "deprecated": "deprecate"}[after]
-        answer = await self._wire.send("POST", f"{_path(name, version)}:{verb}", repeats=True)
+        answer = await self._transport.send("POST", f"{_path(name, version)}:{verb}", repeats=True)
         answer.document("definition_id")
         return True
 
     async def statuses(self) -> dict[tuple[str, int], str]:
-        found = paged(self._wire, "/v1/definitions", {})
+        found = paged(self._transport, "/v1/definitions", {})
         return {(each["name"], each["version"]): each["status"] async for each in found}
 
 

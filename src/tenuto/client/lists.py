@@ -8,10 +8,10 @@ from tenuto.runtime.port import BulkResult, Filter, Page, RefusedItem, Summary
 from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.views import ExecutionSummary, rfc3339
 
-from .wire import PAGE, Wire, quoted
+from .transport import PAGE, Transport, quoted
 
 
-async def summaries(wire: Wire, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
+async def summaries(transport: Transport, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
     params = {
         "status": wanted.status,
         "definition": wanted.definition,
@@ -22,7 +22,7 @@ async def summaries(wire: Wire, wanted: Filter, cursor: str | None, limit: int) 
         "blocked": "true" if wanted.blocked else None,
         "order": "newest" if wanted.newest_first else "oldest",
     }
-    return await _page(wire, "/v1/executions", params, cursor, limit)
+    return await _page(transport, "/v1/executions", params, cursor, limit)
 
 
 def filter_body(wanted: Filter, *, with_status: bool) -> dict[str, Any]:
@@ -67,28 +67,30 @@ def acted(document: Mapping[str, Any]) -> BulkResult:
     )
 
 
-async def review_page(wire: Wire, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
+async def review_page(transport: Transport, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
     """Returns a page of reviews of one kind or of all kinds."""
     params: dict[str, Any] = {"definition": wanted.definition, "state": "resolved" if wanted.resolved else None}
     if wanted.kinds == ("dead_letter",):
         params |= {"error_class": wanted.error_class, "before": _timestamp(wanted.before)}
-        found = await _page(wire, "/v1/dlq", params, cursor, limit)
+        found = await _page(transport, "/v1/dlq", params, cursor, limit)
         return Page([dead_letter(row) for row in found.items], found.next_cursor)
     params["execution_id"] = wanted.execution
     params["kind"] = wanted.kinds[0] if len(wanted.kinds) == 1 else None
-    found = await _page(wire, "/v1/reviews", params, cursor, limit)
+    found = await _page(transport, "/v1/reviews", params, cursor, limit)
     return Page([review(row) for row in found.items], found.next_cursor)
 
 
-async def one_review(wire: Wire, id: str) -> ShownReview:
-    found = await wire.get(f"/v1/reviews/{quoted(id)}", has="kind")
+async def one_review(transport: Transport, id: str) -> ShownReview:
+    found = await transport.get(f"/v1/reviews/{quoted(id)}", has="kind")
     if found["kind"] != "dead_letter":
         return review(found)
-    return dead_letter(await wire.get(f"/v1/dlq/{quoted(id)}", has="error_class"))
+    return dead_letter(await transport.get(f"/v1/dlq/{quoted(id)}", has="error_class"))
 
 
-async def _page(wire: Wire, path: str, params: Mapping[str, Any], cursor: str | None, limit: int) -> Page[Any]:
-    found = await wire.get(path, {**params, "cursor": cursor, "limit": min(limit, PAGE)}, has="next_cursor")
+async def _page(
+    transport: Transport, path: str, params: Mapping[str, Any], cursor: str | None, limit: int
+) -> Page[Any]:
+    found = await transport.get(path, {**params, "cursor": cursor, "limit": min(limit, PAGE)}, has="next_cursor")
     return Page(found["items"], found["next_cursor"])
 
 

@@ -63,7 +63,7 @@ from .commands import request_of
 from .definitions import Programs, RemoteCatalog
 from .start import start_body, start_headers
 from .stream import followed, recorded
-from .wire import Answer, Wire, paged, quoted, quoted_name
+from .transport import Answer, Transport, paged, quoted, quoted_name
 
 CACHED_EXECUTIONS: Final = 32  # of these, only new events are fetched
 WAIT_SECONDS: Final = 20.0  # the longest wait of one request
@@ -79,8 +79,8 @@ class RemoteRuntime:
         self, environment: Environment, url: str, api_key: str | None, compile: Callable[[Definition], Program]
     ) -> None:
         self.environment = environment
-        self._wire = Wire(url, api_key)
-        self._catalog = RemoteCatalog(self._wire)
+        self._transport = Transport(url, api_key)
+        self._catalog = RemoteCatalog(self._transport)
         self._programs = Programs(self._catalog, compile)
         self._cached: OrderedDict[str, _Record] = OrderedDict()
 
@@ -88,20 +88,20 @@ class RemoteRuntime:
 
     async def open(self) -> None:
         """Opens the connection pool. The first request shows whether the service is there."""
-        await self._wire.open()
+        await self._transport.open()
 
     async def close(self, grace_ms: int) -> None:
-        await self._wire.close()
+        await self._transport.close()
 
     def vitals(self) -> Vitals:
-        return Vitals(is_open=self._wire.is_open, in_hand=0, lanes={})
+        return Vitals(is_open=self._transport.is_open, in_hand=0, lanes={})
 
     def check_scope(self, tenant: str) -> None:
         self._refuse("Another actor or tenant than that of the API key", "create a client with another API key")
 
     async def check(self) -> None:
         try:
-            await self._wire.get("/readyz", has="status")
+            await self._transport.get("/readyz", has="status")
         except ServiceError as error:
             raise StorageError(error.message, code=error.code, hint=error.hint) from error
 
@@ -154,7 +154,7 @@ class RemoteRuntime:
         if version is None and self._programs.is_own(request.program):
             version = request.program.version  # this process has the code of one version
         body, headers = start_body(request, version), start_headers(request)
-        answer = await self._wire.send("POST", "/v1/executions", body=body, headers=headers, repeats=True)
+        answer = await self._transport.send("POST", "/v1/executions", body=body, headers=headers, repeats=True)
         return Submitted(answer.document("execution_id")["execution_id"], created=answer.status == 201)
 
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
@@ -162,7 +162,7 @@ class RemoteRuntime:
         self._check_tenant(tenant)
         known = self._cached.get(execution_id)
         request = request_of(execution_id, fact, None if known is None else known.state)
-        answer = await self._wire.send("POST", request.path, body=request.body, repeats=request.repeats)
+        answer = await self._transport.send("POST", request.path, body=request.body, repeats=request.repeats)
         answer.document("execution_id")
         _check_verdict(answer)
         return f.APPLIED
@@ -173,7 +173,7 @@ class RemoteRuntime:
         self._check_tenant(tenant)
         known = self._cached.get(execution_id)
         try:
-            entries = await recorded(self._wire, execution_id, 0 if known is None else len(known.history))
+            entries = await recorded(self._transport, execution_id, 0 if known is None else len(known.history))
         except NotFound:
             self._cached.pop(execution_id, None)
             raise NotFound(f"There is no execution {execution_id!r}.") from None
@@ -200,7 +200,7 @@ class RemoteRuntime:
 
     async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
         self._check_tenant(tenant)
-        found: ExecutionDocument = await self._wire.get(_at(execution_id), has="execution_id")
+        found: ExecutionDocument = await self._transport.get(_at(execution_id), has="execution_id")
         return found
 
     async def follow(
@@ -208,7 +208,7 @@ class RemoteRuntime:
     ) -> AsyncIterator[EventDocument]:
         """Yields events. The service chooses the polling interval."""
         self._check_tenant(tenant)
-        async for event in followed(self._wire, execution_id, after):
+        async for event in followed(self._transport, execution_id, after):
             yield event
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
@@ -221,7 +221,7 @@ class RemoteRuntime:
         while True:
             seconds = min(left, WAIT_SECONDS)
             asked_at = clock()
-            await self._wire.get(_at(execution_id), {"wait": until, "seconds": seconds}, has="execution_id")
+            await self._transport.get(_at(execution_id), {"wait": until, "seconds": seconds}, has="execution_id")
             answered_at = clock()
             reading = await self.read(tenant, execution_id)
             if has_come(reading.state, until):
@@ -232,7 +232,7 @@ class RemoteRuntime:
 
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         self._check_tenant(wanted.tenant)
-        return await lists.summaries(self._wire, wanted, cursor, limit)
+        return await lists.summaries(self._transport, wanted, cursor, limit)
 
     async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
         found = await self.summaries(wanted, cursor, limit)
@@ -241,18 +241,18 @@ class RemoteRuntime:
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]:
         self._check_tenant(wanted.tenant)
         params = {"group_by": by, "definition": wanted.definition, "correlation_id": wanted.correlation_id}
-        counts: dict[str, int] = (await self._wire.get("/v1/executions:count", params, has="counts"))["counts"]
+        counts: dict[str, int] = (await self._transport.get("/v1/executions:count", params, has="counts"))["counts"]
         return counts
 
     async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> BulkResult | None:
         self._check_tenant(wanted.tenant)
         key = {"Idempotency-Key": self.environment.new_id()}  # makes a retry safe
         request = {**lists.filter_body(wanted, with_status=verb == "cancel"), **body}
-        answer = await self._wire.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
+        answer = await self._transport.send("POST", f"/v1/executions:{verb}", body=request, headers=key, repeats=True)
         return lists.acted(answer.document("refused"))
 
     async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
-        answer = await self._wire.send("POST", f"/v1/dlq/{quoted(id)}:{verb}", body={"reason": reason})
+        answer = await self._transport.send("POST", f"/v1/dlq/{quoted(id)}:{verb}", body={"reason": reason})
         _check_verdict(answer)
         found: DeadLetterRow = answer.document("error_class")
         return found
@@ -261,14 +261,14 @@ class RemoteRuntime:
         self._check_tenant(wanted.tenant)
         key = {"Idempotency-Key": self.environment.new_id()}
         request = {**lists.dead_letter_filter(wanted), **body}
-        answer = await self._wire.send("POST", "/v1/dlq:reprocess", body=request, headers=key, repeats=True)
+        answer = await self._transport.send("POST", "/v1/dlq:reprocess", body=request, headers=key, repeats=True)
         return lists.reprocessed(answer.document("reprocessed"))
 
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         found: dict[str, ExecutionStatus] = {}
         for first in range(0, len(ids), STATUSES_AT_ONCE):
             params = {"id": list(ids[first : first + STATUSES_AT_ONCE])}
-            found |= (await self._wire.get("/v1/executions:statuses", params, has="statuses"))["statuses"]
+            found |= (await self._transport.get("/v1/executions:statuses", params, has="statuses"))["statuses"]
         return found
 
     async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]:
@@ -282,39 +282,39 @@ class RemoteRuntime:
 
     async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
         self._check_tenant(wanted.tenant)
-        return await lists.review_page(self._wire, wanted, cursor, limit)
+        return await lists.review_page(self._transport, wanted, cursor, limit)
 
     async def review(self, tenant: str | None, id: str) -> ShownReview:
         self._check_tenant(tenant)
-        return await lists.one_review(self._wire, id)
+        return await lists.one_review(self._transport, id)
 
     # -- Operations ----------------------------------------------------------------------------------------------------
 
     async def workers(self) -> list[WorkerRow]:
-        return [row async for row in paged(self._wire, "/v1/workers", {})]
+        return [row async for row in paged(self._transport, "/v1/workers", {})]
 
     async def limit(
         self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
     ) -> None:
         path = f"/v1/limits/{quoted_name(name)}"
         if rate is None and concurrency is None:
-            (await self._wire.send("DELETE", path, repeats=True)).nothing()
+            (await self._transport.send("DELETE", path, repeats=True)).nothing()
         else:
             body = {"rate": None if rate is None else rate_text(*rate), "concurrency": concurrency}
-            (await self._wire.send("PUT", path, body=body, repeats=True)).nothing()
+            (await self._transport.send("PUT", path, body=body, repeats=True)).nothing()
 
     async def limits(self) -> list[LimitRow]:
-        return [row async for row in paged(self._wire, "/v1/limits", {})]
+        return [row async for row in paged(self._transport, "/v1/limits", {})]
 
     async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
         path = f"/v1/tenant-limits/{quoted(tenant)}"
         if max_in_flight is None:
-            (await self._wire.send("DELETE", path, repeats=True)).nothing()
+            (await self._transport.send("DELETE", path, repeats=True)).nothing()
         else:
-            (await self._wire.send("PUT", path, body={"max_in_flight": max_in_flight}, repeats=True)).nothing()
+            (await self._transport.send("PUT", path, body={"max_in_flight": max_in_flight}, repeats=True)).nothing()
 
     async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
-        return [row async for row in paged(self._wire, "/v1/tenant-limits", {})]
+        return [row async for row in paged(self._transport, "/v1/tenant-limits", {})]
 
     async def room(self, tenant: str) -> int | None:
         """Waits a moment. Only the next start shows whether there is capacity."""
@@ -323,17 +323,17 @@ class RemoteRuntime:
 
     async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
         params = {"action": wanted.action, "actor": wanted.actor, "object_id": wanted.object_id}
-        found = await self._wire.get("/v1/audit", {**params, "cursor": cursor, "limit": limit}, has="next_cursor")
+        found = await self._transport.get("/v1/audit", {**params, "cursor": cursor, "limit": limit}, has="next_cursor")
         return Page(found["items"], found["next_cursor"])
 
     async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
-        found = await self._wire.get("/v1/audit:export", {"after": after, "limit": limit}, has="items")
+        found = await self._transport.get("/v1/audit:export", {"after": after, "limit": limit}, has="items")
         rows: list[AuditRecord] = found["items"]
         return rows
 
     async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
         params = {} if kept is None else {"n": kept.n, "hash": kept.hash}
-        return Verified(**await self._wire.get("/v1/audit:verify", params, has="broken_at"))
+        return Verified(**await self._transport.get("/v1/audit:verify", params, has="broken_at"))
 
     async def note(self, row: AuditRow) -> None:
         """Does nothing: the service writes the audit log in the name of the credential."""

@@ -11,35 +11,35 @@ from tenuto.errors import NotSupported, RateExceeded
 from tenuto.kernel.events import Entry
 from tenuto.views import EventDocument, entry_of
 
-from .wire import Wire, lost, quoted
+from .transport import Transport, lost, quoted
 
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
 MAX_FAILURES: Final = 10  # in a row without an event: about half a minute
 
 
-async def recorded(wire: Wire, execution_id: str, after: int) -> list[Entry]:
+async def recorded(transport: Transport, execution_id: str, after: int) -> list[Entry]:
     """Returns the entries recorded so far after number `after`."""
     found: list[Entry] = []
-    async for document in _events(wire, execution_id, after, follow=False):
+    async for document in _events(transport, execution_id, after, follow=False):
         found.append(entry(document))
     return found
 
 
-async def followed(wire: Wire, execution_id: str, after: int) -> AsyncIterator[EventDocument]:
+async def followed(transport: Transport, execution_id: str, after: int) -> AsyncIterator[EventDocument]:
     """Yields events after number `after` as they are recorded. A broken stream is resumed where it stopped."""
-    async for document in _events(wire, execution_id, after, follow=True):
+    async for document in _events(transport, execution_id, after, follow=True):
         yield document
 
 
-async def _events(wire: Wire, execution_id: str, after: int, *, follow: bool) -> AsyncIterator[EventDocument]:
+async def _events(transport: Transport, execution_id: str, after: int, *, follow: bool) -> AsyncIterator[EventDocument]:
     path = f"/v1/executions/{quoted(execution_id)}/events"
     params = {} if follow else {"follow": "false"}
     failures, delay = 0, FIRST_DELAY
     while True:
         why: Exception | None = None
         try:
-            async with wire.stream(path, params, {"Last-Event-ID": str(after)}) as events:
+            async with transport.stream(path, params, {"Last-Event-ID": str(after)}) as events:
                 async for event in events:
                     if event.event == "end":
                         return
@@ -47,7 +47,7 @@ async def _events(wire: Wire, execution_id: str, after: int, *, follow: bool) ->
                     after, failures, delay = document["seq"], 0, FIRST_DELAY
                     yield document
         except httpx2.TransportError as error:
-            why = lost(error, wire.address)
+            why = lost(error, transport.address)
         except RateExceeded as error:
             why, delay = error, max(delay, error.retry_after)
         failures += 1

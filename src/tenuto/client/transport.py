@@ -75,7 +75,7 @@ class Answer(NamedTuple):
             raise unknown_answer(self.status)
 
 
-class Wire:
+class Transport:
     """Sends requests between `open` and `close`. The API key appears in a header only, never in messages."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
@@ -241,11 +241,11 @@ async def _next(events: AsyncIterator[T]) -> T | None:
     return await anext(events, None)
 
 
-async def paged(wire: Wire, path: str, params: Mapping[str, Any]) -> AsyncIterator[Any]:
+async def paged(transport: Transport, path: str, params: Mapping[str, Any]) -> AsyncIterator[Any]:
     """Yields all items of a paged list."""
     cursor: str | None = None
     while True:
-        found = await wire.get(path, {**params, "cursor": cursor, "limit": PAGE}, has="next_cursor")
+        found = await transport.get(path, {**params, "cursor": cursor, "limit": PAGE}, has="next_cursor")
         for item in found["items"]:
             yield item
         cursor = found["next_cursor"]
