@@ -1,6 +1,6 @@
-"""The storage port: what a durable runtime asks of a database, in a dozen verbs.
+"""The storage port: what a durable runtime needs from a database, as one narrow protocol per kind of work.
 
-The lease protocol, in prose.
+The lease protocol.
 
 A worker process opens a *session*: one row with an expiry, renewed by its own thread at a third of its time. An
 execution that is being run points to the session that owns it and has an epoch, which every claim raises. Only the
@@ -164,10 +164,7 @@ PARKED_AT_ONCE = 10_000
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """Whose executions are to be taken: those of tenants that come after this one and are not full.
-
-    So many of each, and so many in all.
-    """
+    """A claim by tenant: of tenants after this one that are not full, at most `each` per tenant and `limit` in all."""
 
     after: str
     full: Sequence[str]
@@ -176,7 +173,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 def renewal_s(lease_ms: int) -> float:
-    """When to renew a lease next: in a third of it at most, and not all at once with those who began together."""
+    """When to renew a lease next: within a third of it, with jitter."""
     return spread(lease_ms / 3_000, 0.75, 1)
 
 
@@ -234,7 +231,7 @@ class Mail(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """A filter. What is None does not matter."""
+    """A filter. A field that is None matches everything."""
 
     tenant: str | None = None
     status: str | None = None

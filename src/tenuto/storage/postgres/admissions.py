@@ -1,4 +1,4 @@
-"""Who may start, on PostgreSQL. Everything here is part of the transaction that writes a batch with care.
+"""Admission of starts on PostgreSQL, within the transaction that writes a batch with rare parts.
 
 Locks are taken in one order: the lines of concurrency keys, then the rows of tenants with a limit, then executions.
 """

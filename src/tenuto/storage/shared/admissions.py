@@ -1,4 +1,4 @@
-"""Who may start, and whose turn it is for a key: what both databases look at before and after they write a batch.
+"""Admission of starts, and the queue of a concurrency key: rules that both databases apply when they write a batch.
 
 A start is refused when its idempotency key is known, when another execution has its concurrency key and it is not to
 wait, or when its tenant has as many executions in flight as it may: in this order, and one after the other, so that of
