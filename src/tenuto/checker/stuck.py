@@ -48,24 +48,24 @@ class Question(Struct, frozen=True):
 
 _LIVE = "t.ended_at IS NULL"
 QUESTIONS = (
-    Question(V5, ExecutionRecord, f"t.owner IS NULL AND t.wake_at < $1 AND {_LIVE}", "due, and nobody took it"),
-    Question(L8, ExecutionRecord, f"s.ended_at < $1 AND {_LIVE}", "its owner is gone, and nobody took over"),
+    Question(V5, ExecutionRecord, f"t.owner IS NULL AND t.wake_at < $1 AND {_LIVE}", "due, and no worker claimed it"),
+    Question(L8, ExecutionRecord, f"s.ended_at < $1 AND {_LIVE}", "its owner is dead, and no process took over"),
     Question(
         L8,
         ExecutionRecord,
         f"s.ended_at IS NULL AND s.expires_at < $1 AND {_LIVE}",
-        "its owner's lease is over, and nobody ended the session",
+        "the lease of its owner expired, and no process ended the session",
     ),
-    Question(H1, ExecutionRecord, f"t.parked <> '' AND t.created_at < $1 AND {_LIVE}", "set aside: see its status"),
-    Question(V6, UnreadMail, "t.verdict IS NULL AND t.received_at < $1", "unread mail"),
+    Question(H1, ExecutionRecord, f"t.parked <> '' AND t.created_at < $1 AND {_LIVE}", "blocked: see its status"),
+    Question(V6, UnreadMail, "t.verdict IS NULL AND t.received_at < $1", "unread message"),
     Question(
         L8,
         TaskRecord,
         "t.session IS NOT NULL AND (s.id IS NULL OR s.expires_at < $1 OR s.ended_at < $1)",
-        "the worker that took it is gone, and nobody has it",
+        "its task worker is dead, and no process took over",
     ),
     Question(B2, MessageRow, "t.published_at IS NULL AND t.created_at < $1", "not published"),
-    Question(A1, AuditRecord, "t.n IS NULL AND t.at < $1", "a row of the audit that nobody has chained"),
+    Question(A1, AuditRecord, "t.n IS NULL AND t.at < $1", "an audit row that is not chained"),
 )
 
 
@@ -74,7 +74,7 @@ def unserved(queues: Collection[str]) -> Question:
     marks = ", ".join(f"${number}" for number in range(2, len(queues) + 2))
     elsewhere = f" AND t.queue NOT IN ({marks})" if queues else ""
     where = f"t.session IS NULL AND t.created_at < $1{elsewhere}"
-    return Question(V5, TaskRecord, where, "it waits for a queue that nobody serves", tuple(queues))
+    return Question(V5, TaskRecord, where, "waiting for a queue that no worker serves", tuple(queues))
 
 
 async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncGenerator[Finding]:
@@ -104,10 +104,10 @@ def overdue(row: ExecutionRecord, before: int) -> tuple[Invariant, str] | None:
         return None
     if row.owner is None:
         due = row.wake_at is not None and row.wake_at < before
-        return (V5, f"due since {row.wake_at}, and nobody took it") if due else None
+        return (V5, f"due since {row.wake_at}, and no worker claimed it") if due else None
     gone = row.owner_ended_at is not None and row.owner_ended_at < before
     expired = row.owner_expires_at is None or row.owner_expires_at < before
-    return (L8, "its owner is gone, and nobody took over") if gone or expired else None
+    return (L8, "its owner is dead, and no process took over") if gone or expired else None
 
 
 def is_abandoned(task: TaskRecord, before: int) -> bool:
