@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import loop
+from . import event_loop
 from .command import AsJson, command, connection
 from .exit_codes import Exit
 from .formats import ago, plural
@@ -107,7 +107,7 @@ def add_to(app: typer.Typer) -> None:
         as_json: AsJson = False,
     ) -> None:
         if context.invoked_subcommand is None:
-            loop.run(ls(context, action, actor, of, limit, as_json=as_json))
+            event_loop.run(ls(context, action, actor, of, limit, as_json=as_json))
 
     app.add_typer(audit, name="audit", rich_help_panel=SECTION)
     command(audit, "verify")(verify)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ParamSpec
 
 import typer
 
-from . import loop
+from . import event_loop
 from .connection import Connection
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ def command(
     def add(function: Callable[P, Coroutine[Any, Any, int | None]]) -> None:
         @functools.wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> int | None:
-            return loop.run(function(*args, **kwargs))
+            return event_loop.run(function(*args, **kwargs))
 
         app.command(name, rich_help_panel=section)(run)
 
@@ -49,7 +49,7 @@ def group(
         @made.callback(invoke_without_command=True, help=help)
         def run(context: typer.Context, as_json: AsJson = False) -> None:
             if context.invoked_subcommand is None:
-                loop.run(alone(context, as_json))
+                event_loop.run(alone(context, as_json))
 
     app.add_typer(made, name=name, rich_help_panel=section)
     return made

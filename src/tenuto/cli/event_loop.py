@@ -1,6 +1,5 @@
-"""An event loop, with an end: handlers may ignore that they are told to."""
+"""The event loop that commands run on. It ends even if a handler ignores its cancellation."""
 
-import asyncio
 import os
 import sys
 import traceback
@@ -11,11 +10,13 @@ from .output import discard_unwritten, print_to_stderr
 
 T = TypeVar("T")
 
-END_SECONDS = 5.0  # for whatever was told to end
+END_SECONDS = 5.0  # for canceled tasks
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """On uvloop, which costs a worker and a service less; on Windows there is none."""
+    """Runs a command on uvloop, which is faster; Windows has none. Help is shown without loading either."""
+    import asyncio
+
     if sys.platform == "win32":
         make = None
     else:
@@ -37,7 +38,9 @@ async def _and_end(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def _end_the_rest(code: int) -> None:
-    """A handler may ignore that it is told to end. The process ends all the same: nothing of it is kept any more."""
+    """Cancels all other tasks, and ends the process if they do not end in time."""
+    import asyncio
+
     rest = asyncio.all_tasks() - {asyncio.current_task()}
     for task in rest:
         task.cancel()

@@ -10,9 +10,8 @@ from tenuto.kernel.definition import ErrorClass
 from tenuto.service.http.caller import Called, Caller
 from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once
-from tenuto.service.http.moment import Timestamp
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.request_models import DiscardBody, ReprocessBody, ReprocessManyBody
+from tenuto.service.http.request_models import DiscardBody, ReprocessBody, ReprocessManyBody, Timestamp
 from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 
 router = EndpointRouter(tags=["dlq"])

@@ -19,9 +19,16 @@ from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.fast_path import body_of, is_valid_header
 from tenuto.service.http.headers import header, trace_of
 from tenuto.service.http.idempotency import REPLAYED, IdempotencyKey, exclusive_start, unquoted_key
-from tenuto.service.http.moment import Timestamp
 from tenuto.service.http.openapi import documented
-from tenuto.service.http.request_models import CancelBody, NoFields, PauseBody, RetryBody, StartBody, StepInput
+from tenuto.service.http.request_models import (
+    CancelBody,
+    NoFields,
+    PauseBody,
+    RetryBody,
+    StartBody,
+    StepInput,
+    Timestamp,
+)
 from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 
 router = EndpointRouter(tags=["executions"])

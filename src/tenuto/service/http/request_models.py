@@ -1,13 +1,33 @@
 """The bodies of requests. Unknown fields are rejected, so that a misspelled one is not ignored."""
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from tenuto.api.bulk_commands import ExecutionFilter
 from tenuto.kernel.definition import ErrorClass
 
-from .moment import Timestamp
+_FORM = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d")
+
+
+def _as_written(value: object) -> object:
+    if not isinstance(value, str) or _FORM.match(value) is None:
+        raise ValueError("write a time as in RFC 3339: 2026-11-16T09:30:00Z")
+    return value
+
+
+Timestamp = Annotated[AwareDatetime, BeforeValidator(_as_written), Strict(False)]
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(max_length=2_000)]
