@@ -282,7 +282,7 @@ async def test_what_is_learned_while_it_is_handed_back_begins_when_it_is_granted
     def learn_meanwhile(record: Any, unknown: Any) -> None:
         runtime._held.return_work = hand_back
         hand_back(record, unknown)
-        assert record.unkept
+        assert record.uncommitted
         engine.register(saga(text, takes_text))
 
     runtime._held.return_work = learn_meanwhile

@@ -400,7 +400,7 @@ def _() -> list[Change]:
 
 @mutant("a letter that was read is read again")
 def _() -> list[Change]:
-    return [(letters.Letters, "is_new", lambda self, query, letter, execution: True)]
+    return [(letters.UnreadMail, "is_new", lambda self, query, letter, execution: True)]
 
 
 @mutant("when mail is read only the first page is looked at")

@@ -9,7 +9,7 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.errors import NonRetryableError
-from tenuto.runtime.durable.audit_sealer import Sealing
+from tenuto.runtime.durable.audit_sealer import AuditSealer
 from tenuto.storage import make_store
 from tenuto.storage.audit import seal
 from tenuto.storage.postgres.store import PostgresStore
@@ -208,7 +208,7 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
             tenant="acme", at=at, actor="key:a", action="retry_unsafe.requested", object_type="execution", object_id="x"
         )
         await registry.ask("acme", key, "key:a", at, 0, note)
-    await Sealing(registry, lambda: now).look()
+    await AuditSealer(registry, lambda: now).look()
     store = make_store(url)
     assert isinstance(store, SqliteStore | PostgresStore)
     await store.open(migrate=False)

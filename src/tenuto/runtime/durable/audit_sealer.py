@@ -16,7 +16,7 @@ SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
 TELL_MS = 3_600_000
 
 
-class Sealing:
+class AuditSealer:
     def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
         self._registry = registry
         self._now = now_ms

@@ -14,7 +14,7 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Together(Generic[K, V]):
+class BatchedReads(Generic[K, V]):
     """At most `lanes` questions are under way, of `at_once` keys each; one that takes long does not hold all up."""
 
     __slots__ = ("_ask", "_at_once", "_lanes", "_tasks", "_waiting")

@@ -17,7 +17,7 @@ logger = logging.getLogger("tenuto.durable")
 MOST = 200
 
 
-class Gathering(Generic[T]):
+class BatchedWrites(Generic[T]):
     """Hands on what is added, in order and in batches, however long the database takes to come back.
 
     A batch whose fate is unknown is sent again: `send` must not mind. What the database refuses for its data is sent

@@ -22,7 +22,7 @@ class Write(Protocol):
 W = TypeVar("W", bound=Write)
 
 
-class Apart(Generic[W]):
+class BlockedWrites(Generic[W]):
     def __init__(self) -> None:
         self._writes: list[W] = []
         self._executions: dict[str, None] = {}

@@ -27,7 +27,7 @@ from .parked_executions import LONGEST_PARKED_MS, PARKED_MS, ParkedExecutions, P
 from .restoration import Restorer
 from .session import CurrentSession, Session
 from .wakeups import Wakeups
-from .watcher import Watched
+from .watcher import Watcher
 
 logger = logging.getLogger("tenuto.durable")
 
@@ -47,7 +47,7 @@ class Claimer:
         held: HeldExecutions,
         restorer: Restorer,
         late_reports: LateReports,
-        watcher: Watched,
+        watcher: Watcher,
     ) -> None:
         self._store = store
         self._current = current

@@ -29,7 +29,7 @@ from tenuto.storage.port import Append, Basis, Batch, Committed, NewExecution, R
 from tenuto.views.projections import Standing
 
 from .backoff import pause_s
-from .blocked_writes import Apart
+from .blocked_writes import BlockedWrites
 
 T = TypeVar("T")
 logger = logging.getLogger("tenuto.durable")
@@ -97,7 +97,7 @@ class Committer:
         self._on_room = on_room
         self._waiting: list[Write] = []
         self._in_hand: list[Write] = []
-        self._apart: Apart[Write] = Apart()
+        self._apart: BlockedWrites[Write] = BlockedWrites()
         self._again: asyncio.TimerHandle | None = None  # when those are tried again
         self._committed: deque[Write] = deque()  # and not told yet
         self._wake = asyncio.Event()

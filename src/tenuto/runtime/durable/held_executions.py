@@ -60,13 +60,13 @@ from .committer import Fate, Told, Write
 from .late_reports import LateReports
 from .parked_executions import LONGEST_PARKED_MS, PARKED_MS, ParkedExecutions, Parking
 from .permits import Permits
-from .progress import Beats
+from .progress import ProgressWriter
 from .queued_attempts import has_queued
 from .restoration import Restorer
 from .session import CurrentSession
 from .task_worker import TaskWorker
 from .tenant_admission import TenantAdmission
-from .unread_mail import Letters
+from .unread_mail import UnreadMail
 from .wakeups import Owners, Wakeups
 
 logger = logging.getLogger("tenuto.durable")
@@ -150,7 +150,7 @@ class HeldExecutions(TaskWorker):
         parked_executions: ParkedExecutions,
         restorer: Restorer,
         late_reports: LateReports,
-        progress: Beats,
+        progress: ProgressWriter,
         admission: TenantAdmission,
         options: WorkerOptions,
         compile: Callable[[Definition], Program],
@@ -169,7 +169,7 @@ class HeldExecutions(TaskWorker):
         self._relay = relay
         self._smallest_tail = snapshots.SMALLEST_TAIL
         self.callers: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # callers who wait for a commit
-        self.unread_mail = Letters()
+        self.unread_mail = UnreadMail()
         self.mail_unchecked: dict[
             str, None
         ] = {}  # there may be mail that nobody has looked for: they are not let go of before
@@ -231,7 +231,7 @@ class HeldExecutions(TaskWorker):
         entries, answer = decision.entries, decision.answer
         if entries:
             changed, state.changed = state.changed, []
-            record.unkept += 1
+            record.uncommitted += 1
             kept = Kept(self, record, entries, changed, rank, answer, then, execution=state.id)
             try:
                 self.write(kept)
@@ -239,7 +239,7 @@ class HeldExecutions(TaskWorker):
                 self.mail_in_hand = None
                 self._break(record, error)
                 raise
-        elif then is not None and record.unkept:
+        elif then is not None and record.uncommitted:
             # An answer may rest on what is not kept yet: it waits for that.
             tell = partial(self._answer_when_kept, record, then, answer)
             self._current.committer.add(Told(execution=state.id, tell=tell, record=record))
@@ -320,7 +320,7 @@ class HeldExecutions(TaskWorker):
         if fate != "committed":
             self.give_up(record, fate)
             return
-        record.unkept -= 1
+        record.uncommitted -= 1
         if self._loaded_again:
             self._loaded_again.discard(kept.execution)
         try:
@@ -437,14 +437,14 @@ class HeldExecutions(TaskWorker):
     def find_held(self, execution_id: str) -> Record | None:
         """In hand, and ours. One that has ended may still be here for a handler that goes on: it is ours no more."""
         record = self.records.get(execution_id)
-        return record if record is not None and (record.owned or record.unkept) else None
+        return record if record is not None and (record.owned or record.uncommitted) else None
 
     # -- Letting go ----------------------------------------------------------------------------------------------------
 
     def release_if_idle(self, record: Record) -> None:
         """An execution that only waits leaves memory; it is claimed again when it is due or has mail."""
         state = record.state
-        if record.unkept or self.records.get(state.id) is not record or state.id in self.mail_unchecked:
+        if record.uncommitted or self.records.get(state.id) is not record or state.id in self.mail_unchecked:
             return
         if self.closing:
             self._hand_over_to_others(record)
@@ -552,7 +552,7 @@ class HeldExecutions(TaskWorker):
         if record.jobs or record.tickets or record.zombies or record.held:
             return
         self.return_work(record, ())
-        if not record.unkept:  # else it comes here again, when that is kept
+        if not record.uncommitted:  # else it comes here again, when that is kept
             self.release(record, HandedOver)
 
     def _hand_over_to_others(self, record: Record) -> None:
@@ -562,7 +562,7 @@ class HeldExecutions(TaskWorker):
         record.tickets.clear()
         record.held.clear()
         self.return_work(record, ())
-        if not record.unkept:
+        if not record.uncommitted:
             self.release(record, HandedOver)
 
     def release_all(self) -> None:
@@ -577,7 +577,7 @@ class HeldExecutions(TaskWorker):
     def _leave_aside(self, record: Record) -> None:
         """It waits for code that fits what is recorded: others may have that, and everybody sees why it waits."""
         self.return_work(record, ())
-        if not record.unkept:
+        if not record.uncommitted:
             self.release(record, Parked)
             self._parked_executions.note_tried(record.state.id, _why_aside(record))
 

@@ -16,7 +16,7 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.storage.port import Store
 from tenuto.storage.tasks import Letter
 
-from .batched_writes import Gathering
+from .batched_writes import BatchedWrites
 
 
 class LateReports:
@@ -29,7 +29,7 @@ class LateReports:
         self._new_id = new_id
         self._notify_owners = notify_owners
         self._jobs: dict[str, dict[str, Job]] = {}  # by execution and path
-        self.outgoing = Gathering[Letter]("tenuto-late-words", self._send)
+        self.outgoing = BatchedWrites[Letter]("tenuto-late-words", self._send)
 
     def jobs(self) -> Iterator[Job]:
         return (job for jobs in self._jobs.values() for job in jobs.values())

@@ -12,7 +12,7 @@ from typing import Final
 
 from tenuto.runtime.clock import Clock, Timer
 from tenuto.runtime.executor.limits import Names
-from tenuto.runtime.shared.supervision import enduring
+from tenuto.runtime.shared.supervision import supervised
 from tenuto.storage.permits import Ask, Dealt, Share
 from tenuto.values.jitter import spread
 
@@ -169,7 +169,7 @@ class Permits:
         dealt: Dealt | None = None
         try:
             # If it fails, nothing was dealt, as far as we know: what the database thinks the next exchange mends.
-            with enduring("Sharing out limits"):
+            with supervised("Sharing out limits"):
                 if ask.names:
                     self.exchanges += 1
                     dealt = await self._exchange(ask)

@@ -4,18 +4,18 @@ import asyncio
 from contextlib import suppress
 from time import monotonic
 
-from tenuto.runtime.shared.supervision import enduring
+from tenuto.runtime.shared.supervision import supervised
 from tenuto.storage.port import EVERYTHING, NEWS, WORK, Hints, Store, mail_for
 from tenuto.values.jitter import spread
 
-from .audit_sealer import Sealing
+from .audit_sealer import AuditSealer
 from .claimer import Claimer
 from .held_executions import HeldExecutions
 from .mailbox import Mailbox
 from .progress import EVERY_SECONDS
 from .session import CurrentSession
 from .wakeups import Wakeups
-from .watcher import Watched
+from .watcher import Watcher
 
 REAP_SECONDS = 1.0  # between looks for expired sessions
 
@@ -31,8 +31,8 @@ class Poller:
         held: HeldExecutions,
         claimer: Claimer,
         mailbox: Mailbox,
-        watcher: Watched,
-        sealing: Sealing,
+        watcher: Watcher,
+        sealing: AuditSealer,
     ) -> None:
         self._store = store
         self._current = current
@@ -87,23 +87,23 @@ class Poller:
             if not self._current.session.alive:
                 continue
             for what, keep in self._upkeep:
-                with enduring(what):
+                with supervised(what):
                     await keep()
             await self._look(hints)
-            with enduring("Letting go"):
+            with supervised("Letting go"):
                 self._held.release_idle()
             if self._current.session.may_start:
                 self._held.admit_late_attempts()
 
     async def _look(self, hints: Hints) -> None:
         if hints & {*EVERYTHING, WORK}:
-            with enduring("Looking for work"):
+            with supervised("Looking for work"):
                 await self._claimer.claim()
         held = self._held
         if held.mail_unchecked or (held.records and hints & {*EVERYTHING, mail_for(self._current.session.id)}):
-            with enduring("Reading mail"):
+            with supervised("Reading mail"):
                 await self._mailbox.read()
-        with enduring("Looking for what others wait for"):
+        with supervised("Looking for what others wait for"):
             rest = await self._watcher.look()
             if rest:
                 asyncio.get_running_loop().call_later(rest, self._wakeups.notify, NEWS)
@@ -111,13 +111,13 @@ class Poller:
     async def _keep_watching(self) -> None:
         while True:
             await asyncio.sleep(spread(self._wakeups.poll_s, 0, 2))
-            with enduring("Looking for what others wait for"):
+            with supervised("Looking for what others wait for"):
                 await self._watcher.look()
 
     async def _keep_writing_progress(self) -> None:
         while True:
             await asyncio.sleep(spread(EVERY_SECONDS, 0, 2))
-            with enduring("Writing down how far attempts are"):
+            with supervised("Writing down how far attempts are"):
                 await self._held.progress.write(self._held.records)
 
     async def _reap(self) -> None:

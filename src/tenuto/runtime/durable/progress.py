@@ -10,17 +10,17 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.storage.port import ProgressRow, Store
 from tenuto.views import Activity
 
-from .batched_reads import Together
+from .batched_reads import BatchedReads
 
 EVERY_SECONDS = 1.0
 
 
-class Beats:
+class ProgressWriter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._written: dict[tuple[str, str], bytes] = {}
         self._left: dict[str, None] = {}
-        self._asked = Together(self.give, lanes=4)
+        self._asked = BatchedReads(self.give, lanes=4)
 
     async def give(self, executions: Sequence[str]) -> dict[str, list[ProgressRow]]:
         """What former owners wrote about these executions."""

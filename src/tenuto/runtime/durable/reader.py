@@ -27,13 +27,13 @@ from tenuto.views.projections import work_of
 from tenuto.views.reading import Reading
 
 from . import snapshots
-from .batched_reads import Together
+from .batched_reads import BatchedReads
 from .held_executions import HeldExecutions, Moved
 from .queued_attempts import has_queued, with_queued
 from .restoration import Restorer
 from .rows import summary
 from .rows import wanted as stored_filter
-from .watcher import Watched
+from .watcher import Watcher
 from .worker_capabilities import Workers
 
 LAST_SEQ = 2**31 - 1
@@ -49,13 +49,13 @@ async def _load(executions: Executions, short: bool, ids: Sequence[str]) -> dict
 class Reader:
     """Reads executions: those that are held here once their decisions are committed, all others from the store."""
 
-    def __init__(self, store: Store, held: HeldExecutions, restorer: Restorer, watcher: Watched) -> None:
+    def __init__(self, store: Store, held: HeldExecutions, restorer: Restorer, watcher: Watcher) -> None:
         self._store = store
         self._held = held
         self._restorer = restorer
         self._watcher = watcher
         self._progress = held.progress
-        self._asked_by: dict[tuple[str | None, bool], Together[str, Loaded]] = {}
+        self._asked_by: dict[tuple[str | None, bool], BatchedReads[str, Loaded]] = {}
         self._workers = Workers(store.tasks.serving)
 
     async def row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
@@ -103,7 +103,7 @@ class Reader:
                 reading.activity = replace(reading.activity, waiting=unclaimed.waiting)
             if record.unread and not is_brief:
                 await self._restorer.read_all(record)
-            if not record.unkept or await self._held.is_committed(execution_id):
+            if not record.uncommitted or await self._held.is_committed(execution_id):
                 return reading
         found = await self._loaded(tenant, execution_id, short=short)
         if found is None or (tenant is not None and found.row.tenant != tenant) or not found.bodies:
@@ -118,7 +118,7 @@ class Reader:
         if asked is None:
             self._asked_by = {key: asked for key, asked in self._asked_by.items() if not asked.is_idle}
             load = partial(_load, self._store.for_tenant(tenant).executions, short)
-            asked = self._asked_by[tenant, short] = Together(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
+            asked = self._asked_by[tenant, short] = BatchedReads(load, at_once=LOADED_AT_ONCE, lanes=LOADS)
         return await asked.find(execution_id)
 
     async def _short_reading(self, loaded: Loaded) -> Reading | None:

@@ -20,7 +20,7 @@ from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, Work
 from tenuto.runtime.port import BacklogRow, Notices, Observer, Pruned, Vitals
 from tenuto.runtime.shared.documents import Documents
 from tenuto.runtime.shared.outbox_relay import Relay
-from tenuto.runtime.shared.supervision import enduring
+from tenuto.runtime.shared.supervision import supervised
 from tenuto.storage.catalog import Catalog
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.port import EVERYTHING, WORK, Store, mail_for
@@ -30,7 +30,7 @@ from tenuto.views import LimitRow, TenantLimitRow, WorkerRow
 from tenuto.views.messages import Announced, Publish
 from tenuto.views.projections import AuditRow
 
-from .audit_sealer import Sealing
+from .audit_sealer import AuditSealer
 from .claimer import Claimer
 from .clock import DatabaseClock
 from .committer import Committer
@@ -39,7 +39,7 @@ from .late_reports import LateReports
 from .mailbox import Mailbox
 from .parked_executions import ParkedExecutions
 from .poller import Poller
-from .progress import Beats
+from .progress import ProgressWriter
 from .reader import Reader
 from .restoration import Restorer
 from .retention import keep_pruning, prune
@@ -49,7 +49,7 @@ from .single_flight import Shared
 from .starter import Starter
 from .tenant_admission import TenantAdmission
 from .wakeups import Owners, Wakeups
-from .watcher import Watched
+from .watcher import Watcher
 
 POLL_MS = 200
 CLOSING_SECONDS = 5.0  # how long closing waits for a database that cannot be reached
@@ -84,8 +84,8 @@ class DurableRuntime:
         self._current = CurrentSession(lease_ms)
         self._wakeups = Wakeups(poll_ms, options.queues)
         self._relay = None if publish is None else Relay(store.outbox, publish, now, self._live_session)
-        self._sealing = Sealing(store.registry, now)
-        self._watcher = Watched(store)
+        self._sealing = AuditSealer(store.registry, now)
+        self._watcher = Watcher(store)
         self._admission = TenantAdmission(store)
         self._parked_executions = ParkedExecutions()
         self._restorer = Restorer(store, self._wakeups, reads_all=bool(options.observers))
@@ -100,7 +100,7 @@ class DurableRuntime:
             self._parked_executions,
             self._restorer,
             self._late_reports,
-            Beats(store),
+            ProgressWriter(store),
             self._admission,
             options,
             compile,
@@ -327,7 +327,7 @@ class DurableRuntime:
         """What the former session had still to commit is refused."""
         self._former.append(former)
         while not self._current.session.alive:
-            with enduring("Opening another session"):
+            with supervised("Opening another session"):
                 await self._open_session()
                 break
             await asyncio.sleep(spread(self._wakeups.poll_s, 0, 2))

@@ -25,7 +25,7 @@ from tenuto.storage.caller_transactions import find_existing, start_within
 from tenuto.storage.port import EVERYTHING, Append, Batch, NewExecution, Store
 from tenuto.views.projections import PRIORITIES, standing
 
-from .batched_reads import Together
+from .batched_reads import BatchedReads
 from .claimer import IN_HAND, Claimer
 from .committer import Fate
 from .held_executions import HeldExecutions, Started, not_kept
@@ -66,7 +66,7 @@ class Starter:
         self._claimer = claimer
         self._reader = reader
         self._until_reopened = until_reopened
-        self._seen_keys = Together(store.executions.find_by_keys)
+        self._seen_keys = BatchedReads(store.executions.find_by_keys)
 
     async def submit(self, request: StartRequest) -> Submitted:
         self._held.check_open()
@@ -133,7 +133,7 @@ class Starter:
         changed, record.state.changed = record.state.changed, []
         if owned:
             self._held.records[id] = record
-            record.unkept += 1
+            record.uncommitted += 1
             self._held.alarms.set(record)
         kept = (Started if owned else StartedForOthers)(
             self._held,

@@ -20,7 +20,7 @@ from tenuto.storage.port import Store, mail_for
 from tenuto.storage.tasks import Answered, Beginning, Letter, Taking
 from tenuto.views import Waiting
 
-from .batched_writes import Gathering
+from .batched_writes import BatchedWrites
 from .parked_executions import ParkedExecutions
 from .session import CurrentSession, Session
 from .task_executions import Visit
@@ -64,12 +64,12 @@ class TaskReports(Worker):
         self._asking: dict[str, Asking] = {}  # by message: whether they may begin
         self._gave_back = False  # something that it could not run
         self._served: tuple[str, frozenset[str]] | None = None  # what the database knows of this process
-        self._beginnings = Gathering[Ticket]("tenuto-beginnings", self._send_beginnings)
-        self._answers = Gathering[Answered]("tenuto-answers", self._send_answers)
-        self._returns = Gathering[Returned]("tenuto-returns", self._send_returns)
+        self._beginnings = BatchedWrites[Ticket]("tenuto-beginnings", self._send_beginnings)
+        self._answers = BatchedWrites[Answered]("tenuto-answers", self._send_answers)
+        self._returns = BatchedWrites[Returned]("tenuto-returns", self._send_returns)
 
     @property
-    def _words(self) -> tuple[Gathering[Any], ...]:
+    def _words(self) -> tuple[BatchedWrites[Any], ...]:
         return self._beginnings, self._answers, self._returns
 
     def is_asking(self, message_id: str) -> bool:

@@ -27,7 +27,7 @@ from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Job, Role
 from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.worker import WorkerOptions
-from tenuto.runtime.shared.supervision import enduring
+from tenuto.runtime.shared.supervision import supervised
 from tenuto.storage.port import Loaded, Store, tasks_in
 from tenuto.storage.tasks import ANY_PLAN, Task
 from tenuto.values.jitter import spread
@@ -195,7 +195,7 @@ class TaskWorker(TaskReports):
                     await self._wakeups.tasks.wait()
             self._wakeups.tasks.clear()
             if self._current.session.alive:
-                with enduring("Looking for tasks"):  # it is tried again: what is stored is the truth, and waits
+                with supervised("Looking for tasks"):  # it is tried again: what is stored is the truth, and waits
                     await self._visit_queues()
 
     def _patience(self) -> float:

@@ -7,7 +7,7 @@ then: before that, somebody else may have answered.
 """
 
 
-class Letters:
+class UnreadMail:
     def __init__(self) -> None:
         self._queries = 0
         self._under_way: dict[int, None] = {}

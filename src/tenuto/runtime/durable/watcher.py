@@ -16,7 +16,7 @@ LOADED_AT_ONCE = 200
 Moved = asyncio.Future[Loaded | None]
 
 
-class Watched:
+class Watcher:
     """All that is waited for is asked about in one query, which answers with what has moved: the rest costs little."""
 
     def __init__(self, store: Store) -> None:

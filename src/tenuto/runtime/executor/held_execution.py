@@ -66,7 +66,7 @@ class Record:
         "state",
         "tail",
         "tickets",
-        "unkept",
+        "uncommitted",
         "unread",
         "waiters",
         "wake_at",
@@ -86,7 +86,7 @@ class Record:
         self.kept_status = ""  # as its row shows it
         self.owned = True  # this process has the right to go on with it
         self.is_active = True  # it counts for its concurrency key
-        self.unkept = 0  # decisions whose record is not kept yet
+        self.uncommitted = 0  # decisions whose record is not kept yet
         self.errands = 0  # facts that are about to be told
         self.jobs: dict[Ref, Job] = {}
         self.tickets: dict[Ref, Ticket] = {}  # granted, and waiting for a slot or a limit
@@ -134,7 +134,7 @@ class Record:
     @property
     def is_idle(self) -> bool:
         """Nothing runs here, nothing is about to: it could be let go of."""
-        return not (self.jobs or self.tickets or self.zombies or self.held or self.unkept or self.errands)
+        return not (self.jobs or self.tickets or self.zombies or self.held or self.uncommitted or self.errands)
 
     # For attempts
 

@@ -540,7 +540,7 @@ class Worker(ABC):
     # -- Waiting -------------------------------------------------------------------------------------------------------
 
     async def wait_for(self, record: Record, until: Until, timeout_ms: int | None) -> Reading:
-        if has_come(record.state, until) and not record.unkept:
+        if has_come(record.state, until) and not record.uncommitted:
             return record.reading()
         waiter: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
         record.waiters.append((until, waiter))
@@ -559,7 +559,7 @@ class Worker(ABC):
                 timer.cancel()
 
     def _tell_waiters(self, record: Record) -> None:
-        if record.unkept:
+        if record.uncommitted:
             return
         reading: Reading | None = None
         waiting: list[tuple[Until, asyncio.Future[Reading]]] = []

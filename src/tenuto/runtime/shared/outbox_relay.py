@@ -16,7 +16,7 @@ from tenuto.values.jitter import spread
 from tenuto.values.redaction import summary
 from tenuto.views.messages import Publish, read_message
 
-from .supervision import enduring
+from .supervision import supervised
 
 logger = logging.getLogger("tenuto.outbox")
 
@@ -76,7 +76,7 @@ class Relay:
     async def _run(self) -> None:
         while not self._stopped.is_set():
             more = False
-            with enduring("Relaying messages"):  # what is stored waits
+            with supervised("Relaying messages"):  # what is stored waits
                 more = await self._round_or_doubt()
             if not more:
                 await self._rest()

@@ -16,7 +16,7 @@ _troubled: "WeakKeyDictionary[asyncio.Task[Any], dict[str, str]]" = WeakKeyDicti
 
 
 @contextmanager
-def enduring(what: str) -> Iterator[None]:
+def supervised(what: str) -> Iterator[None]:
     """One round. What the database says is told once, until a round is well; any other error is told each time."""
     try:
         yield

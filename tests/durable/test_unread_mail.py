@@ -1,10 +1,10 @@
 """A letter is read once, whatever a slow query says."""
 
-from tenuto.runtime.durable.unread_mail import Letters
+from tenuto.runtime.durable.unread_mail import UnreadMail
 
 
 def test_a_letter_that_was_answered_while_the_query_was_under_way_is_not_read_again() -> None:
-    letters = Letters()
+    letters = UnreadMail()
     slow, quick = letters.begin(), letters.begin()
     assert letters.is_new(quick, "m", "x")
     letters.read("m", "x")
@@ -16,7 +16,7 @@ def test_a_letter_that_was_answered_while_the_query_was_under_way_is_not_read_ag
 
 
 def test_what_a_query_saw_before_the_execution_was_taken_is_out_of_date() -> None:
-    letters = Letters()
+    letters = UnreadMail()
     before = letters.begin()
     letters.taken("x")
     assert not letters.is_new(before, "m", "x")
@@ -24,7 +24,7 @@ def test_what_a_query_saw_before_the_execution_was_taken_is_out_of_date() -> Non
 
 
 def test_what_could_not_be_recorded_is_read_again() -> None:
-    letters = Letters()
+    letters = UnreadMail()
     letters.read("m1", "x")
     letters.read("m2", "x")
     letters.left("x")
@@ -35,7 +35,7 @@ def test_what_could_not_be_recorded_is_read_again() -> None:
 
 
 def test_answers_are_forgotten_when_no_query_can_contradict_them() -> None:
-    letters = Letters()
+    letters = UnreadMail()
     query = letters.begin()
     letters.read("m", "x")
     letters.answer("m")

@@ -8,7 +8,7 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import NotFound, StorageError
 from tenuto.runtime.durable import DurableRuntime
-from tenuto.runtime.durable.batched_reads import Together
+from tenuto.runtime.durable.batched_reads import BatchedReads
 
 LONG = 30.0
 
@@ -35,7 +35,7 @@ class Library:
 
 async def test_who_asks_alone_waits_for_nobody_and_those_who_come_meanwhile_ask_together() -> None:
     library = Library()
-    together = Together(library.look_up)
+    together = BatchedReads(library.look_up)
     library.open.clear()
     first = asyncio.create_task(together.find(1))
     await library.is_asked.wait()
@@ -49,7 +49,7 @@ async def test_who_asks_alone_waits_for_nobody_and_those_who_come_meanwhile_ask_
 
 async def test_one_question_that_takes_long_does_not_hold_the_next_up() -> None:
     library = Library()
-    together = Together(library.look_up, lanes=2)
+    together = BatchedReads(library.look_up, lanes=2)
     library.open.clear()
     slow = asyncio.create_task(together.find(1))
     await library.is_asked.wait()
@@ -63,13 +63,13 @@ async def test_one_question_that_takes_long_does_not_hold_the_next_up() -> None:
 
 async def test_no_more_are_asked_for_at_once_than_said() -> None:
     library = Library()
-    together = Together(library.look_up, at_once=2)
+    together = BatchedReads(library.look_up, at_once=2)
     assert await asyncio.gather(*(together.find(number) for number in range(5))) == [0, 1, 4, 9, 16]
     assert library.asked == [[0, 1], [2, 3], [4]]
 
 
 async def test_whoever_asks_again_the_moment_he_is_answered_is_answered() -> None:
-    together = Together(Library().look_up)
+    together = BatchedReads(Library().look_up)
 
     async def ask_on() -> None:
         for number in range(50):
@@ -80,7 +80,7 @@ async def test_whoever_asks_again_the_moment_he_is_answered_is_answered() -> Non
 
 
 async def test_a_key_that_is_not_taken_fails_for_him_who_asked_alone() -> None:
-    together = Together(Library().look_up)
+    together = BatchedReads(Library().look_up)
     found = await asyncio.gather(*(together.find(number) for number in (1, -1, 2)), return_exceptions=True)
     assert found[0] == 1
     assert isinstance(found[1], StorageError)
@@ -89,7 +89,7 @@ async def test_a_key_that_is_not_taken_fails_for_him_who_asked_alone() -> None:
 
 async def test_what_fails_for_all_is_not_asked_one_by_one() -> None:
     library = Library()
-    together = Together(library.look_up)
+    together = BatchedReads(library.look_up)
     found = await asyncio.gather(*(together.find(number) for number in (1, -2, 2)), return_exceptions=True)
     assert [type(each) for each in found] == [StorageError] * 3
     assert len(library.asked) == 1
@@ -97,7 +97,7 @@ async def test_what_fails_for_all_is_not_asked_one_by_one() -> None:
 
 async def test_who_goes_away_takes_nobody_along() -> None:
     library = Library()
-    together = Together(library.look_up)
+    together = BatchedReads(library.look_up)
     library.open.clear()
     gone, stays = asyncio.create_task(together.find(1)), asyncio.create_task(together.find(2))
     await library.is_asked.wait()
