@@ -45,6 +45,7 @@ LOOKING_OR_ACTING = (
     "dlq discard x --reason r",
     "definitions",
     "doctor",
+    "restored",
     "export",
     "check",
     "check --stuck",

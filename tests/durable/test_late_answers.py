@@ -370,6 +370,7 @@ async def test_what_cannot_be_followed_is_set_aside_and_followed_later(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its commit is there: whoever reads it again starts what it granted."""
+    monkeypatch.setattr("tenuto.runtime.durable.held_executions.PARKED_MS", 10)
     monkeypatch.setattr("tenuto.runtime.durable.claimer.PARKED_MS", 10)
     said: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
