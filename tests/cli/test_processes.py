@@ -109,7 +109,7 @@ def test_dev_gives_no_link_to_a_page_that_needs_a_key(url: str) -> None:
     ready = "In another terminal"
     with running("dev", "--port", "0", ready=ready, TENUTO_URL=url, TENUTO_OPEN_ROUTES="false") as dev:
         assert "#key=" not in dev.seen
-        assert "TENUTO_OPEN_ROUTES closes /docs" in dev.seen
+        assert "TENUTO_OPEN_ROUTES has closed /docs" in dev.seen
 
 
 def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None:

@@ -235,7 +235,7 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
     record, other = object(), object()
     verdict = Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')])
 
-    class Held(FaultyStore):
+    class HeldClaims:
         async def park(
             self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
         ) -> None:
@@ -246,6 +246,9 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
             started.record = other
             to.add(started)
             await live.claims.park(session, execution, why, again_ms, epoch)
+
+    class Held(FaultyStore):
+        claims = HeldClaims()
 
     to = Committer(cast(Store, Held(live)), "s1", lambda now: None)
     to.start()

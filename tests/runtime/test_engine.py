@@ -419,5 +419,5 @@ async def test_clones_have_names() -> None:
 
 
 def test_a_lease_has_a_least_length() -> None:
-    with pytest.raises(InvalidInput, match="lease: at least 1s"):
+    with pytest.raises(InvalidInput, match="lease: must be at least 1s"):
         Engine(lease="999ms")
