@@ -8,8 +8,9 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import BadCursor, NonRetryableError
-from tenuto.runtime.port import BulkResult, Page
 from tenuto.runtime.shared.pages import Paging
+from tenuto.views.bulk_results import BulkResult
+from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 
 from .conftest import MakeEngine

@@ -217,7 +217,7 @@ async def test_pruning_while_others_work(url: str) -> None:
 
 
 async def test_an_engine_prunes_by_itself_where_that_is_asked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tenuto.runtime.durable import retention
+    from tenuto.runtime.shared import retention
 
     monkeypatch.setattr(retention, "SHORTEST_SECONDS", 0.01)
     async with Engine(url, retention="1ms") as engine:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine
-from tenuto.runtime.port import Notice
+from tenuto.storage.notices import Notice
 from tests.servers import smtp
 
 from .conftest import MakeEngine

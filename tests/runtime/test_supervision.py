@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tenuto.errors import StorageError
-from tenuto.runtime.shared.supervision import supervised
+from tenuto.runtime.supervision import supervised
 
 
 async def test_what_the_database_says_is_told_once_until_all_is_well(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import asdict
 
-from tenuto.runtime.port import Page, Runtime
+from tenuto.runtime.port import Runtime
 from tenuto.runtime.shared.filters import check_filter
 from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.registry import AuditWanted
 from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views import AuditDocument, AuditRecord
+from tenuto.views.pages import Page
 
 from .scope import Scope
 

@@ -9,7 +9,8 @@ from typing import Final, Generic, TypeVar
 from tenuto.errors import InvalidTransition, ResultTimeout, TenantLimit
 from tenuto.kernel.definition import CancelMode
 from tenuto.kernel.state import TERMINAL
-from tenuto.runtime.port import Filter, Submitted
+from tenuto.runtime.shared.filters import Filter
+from tenuto.runtime.start_request import Submitted
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.views.results import Progress, SagaResult
 

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypedDict
 
 from tenuto.errors import EngineClosed, InvalidInput, NotAuthenticated, ServiceError, StorageError, TenutoError
 from tenuto.kernel.definition import CancelMode
-from tenuto.runtime.port import BulkResult, Filter, RefusedItem
-from tenuto.runtime.shared.filters import check_filter, milliseconds_at
+from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging
 from tenuto.values.names import check_one_of
+from tenuto.views.bulk_results import BulkResult, RefusedItem
 
 from .context import EngineContext, check_reason
 from .handle import Handle

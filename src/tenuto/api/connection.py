@@ -9,7 +9,8 @@ from tenuto.errors import InvalidInput, NotSupported
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.memory import MemoryRuntime
-from tenuto.runtime.port import Observer, Runtime
+from tenuto.runtime.observer import Observer
+from tenuto.runtime.port import Runtime
 from tenuto.storage import Store, make_store
 from tenuto.values.redaction import redact_url
 from tenuto.views.messages import Announced, Publish

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from tenuto.errors import InvalidInput
 from tenuto.kernel.definition import ErrorClass
-from tenuto.runtime.port import BulkResult
 from tenuto.runtime.shared.filters import check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.reviews import ReviewsWanted
 from tenuto.views import DeadLetterRow
+from tenuto.views.bulk_results import BulkResult
 
 from .bulk_commands import CALL_SECONDS, CONCURRENCY, MAX_PER_CALL, run_commands
 from .context import EngineContext, check_reason

@@ -18,13 +18,13 @@ from tenuto.kernel.definition import Definition, Scope, Step, canonical, from_do
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.validation import Tree
 from tenuto.kernel.validation.tree import Place
-from tenuto.runtime.port import DefinitionStatus, Page
 from tenuto.runtime.shared.filters import check_filter
 from tenuto.runtime.shared.pages import Paging, number_at
-from tenuto.storage.catalog import DefinitionsWanted
+from tenuto.storage.catalog import DefinitionStatus, DefinitionsWanted
 from tenuto.storage.port import DefinitionRow
 from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views import rfc3339, time_text
+from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 
 from .context import EngineContext

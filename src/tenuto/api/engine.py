@@ -34,17 +34,20 @@ from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS
-from tenuto.runtime.port import BulkResult, Filter, Page, Pruned, Runtime, Submitted
-from tenuto.runtime.shared.filters import check_filter, milliseconds_at
+from tenuto.runtime.port import Runtime
+from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.in_flight import tenant_is_full
-from tenuto.runtime.start_request import StartOptions, StartRequest, check_options
+from tenuto.runtime.shared.retention import Pruned
+from tenuto.runtime.start_request import StartOptions, StartRequest, Submitted, check_options
 from tenuto.settings import FourEyes, Settings
 from tenuto.storage.registry import Registry
 from tenuto.values.codec import encode
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.values.names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
 from tenuto.views import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
+from tenuto.views.bulk_results import BulkResult
 from tenuto.views.messages import Announced, Publish
+from tenuto.views.pages import Page
 from tenuto.views.results import SagaResult
 
 from .batch import Batch, BatchStarter

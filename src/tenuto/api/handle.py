@@ -17,12 +17,19 @@ from tenuto.kernel.events import NULL, Resolution
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Execution, Review
 from tenuto.runtime.executor import Parked, answered, failed
-from tenuto.runtime.port import Until
 from tenuto.values.codec import encode
 from tenuto.values.durations import Duration, milliseconds, patience
 from tenuto.values.names import check_name, check_one_of
 from tenuto.values.redaction import summary
-from tenuto.views import AttemptRow, EventDocument, ExecutionDocument, attempt_rows, execution_document, find_path
+from tenuto.views import (
+    AttemptRow,
+    EventDocument,
+    ExecutionDocument,
+    Until,
+    attempt_rows,
+    execution_document,
+    find_path,
+)
 from tenuto.views.reading import Reading
 from tenuto.views.results import SagaResult
 

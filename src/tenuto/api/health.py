@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tenuto.errors import StorageError
-from tenuto.runtime.port import Runtime, Vitals
+from tenuto.runtime.port import Runtime
+from tenuto.runtime.vitals import Vitals
 
 CHECK_SECONDS: Final = 2.0
 SLOW_COMMIT_MS: Final = 10_000
@@ -40,8 +41,8 @@ def alive(runtime: Runtime) -> Health:
     return Health(
         (
             Check("open", vitals.is_open, "the engine is closed or not open yet"),
-            Check("claims", vitals.claims, "the loop that claims executions has ended"),
-            Check("queues", vitals.visits, "a loop that runs the tasks of queues has ended"),
+            Check("claims", vitals.is_claiming, "the loop that claims executions has ended"),
+            Check("queues", vitals.is_taking_tasks, "a loop that runs the tasks of queues has ended"),
         )
     )
 

@@ -9,8 +9,8 @@ from tenuto.errors import NotFound
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.events import ReviewKind
 from tenuto.kernel.state import ExecutionStatus
-from tenuto.runtime.port import Filter, Page, dead_letter_document, review_document
-from tenuto.runtime.shared.filters import check_filter, milliseconds_at
+from tenuto.runtime.shared.documents import dead_letter_document, review_document
+from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging, part_of
 from tenuto.storage.reviews import ReviewsWanted
 from tenuto.views import (
@@ -24,6 +24,7 @@ from tenuto.views import (
     clone_documents,
     event_document,
 )
+from tenuto.views.pages import Page
 
 from .context import EngineContext
 

@@ -12,7 +12,7 @@ from .formats import plural
 from .printer import Printer
 
 if TYPE_CHECKING:
-    from tenuto.runtime.port import BulkResult
+    from tenuto.views.bulk_results import BulkResult
 
 AT_ONCE = 1_000  # in one request
 MOST = 1_000  # unless said
@@ -93,7 +93,7 @@ def check_reason(*, dry_run: bool) -> str:
 async def act(
     tell: Act, words: Words, *, limit: int | None, dry_run: bool, yes: bool, as_json: bool, **given: Any
 ) -> Exit:
-    from tenuto.runtime.port import BulkResult
+    from tenuto.views.bulk_results import BulkResult
 
     printer, limit = Printer(), limit or MOST
     if dry_run or not yes:

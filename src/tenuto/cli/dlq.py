@@ -14,7 +14,7 @@ from .printer import Printer
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
-    from tenuto.runtime.port import BulkResult
+    from tenuto.views.bulk_results import BulkResult
 
 SECTION = "What waits for a person"
 AT_ONCE = 100  # dead letters in one call
@@ -103,7 +103,7 @@ async def reprocess(
         raise typer.BadParameter("name one, or select with --definition, --error-class or --all", param_hint="LETTER")
     if letter is not None and (definition or error_class or all or limit):
         raise typer.BadParameter("name one, or select with the options, not both", param_hint="LETTER")
-    from tenuto.runtime.port import BulkResult
+    from tenuto.views.bulk_results import BulkResult
 
     acted = BulkResult()
     async with connection(context).engine() as engine:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tenuto.errors import ResultTimeout, TenutoError
-from tenuto.runtime.port import Until
 from tenuto.values.durations import milliseconds
+from tenuto.views import Until
 
 from .blocked_reasons import commands, sentence
 from .connection import Connection

@@ -11,8 +11,7 @@ import msgspec
 from tenuto.authoring.program import Program
 from tenuto.errors import DefinitionConflict, NotFound
 from tenuto.kernel.definition import Definition, canonical, content_hash, from_document, plain_name
-from tenuto.runtime.port import Published
-from tenuto.runtime.shared.publication import changed_plan, definition_row
+from tenuto.runtime.publication import Published, changed_plan, definition_row
 from tenuto.storage.catalog import DefinitionRow, DefinitionsWanted
 from tenuto.views.projections import AuditRow
 

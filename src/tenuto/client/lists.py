@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tenuto.runtime.port import BulkResult, Filter, Page, RefusedItem, Summary
+from tenuto.runtime.shared.documents import Summary
+from tenuto.runtime.shared.filters import Filter
 from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.views import ExecutionSummary, rfc3339
+from tenuto.views.bulk_results import BulkResult, RefusedItem
+from tenuto.views.pages import Page
 
 from .transport import PAGE, Transport, quoted
 

@@ -19,26 +19,16 @@ from tenuto.kernel.events import Entry, ExecutionStarted, ReviewKind
 from tenuto.kernel.evolve import evolve
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.clock import Environment
-from tenuto.runtime.executor.worker import has_come
-from tenuto.runtime.port import (
-    BacklogRow,
-    BulkResult,
-    DefinitionStatus,
-    Filter,
-    Notices,
-    Page,
-    Pruned,
-    Published,
-    Submitted,
-    Summary,
-    Until,
-    Vitals,
-    dead_letter_document,
-    review_document,
-)
-from tenuto.runtime.start_request import StartRequest
+from tenuto.runtime.publication import Published
+from tenuto.runtime.shared.documents import Summary, dead_letter_document, review_document
+from tenuto.runtime.shared.filters import Filter
+from tenuto.runtime.shared.retention import Pruned
+from tenuto.runtime.start_request import StartRequest, Submitted
+from tenuto.runtime.vitals import Vitals
 from tenuto.storage.audit import Kept, Verified
-from tenuto.storage.catalog import Catalog
+from tenuto.storage.catalog import Catalog, DefinitionStatus
+from tenuto.storage.notices import Notices
+from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import AuditWanted, Registry
 from tenuto.storage.reviews import ReviewsWanted, ShownReview
@@ -53,8 +43,12 @@ from tenuto.views import (
     LimitRow,
     ReviewRow,
     TenantLimitRow,
+    Until,
     WorkerRow,
+    has_reached,
 )
+from tenuto.views.bulk_results import BulkResult
+from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 from tenuto.views.reading import Reading
 
@@ -94,7 +88,7 @@ class RemoteRuntime:
         await self._transport.close()
 
     def vitals(self) -> Vitals:
-        return Vitals(is_open=self._transport.is_open, in_hand=0, lanes={})
+        return Vitals(is_open=self._transport.is_open, held=0, lanes={})
 
     def check_scope(self, tenant: str) -> None:
         self._refuse("Another actor or tenant than that of the API key", "create a client with another API key")
@@ -224,7 +218,7 @@ class RemoteRuntime:
             await self._transport.get(_at(execution_id), {"wait": until, "seconds": seconds}, has="execution_id")
             answered_at = clock()
             reading = await self.read(tenant, execution_id)
-            if has_come(reading.state, until):
+            if has_reached(reading.state, until):
                 return reading
             left -= min(seconds, answered_at - asked_at)
             if left <= 0:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tenuto.authoring.context import SagaContext
 from tenuto.authoring.outcome import Outcome
-from tenuto.runtime.port import Notices
+from tenuto.storage.notices import Notices
 
 from . import sent
 from .settings import HandlerSettings

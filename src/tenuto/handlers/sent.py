@@ -12,7 +12,7 @@ import msgspec
 
 from tenuto.authoring.context import SagaContext
 from tenuto.authoring.outcome import Done, NotDone, Outcome, Unknown
-from tenuto.runtime.port import Notice, Notices
+from tenuto.storage.notices import Notice, Notices
 
 
 async def send_once(notices: Notices, ctx: SagaContext, channel: str, send: Callable[[], Awaitable[Any]]) -> Any:

@@ -7,22 +7,24 @@ hands out a state that somebody else goes on changing unnoticed (a `Reading` kno
 execution go to `tell`, which finds whoever owns it.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from tenuto.authoring.program import Handler, Program
-from tenuto.kernel.address import Ref
-from tenuto.kernel.definition import Definition, plain_name
-from tenuto.kernel.events import Entry
 from tenuto.kernel.facts import Answer, Fact
 from tenuto.kernel.state import ExecutionStatus
+from tenuto.runtime.publication import Published
+from tenuto.runtime.shared.documents import Summary
+from tenuto.runtime.shared.filters import Filter
+from tenuto.runtime.shared.retention import Pruned
+from tenuto.runtime.start_request import StartRequest, Submitted
+from tenuto.runtime.vitals import Vitals
 from tenuto.storage.audit import Kept, Verified
-from tenuto.storage.catalog import Catalog
+from tenuto.storage.catalog import Catalog, DefinitionStatus
+from tenuto.storage.notices import Notices
+from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
-from tenuto.storage.port import BacklogRow as BacklogRow
-from tenuto.storage.port import Notice as Notice
 from tenuto.storage.registry import AuditWanted, Registry
 from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.views import (
@@ -35,223 +37,13 @@ from tenuto.views import (
     LimitRow,
     ReviewRow,
     TenantLimitRow,
+    Until,
     WorkerRow,
-    rfc3339,
-    time_text,
 )
+from tenuto.views.bulk_results import BulkResult
+from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 from tenuto.views.reading import Reading
-
-from .start_request import StartRequest
-
-T = TypeVar("T")
-
-Until = Literal["settled", "terminal"]
-DefinitionStatus = Literal["draft", "published", "deprecated"]
-
-
-class Observer(Protocol):
-    """Told what was recorded and what begins, at once and in order. It must not fail and must not block."""
-
-    @property
-    def hears_starts(self) -> bool:
-        """Whether it wants to know what begins: most of what is to be known is known at the end."""
-
-    def decided(self, reading: Reading, entries: Sequence[Entry]) -> None: ...
-
-    def started(self, reading: Reading, ref: Ref) -> None: ...
-
-
-# -- What goes in and comes out ----------------------------------------------------------------------------------------
-
-
-class Pruned(NamedTuple):
-    """How much was removed. `notes` are those of consumers about messages that they met."""
-
-    executions: int = 0
-    messages: int = 0
-    notes: int = 0
-
-
-class Submitted(NamedTuple):
-    """`as_started` is how it stood when its start was recorded, where reading that again would ask the database."""
-
-    execution_id: str
-    created: bool
-    as_started: Callable[[], Awaitable[Reading]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """What of the executions, reviews or dead letters is wanted. What is None does not matter."""
-
-    tenant: str | None = None
-    status: ExecutionStatus | None = None
-    definition: str | None = None
-    correlation_id: str | None = None
-    target_id: str | None = None
-    since_ms: int | None = None
-    before_ms: int | None = None
-    active: bool = False  # those that are not over
-    blocked: bool = False  # those that cannot go on; `before_ms` is then since when
-    newest_first: bool = False
-    error_class: str | None = None
-    kind: str | None = None
-    execution_id: str | None = None  # of reviews: whose
-
-    def for_blocked(self) -> "Filter":
-        """Those of which some may be blocked."""
-        return replace(self, active=True, blocked=False, before_ms=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """An execution in a list."""
-
-    execution_id: str
-    tenant: str
-    definition: str
-    version: int
-    status: ExecutionStatus
-    correlation_id: str
-    target: tuple[str, str] | None
-    started_at: int
-    ended_at: int | None = None
-    error_class: str = ""
-
-
-def execution_summary(summary: Summary) -> ExecutionSummary:
-    """In the words of the HTTP surface."""
-    target = summary.target or (None, None)
-    return {
-        "execution_id": summary.execution_id,
-        "definition_id": plain_name(summary.definition),
-        "definition_version": summary.version,
-        "status": summary.status,
-        "tenant_id": summary.tenant,
-        "target_object_type": target[0],
-        "target_object_id": target[1],
-        "correlation_id": summary.correlation_id,
-        "started_at": rfc3339(summary.started_at),
-        "completed_at": time_text(summary.ended_at),
-        "error_class": summary.error_class or None,
-    }
-
-
-def _step_of(row: ShownReview) -> str:
-    """What it is called; rows of an earlier schema know only where it is."""
-    return row.step or row.path.rpartition("/")[2].partition("@")[0]
-
-
-def review_document(row: ShownReview) -> ReviewRow:
-    kind: Any = row.kind
-    return {
-        "id": row.id,
-        "kind": kind,
-        "execution_id": row.execution,
-        "step_id": _step_of(row),
-        "path": row.path,
-        "reason": row.reason,
-        "permission": row.permission,
-        "opened_at": rfc3339(row.opened_at),
-        "due_at": time_text(row.due_at),
-        "state": "open" if row.resolution is None else "resolved",
-        "requests": list(row.requests),
-    }
-
-
-def dead_letter_document(row: ShownReview) -> DeadLetterRow:
-    return {
-        "id": row.id,
-        "execution_id": row.execution,
-        "step_id": _step_of(row),
-        "path": row.path,
-        "error_class": row.error_class,
-        "error_summary": row.error_summary,
-        "attempts": row.attempts,
-        "created_at": rfc3339(row.opened_at),
-        "state": "open" if row.resolution is None else "resolved",
-        "requests": list(row.requests),
-    }
-
-
-class RefusedItem(NamedTuple):
-    """One that was refused, and stays as it is."""
-
-    id: str
-    code: str
-    detail: str
-
-
-@dataclass(slots=True, kw_only=True)
-class BulkResult:
-    """What came of one command for many executions. `pending` were told, and their verdict is not known yet.
-
-    `chosen` are those that it would have been, where nothing was to be done. `remaining` fit as well (no more than
-    10,000 are counted, and fewer where that takes long), and are there for another call, with `next_cursor`: a call
-    ends when its limit is reached, or after about 20 seconds.
-    """
-
-    done: list[str] = field(default_factory=list)
-    pending: list[str] = field(default_factory=list)
-    refused: list[RefusedItem] = field(default_factory=list)
-    chosen: list[str] = field(default_factory=list)
-    remaining: int = 0
-    next_cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
-    items: list[T]
-    next_cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
-    """A definition in its version, as the runtime keeps it."""
-
-    definition: Definition
-    status: DefinitionStatus
-    plan_hash: str
-
-
-class LaneLoad(NamedTuple):
-    """Slots of one kind: how many there are, are in use, and are waited for."""
-
-    size: int
-    running: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
-    """How a process stands, as it knows without asking anybody. What memory has not is as if it were well."""
-
-    is_open: bool
-    in_hand: int
-    lanes: dict[str, LaneLoad]
-    claims: bool = True  # the task that looks for work goes on
-    visits: bool = True  # and so do those that take attempts from queues, and bring answers back
-    may_start: bool = True  # the lease has not run out by this process's own clock
-    renewed_ms: int = 0  # since the lease was last renewed
-    uncommitted: int = 0  # decisions that wait for their commit
-    committing_ms: int = 0  # how long the commit under way has taken so far
-    commit_trouble: str = ""  # why nothing can be committed until somebody sees to it
-
-
-# -- The port ----------------------------------------------------------------------------------------------------------
-
-
-class Notices(Protocol):
-    """What was sent, by its step's key: kept wherever executions are."""
-
-    async def begin_notice(self, notice: Notice) -> Notice:
-        """Notes that a notification is about to be sent, unless its key is known; gives what is kept."""
-
-    async def end_notice(self, key: str, receipt: bytes) -> None:
-        """It was taken. The first receipt stays."""
-
-    async def notice(self, key: str) -> Notice | None: ...
 
 
 class Runtime(Protocol):

@@ -3,8 +3,8 @@
 The engine builds it from a caller's options, every runtime takes it, and the HTTP client encodes it as a request body.
 """
 
-from collections.abc import Mapping
-from typing import Literal, Self, TypedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, NamedTuple, Self, TypedDict
 
 import msgspec
 from msgspec import Raw, Struct
@@ -20,6 +20,7 @@ from tenuto.kernel.expression import evaluate_key
 from tenuto.kernel.plan import Plan
 from tenuto.values.codec import encode
 from tenuto.values.names import check_name, check_one_of, check_text
+from tenuto.views.reading import Reading
 
 MAX_HEADERS = 16 * 1024
 MAX_VERSION = 2**31 - 1
@@ -138,6 +139,17 @@ class StartRequest(Struct, frozen=True, kw_only=True):
             admitted=admitted,
             owned=owned,
         )
+
+
+class Submitted(NamedTuple):
+    """The execution that a start created, or found by its idempotency key.
+
+    `as_started` reads the state that the start recorded, where reading it again would need the database.
+    """
+
+    execution_id: str
+    created: bool
+    as_started: Callable[[], Awaitable[Reading]] | None = None
 
 
 def _headers(given: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Definitions as they are kept: drafts that may change, what is published and never does, what is deprecated."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -9,6 +9,8 @@ from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views.projections import AuditRow
 
 from .registry import Statement, Statements, noting
+
+DefinitionStatus: TypeAlias = Literal["draft", "published", "deprecated"]
 
 
 class DefinitionRow(Struct, frozen=True, kw_only=True):

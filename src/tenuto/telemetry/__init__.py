@@ -18,8 +18,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from tenuto.errors import StorageError
 from tenuto.runtime.executor.worker import Interposed
-from tenuto.runtime.port import BacklogRow, Observer, Runtime, Vitals
+from tenuto.runtime.observer import Observer
+from tenuto.runtime.port import Runtime
+from tenuto.runtime.vitals import Vitals
 from tenuto.settings import Settings
+from tenuto.storage.operations import BacklogRow
 from tenuto.storage.port import Store
 
 from .collector import Figures

@@ -8,7 +8,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from tenuto.runtime.port import BacklogRow, Vitals
+from tenuto.runtime.vitals import Vitals
+from tenuto.storage.operations import BacklogRow
 
 from . import catalogue as c
 from .counting import Counting
@@ -95,7 +96,7 @@ def _by_type(steps: Iterable[StepTally]) -> dict[tuple[str, ...], Histogram]:
 
 def _of_the_process(vitals: Vitals) -> Iterator[Family]:
     lanes = vitals.lanes.items()
-    yield _gauge(c.IN_HAND, {(): vitals.in_hand})
+    yield _gauge(c.IN_HAND, {(): vitals.held})
     yield _gauge(c.SLOTS, {(name,): lane.size for name, lane in lanes})
     yield _gauge(c.SLOTS_IN_USE, {(name,): lane.running for name, lane in lanes})
     yield _gauge(c.SLOTS_WAITING, {(name,): lane.waiting for name, lane in lanes})

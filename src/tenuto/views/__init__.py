@@ -7,7 +7,7 @@ granted attempts run, and what the others wait for) comes as an `Activity`.
 from .attempts import attempt_rows
 from .blocking import blocked
 from .events import EventDocument, entry_of, event_document
-from .execution import execution_document, finished_at, is_settled, phase, stored_output
+from .execution import Until, execution_document, finished_at, has_reached, is_settled, phase, stored_output
 from .finding import find_path, leaf_nodes, path_of, result_of, result_seqs
 from .shapes import (
     NOTHING_UNDER_WAY,
@@ -52,6 +52,7 @@ __all__ = [
     "ReviewRow",
     "StepDocument",
     "TenantLimitRow",
+    "Until",
     "Waiting",
     "WorkerRow",
     "attempt_rows",
@@ -64,6 +65,7 @@ __all__ = [
     "execution_document",
     "find_path",
     "finished_at",
+    "has_reached",
     "is_settled",
     "leaf_nodes",
     "path_of",

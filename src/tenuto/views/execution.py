@@ -1,7 +1,7 @@
 """An execution as it stands."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -96,6 +96,13 @@ def phase(state: Execution) -> Literal["forward", "compensation", "finished"]:
     if state.finished is not None:
         return "finished"
     return "forward" if state.undo is None else "compensation"
+
+
+Until: TypeAlias = Literal["settled", "terminal"]
+
+
+def has_reached(state: Execution, until: Until) -> bool:
+    return state.finished is not None or (until == "settled" and is_settled(state))
 
 
 def is_settled(state: Execution) -> bool:

@@ -17,7 +17,7 @@ from tenuto.kernel.effects import EffectKey
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.slots import RESUME
-from tenuto.runtime.shared.supervision import report
+from tenuto.runtime.supervision import report
 from tenuto.storage.port import WORK, Claim, ExecutionRow, Loaded, ProgressRow, Store, Turn
 from tenuto.values.jitter import spread
 

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from tenuto.errors import StorageError
-from tenuto.runtime.shared.supervision import report
+from tenuto.runtime.supervision import report
 from tenuto.storage.port import Append, Basis, Batch, Committed, NewExecution, Refusal, Store
 from tenuto.views.projections import Standing
 

@@ -17,11 +17,10 @@ from tenuto.errors import (
 from tenuto.kernel.definition import Definition, from_document
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.program_registry import ProgramRegistry
-from tenuto.runtime.port import DefinitionStatus, Published
-from tenuto.runtime.shared.publication import changed_plan, check_startable, definition_row
+from tenuto.runtime.publication import Published, changed_plan, check_startable, definition_row
 from tenuto.storage.caller_connections import Caller
 from tenuto.storage.caller_transactions import save_definition
-from tenuto.storage.catalog import Catalog, DefinitionRow, DefinitionsWanted
+from tenuto.storage.catalog import Catalog, DefinitionRow, DefinitionStatus, DefinitionsWanted
 from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 

@@ -32,7 +32,7 @@ from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.slots import RESUME
 from tenuto.runtime.executor.worker import Then, WorkerOptions
 from tenuto.runtime.shared.outbox_relay import Relay
-from tenuto.runtime.shared.supervision import report
+from tenuto.runtime.supervision import report
 from tenuto.storage.caller_connections import caller_of
 from tenuto.storage.inbox import note_once
 from tenuto.storage.permits import Ask, Dealt

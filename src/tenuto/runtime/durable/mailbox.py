@@ -17,7 +17,7 @@ from tenuto.kernel.codec import decode_answer, decode_fact, encode_fact
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.slots import RESUME
 from tenuto.runtime.shared.in_flight import tenant_is_full
-from tenuto.runtime.shared.supervision import report
+from tenuto.runtime.supervision import report
 from tenuto.storage.port import MAIL_AT_ONCE, Basis, Mail, Store, mail_for
 from tenuto.values.jitter import spread
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from tenuto.runtime.clock import Clock, Timer
 from tenuto.runtime.executor.limits import Names
-from tenuto.runtime.shared.supervision import supervised
+from tenuto.runtime.supervision import supervised
 from tenuto.storage.permits import Ask, Dealt, Share
 from tenuto.values.jitter import spread
 

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 from time import monotonic
 
-from tenuto.runtime.shared.supervision import supervised
+from tenuto.runtime.supervision import supervised
 from tenuto.storage.port import EVERYTHING, NEWS, WORK, Hints, Store, mail_for
 from tenuto.values.jitter import spread
 

@@ -17,12 +17,13 @@ from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.executor import Performer, Role
 from tenuto.runtime.executor.held_execution import Record
-from tenuto.runtime.executor.worker import has_come
-from tenuto.runtime.port import Filter, Page, Summary, Until
+from tenuto.runtime.shared.documents import Summary
+from tenuto.runtime.shared.filters import Filter
 from tenuto.runtime.shared.pages import id_at
 from tenuto.storage.port import ExecutionRow, Executions, Loaded, Store
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
-from tenuto.views import NOTHING_UNDER_WAY, Activity, Waiting
+from tenuto.views import NOTHING_UNDER_WAY, Activity, Until, Waiting, has_reached
+from tenuto.views.pages import Page
 from tenuto.views.projections import work_of
 from tenuto.views.reading import Reading
 
@@ -199,7 +200,7 @@ class Reader:
                     return reading
                 continue
             reading = await self.read(tenant, execution_id)
-            while not has_come(reading.state, until):
+            while not has_reached(reading.state, until):
                 if self._held.find_held(execution_id) is not None:
                     break
                 if self._watcher.is_closed:  # until then handlers that wait for others are told, also while it drains

@@ -4,7 +4,9 @@ import msgspec
 
 from tenuto.kernel.definition import from_document
 from tenuto.runtime.executor.limits import limit_row
-from tenuto.runtime.port import Filter, Published, Summary
+from tenuto.runtime.publication import Published
+from tenuto.runtime.shared.documents import Summary
+from tenuto.runtime.shared.filters import Filter
 from tenuto.storage.permits import LimitUse, TenantUse
 from tenuto.storage.port import DefinitionRow, ExecutionRow, SessionRow, Wanted
 from tenuto.storage.tasks import queues_of

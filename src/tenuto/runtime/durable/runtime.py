@@ -17,11 +17,15 @@ from tenuto.errors import StorageError
 from tenuto.kernel.definition import Definition
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, WorkerOptions
-from tenuto.runtime.port import BacklogRow, Notices, Observer, Pruned, Vitals
+from tenuto.runtime.observer import Observer
 from tenuto.runtime.shared.documents import Documents
 from tenuto.runtime.shared.outbox_relay import Relay
-from tenuto.runtime.shared.supervision import supervised
+from tenuto.runtime.shared.retention import Pruned, keep_pruning, prune
+from tenuto.runtime.supervision import supervised
+from tenuto.runtime.vitals import Vitals
 from tenuto.storage.catalog import Catalog
+from tenuto.storage.notices import Notices
+from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.port import EVERYTHING, WORK, Store, mail_for
 from tenuto.storage.registry import Registry
@@ -42,7 +46,6 @@ from .poller import Poller
 from .progress import ProgressWriter
 from .reader import Reader
 from .restoration import Restorer
-from .retention import keep_pruning, prune
 from .rows import shared_limit_row, tenant_row, worker_row
 from .session import LEASE_MS, CurrentSession, Session
 from .single_flight import Shared
@@ -347,8 +350,8 @@ class DurableRuntime:
         session, committer = self._current.session, self._current.committer
         return replace(
             vitals,
-            claims=self._poller.is_polling,
-            visits=self._held.is_visiting,
+            is_claiming=self._poller.is_polling,
+            is_taking_tasks=self._held.is_visiting,
             may_start=session.may_start,
             renewed_ms=session.renewed_ms,
             uncommitted=committer.waiting,

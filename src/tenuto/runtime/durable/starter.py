@@ -17,9 +17,8 @@ from tenuto.kernel.decide import decide
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.state import Execution
 from tenuto.runtime.executor.held_execution import Record
-from tenuto.runtime.port import Submitted
 from tenuto.runtime.shared.in_flight import tenant_is_full
-from tenuto.runtime.start_request import StartRequest
+from tenuto.runtime.start_request import StartRequest, Submitted
 from tenuto.storage.caller_connections import Caller, caller_of, check_database
 from tenuto.storage.caller_transactions import find_existing, start_within
 from tenuto.storage.port import EVERYTHING, Append, Batch, NewExecution, Store

@@ -27,7 +27,7 @@ from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Job, Role
 from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.worker import WorkerOptions
-from tenuto.runtime.shared.supervision import supervised
+from tenuto.runtime.supervision import supervised
 from tenuto.storage.port import Loaded, Store, tasks_in
 from tenuto.storage.tasks import ANY_PLAN, Task
 from tenuto.values.jitter import spread

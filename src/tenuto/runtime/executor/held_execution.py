@@ -10,9 +10,8 @@ from msgspec import Raw
 from tenuto.kernel.address import Ref
 from tenuto.kernel.events import Entry, ExecutionStarted
 from tenuto.kernel.state import Execution
-from tenuto.runtime.port import Until
 from tenuto.storage.pruning import ONCE
-from tenuto.views import NOTHING_UNDER_WAY, Activity, Waiting
+from tenuto.views import NOTHING_UNDER_WAY, Activity, Until, Waiting
 from tenuto.views.reading import Reading
 
 from . import Job, Payloads, Performer, Role

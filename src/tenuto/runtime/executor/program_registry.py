@@ -6,7 +6,7 @@ from dataclasses import replace
 from tenuto.authoring.program import Handler, Program
 from tenuto.errors import NotFound
 from tenuto.kernel.definition import to_document
-from tenuto.runtime.shared.publication import changed_plan
+from tenuto.runtime.publication import changed_plan
 
 from . import Performer
 

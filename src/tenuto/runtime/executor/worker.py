@@ -23,9 +23,10 @@ from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.runtime.clock import Environment
-from tenuto.runtime.port import LaneLoad, Observer, Until, Vitals
-from tenuto.runtime.shared.supervision import report
-from tenuto.views import Waiting, is_settled
+from tenuto.runtime.observer import Observer
+from tenuto.runtime.supervision import report
+from tenuto.runtime.vitals import LaneLoad, Vitals
+from tenuto.views import Until, Waiting, has_reached
 from tenuto.views.reading import Reading
 
 from . import Attempt, Ending, Job, Parked, Role, Tasks, Threads
@@ -171,7 +172,7 @@ class Worker(ABC):
 
     def vitals(self) -> Vitals:
         is_open = self.loop is not None and not self.closing
-        return Vitals(is_open=is_open, in_hand=len(self.records), lanes=self._lanes())
+        return Vitals(is_open=is_open, held=len(self.records), lanes=self._lanes())
 
     # -- Facts ---------------------------------------------------------------------------------------------------------
 
@@ -540,7 +541,7 @@ class Worker(ABC):
     # -- Waiting -------------------------------------------------------------------------------------------------------
 
     async def wait_for(self, record: Record, until: Until, timeout_ms: int | None) -> Reading:
-        if has_come(record.state, until) and not record.uncommitted:
+        if has_reached(record.state, until) and not record.uncommitted:
             return record.reading()
         waiter: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
         record.waiters.append((until, waiter))
@@ -566,7 +567,7 @@ class Worker(ABC):
         for until, waiter in record.waiters:
             if waiter.done():
                 continue
-            if has_come(record.state, until):
+            if has_reached(record.state, until):
                 reading = reading or record.reading()
                 waiter.set_result(reading)
             else:
@@ -582,10 +583,6 @@ class Worker(ABC):
             self._quiet.set_result(None)
         if self.on_idle is not None:
             self._later(self.on_idle)
-
-
-def has_come(state: Execution, until: Until) -> bool:
-    return state.finished is not None or (until == "settled" and is_settled(state))
 
 
 def _time_out(waiter: "asyncio.Future[Reading]", execution_id: str) -> None:

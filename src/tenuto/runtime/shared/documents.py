@@ -2,22 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, get_args
 
 from msgspec import structs
 
 from tenuto.errors import NotFound
+from tenuto.kernel.definition import plain_name
 from tenuto.kernel.events import Entry, ExecutionFinished, ReviewKind, RunOpened
-from tenuto.runtime.port import (
-    BulkResult,
-    Filter,
-    Page,
-    Summary,
-    dead_letter_document,
-    execution_summary,
-    review_document,
-)
+from tenuto.kernel.state import ExecutionStatus
+from tenuto.runtime.shared.filters import Filter
 from tenuto.storage.audit import Kept, Verified, seal, verify
 from tenuto.storage.registry import REQUESTED, VALID_MS, AuditEntry, AuditWanted, Registry
 from tenuto.storage.reviews import ReviewsWanted, ShownReview, StoredReview
@@ -34,13 +29,87 @@ from tenuto.views import (
     event_document,
     execution_document,
     rfc3339,
+    time_text,
 )
+from tenuto.views.bulk_results import BulkResult
+from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 from tenuto.views.reading import Reading
 
 from .pages import number_at
 
 _ENDS: dict[type, bool] = {ExecutionFinished: True, RunOpened: False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """An execution in a list."""
+
+    execution_id: str
+    tenant: str
+    definition: str
+    version: int
+    status: ExecutionStatus
+    correlation_id: str
+    target: tuple[str, str] | None
+    started_at: int
+    ended_at: int | None = None
+    error_class: str = ""
+
+
+def execution_summary(summary: Summary) -> ExecutionSummary:
+    """In the words of the HTTP surface."""
+    target = summary.target or (None, None)
+    return {
+        "execution_id": summary.execution_id,
+        "definition_id": plain_name(summary.definition),
+        "definition_version": summary.version,
+        "status": summary.status,
+        "tenant_id": summary.tenant,
+        "target_object_type": target[0],
+        "target_object_id": target[1],
+        "correlation_id": summary.correlation_id,
+        "started_at": rfc3339(summary.started_at),
+        "completed_at": time_text(summary.ended_at),
+        "error_class": summary.error_class or None,
+    }
+
+
+def _step_of(row: ShownReview) -> str:
+    """What it is called; rows of an earlier schema know only where it is."""
+    return row.step or row.path.rpartition("/")[2].partition("@")[0]
+
+
+def review_document(row: ShownReview) -> ReviewRow:
+    kind: Any = row.kind
+    return {
+        "id": row.id,
+        "kind": kind,
+        "execution_id": row.execution,
+        "step_id": _step_of(row),
+        "path": row.path,
+        "reason": row.reason,
+        "permission": row.permission,
+        "opened_at": rfc3339(row.opened_at),
+        "due_at": time_text(row.due_at),
+        "state": "open" if row.resolution is None else "resolved",
+        "requests": list(row.requests),
+    }
+
+
+def dead_letter_document(row: ShownReview) -> DeadLetterRow:
+    return {
+        "id": row.id,
+        "execution_id": row.execution,
+        "step_id": _step_of(row),
+        "path": row.path,
+        "error_class": row.error_class,
+        "error_summary": row.error_summary,
+        "attempts": row.attempts,
+        "created_at": rfc3339(row.opened_at),
+        "state": "open" if row.resolution is None else "resolved",
+        "requests": list(row.requests),
+    }
 
 
 class Reads(Protocol):

@@ -1,15 +1,39 @@
-"""What lists are asked by. Whoever misspells a filter would be told that there is nothing."""
+"""Filters of lists, and their checks: a misspelt filter must not look like an empty list."""
 
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tenuto.errors import InvalidInput
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.events import ReviewKind
 from tenuto.kernel.state import ExecutionStatus
-from tenuto.runtime.port import DefinitionStatus
+from tenuto.storage.catalog import DefinitionStatus
 from tenuto.values.names import check_one_of, check_text
 
 MOST_ROWS = 2**53  # more is no number that every database and every client can say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Selects executions, reviews or dead letters. A field that is None matches everything."""
+
+    tenant: str | None = None
+    status: ExecutionStatus | None = None
+    definition: str | None = None
+    correlation_id: str | None = None
+    target_id: str | None = None
+    since_ms: int | None = None
+    before_ms: int | None = None
+    active: bool = False  # executions that are not finished
+    blocked: bool = False  # executions that cannot proceed; `before_ms` then means blocked since before that time
+    newest_first: bool = False
+    error_class: str | None = None
+    kind: str | None = None
+    execution_id: str | None = None  # of reviews
+
+    def for_blocked(self) -> "Filter":
+        """Selects the executions that can be blocked."""
+        return replace(self, active=True, blocked=False, before_ms=None)
 
 
 def check_filter(

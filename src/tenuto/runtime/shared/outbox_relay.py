@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import groupby
 
+from tenuto.runtime.supervision import supervised
 from tenuto.storage.outbox import OutboxStore, Waiting
 from tenuto.values.jitter import spread
 from tenuto.values.redaction import summary
 from tenuto.views.messages import Publish, read_message
-
-from .supervision import supervised
 
 logger = logging.getLogger("tenuto.outbox")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from tenuto.errors import BadCursor
-from tenuto.runtime.port import Page
+from tenuto.views.pages import Page
 
 T = TypeVar("T")
 _CHECK_BYTES = 6

@@ -7,13 +7,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tenuto.runtime.port import BulkResult
 from tenuto.service.http.caller import Called
 from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.idempotency import IdempotencyKey, run_once
 from tenuto.service.http.openapi import documented
 from tenuto.service.http.request_models import CancelManyBody, ManyBody, RetryManyBody
 from tenuto.service.http.responses import json_response
+from tenuto.views.bulk_results import BulkResult
 
 router = EndpointRouter(tags=["executions"])
 

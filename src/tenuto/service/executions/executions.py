@@ -12,7 +12,6 @@ from starlette.types import Scope
 from tenuto.authoring.markers import ExpandEach, StepInputs
 from tenuto.errors import ResultTimeout, TenantLimit
 from tenuto.kernel.state import ExecutionStatus
-from tenuto.runtime.port import Until
 from tenuto.runtime.start_request import StartOptions
 from tenuto.service.http.caller import Called, Caller
 from tenuto.service.http.endpoints import EndpointRouter
@@ -30,6 +29,7 @@ from tenuto.service.http.request_models import (
     Timestamp,
 )
 from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
+from tenuto.views import Until
 
 router = EndpointRouter(tags=["executions"])
 

@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto.api.engine import Engine
 from tenuto.errors import RateExceeded, TenantLimit
-from tenuto.runtime.port import Until
 from tenuto.runtime.shared.in_flight import tenant_is_full
+from tenuto.views import Until
 
 from .error_responses import error_response
 from .paths import path_of

@@ -8,8 +8,8 @@ import msgspec
 from fastapi import Query
 from starlette.responses import Response
 
-from tenuto.runtime.port import Page
 from tenuto.runtime.shared.pages import Paging
+from tenuto.views.pages import Page
 
 MAX_PAGE = 100
 

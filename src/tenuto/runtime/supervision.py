@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from tenuto.errors import StorageError
 
-logger = logging.getLogger("tenuto.runtime.port")
+logger = logging.getLogger("tenuto.runtime")
 
 # What the last round of a task failed for, by what it was for. A process may have several engines.
 _troubled: "WeakKeyDictionary[asyncio.Task[Any], dict[str, str]]" = WeakKeyDictionary()

@@ -4,10 +4,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 from tenuto.errors import StorageError
-from tenuto.runtime.port import Pruned
 from tenuto.storage.pruning import AT_ONCE, Cursor, Pruning
 from tenuto.values.jitter import spread
 
@@ -16,6 +15,14 @@ logger = logging.getLogger("tenuto.retention")
 WINDOW_MS: Final = 7 * 86_400_000  # how long messages that left, and those that were met, are remembered at least
 EVERY_SECONDS: Final = 3_600.0
 SHORTEST_SECONDS: Final = 10.0
+
+
+class Pruned(NamedTuple):
+    """How many rows were removed. `notes` are inbox records: ids of messages that consumers processed."""
+
+    executions: int = 0
+    messages: int = 0
+    notes: int = 0
 
 
 async def prune(pruning: Pruning, now: int, keep_ms: int) -> Pruned:

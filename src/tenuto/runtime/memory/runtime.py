@@ -22,43 +22,34 @@ from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.clock import Environment
-from tenuto.storage.catalog import Catalog
+from tenuto.runtime.executor import Performer
+from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.limits import LocalLimits
+from tenuto.runtime.executor.slots import RESUME
+from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Then, Worker, WorkerOptions
+from tenuto.runtime.observer import Observer
+from tenuto.runtime.publication import Published, check_startable, definition_row
+from tenuto.runtime.shared.documents import Documents, Summary
+from tenuto.runtime.shared.filters import Filter
+from tenuto.runtime.shared.in_flight import InFlight
+from tenuto.runtime.shared.outbox_relay import Relay
+from tenuto.runtime.shared.pages import id_at, number_at
+from tenuto.runtime.shared.retention import Pruned
+from tenuto.runtime.start_request import StartRequest, Submitted
+from tenuto.storage.catalog import Catalog, DefinitionStatus
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
+from tenuto.storage.notices import Notice, Notices
+from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import Registry
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, fits
-from tenuto.views import LimitRow, TenantLimitRow, Waiting, WorkerRow, finished_at, rfc3339
+from tenuto.views import LimitRow, TenantLimitRow, Until, Waiting, WorkerRow, finished_at, has_reached, rfc3339
 from tenuto.views.messages import Announced, Publish
+from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow, audit, reviews
 from tenuto.views.projections import ReviewRow as StoredRow
 from tenuto.views.reading import Reading
-
-from .executor import Performer
-from .executor.held_execution import Record
-from .executor.limits import LocalLimits
-from .executor.slots import RESUME
-from .executor.worker import ASYNC_SLOTS, THREADS, Then, Worker, WorkerOptions, has_come
-from .port import (
-    BacklogRow,
-    DefinitionStatus,
-    Filter,
-    Notice,
-    Notices,
-    Observer,
-    Page,
-    Pruned,
-    Published,
-    Submitted,
-    Summary,
-    Until,
-)
-from .shared.documents import Documents
-from .shared.in_flight import InFlight
-from .shared.outbox_relay import Relay
-from .shared.pages import id_at, number_at
-from .shared.publication import check_startable, definition_row
-from .start_request import StartRequest
 
 
 class MemoryRuntime(Worker):
@@ -404,7 +395,7 @@ class MemoryRuntime(Worker):
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         record = self._find(tenant, execution_id)
-        if has_come(record.state, until):
+        if has_reached(record.state, until):
             return record.reading()
         self.check_open()
         if self.on_idle is not None:

@@ -1,9 +1,20 @@
 """What is known under a name and a version: kept as it was published, and not started in every status."""
 
+from dataclasses import dataclass
+
 from tenuto.authoring.program import Program
 from tenuto.errors import DefinitionConflict, DefinitionError, NotFound, Problem
-from tenuto.kernel.definition import JSON, canonical, differences, plain_name, to_document
-from tenuto.storage.catalog import DefinitionRow
+from tenuto.kernel.definition import JSON, Definition, canonical, differences, plain_name, to_document
+from tenuto.storage.catalog import DefinitionRow, DefinitionStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A version of a definition, with its status and the hash of its plan."""
+
+    definition: Definition
+    status: DefinitionStatus
+    plan_hash: str
 
 
 def definition_row(program: Program, now: int) -> DefinitionRow:

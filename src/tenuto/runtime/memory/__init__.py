@@ -1,0 +1,5 @@
+"""The runtime behind `memory://`: executions in one process, without storage."""
+
+from .runtime import MemoryRuntime
+
+__all__ = ["MemoryRuntime"]
