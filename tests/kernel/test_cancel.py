@@ -48,6 +48,23 @@ def test_1_6_a_cancel_ends_however_the_current_step_ends(end: str) -> None:
     assert run.reviews() == [], "no dead letter: it was asked for"
 
 
+@pytest.mark.parametrize("end", ["retryable", "timeout", "lost"])
+def test_a_step_that_may_be_half_done_is_compensated_if_canceled_before_its_retry(end: str) -> None:
+    run = given(step("a", undo=True, partial_effect=True))
+    run.start()
+    if end == "retryable":
+        run.fail("a", "TRANSIENT")
+    elif end == "timeout":
+        run.time_out("a")
+    else:
+        run.crash_and_wait(1)  # the first lost attempt is repeated at once, the second after a delay
+        run.crash()
+    assert run.open() == []
+    run.cancel("compensate")
+    run.undo("a")
+    assert run.status == "canceled"
+
+
 def test_1_6_timers_of_the_current_step_go_on_and_end_the_cancel() -> None:
     run = given(callback("ocr"), step("b"))
     run.start()

@@ -32,10 +32,10 @@ def test_losses_are_bounded_so_that_input_that_kills_workers_ends() -> None:
     run.undo("a")
     run.expect("""
         started + a/1
-        lost a/1 -> retry@0 + a/2
-        lost a/2 -> retry@1957
+        lost a/1 -> retry@0 half-done + a/2
+        lost a/2 -> retry@1957 half-done
         granted + a/3
-        lost a/3 -> retry@1979
+        lost a/3 -> retry@1979 half-done
         granted + a/4
         lost a/4 -> fail half-done
         closing . failed worker_lost

@@ -90,10 +90,10 @@ async def _to_the_end(image: Image, outside: Outside, seed: int) -> list[str]:
 
 
 def _told(record: Record, outside: Outside) -> list[str]:
-    told = {line["x"]: line["status"] for line in outside.lines("told")}
-    rows = {x: record.executions.get(x) for x in told}
+    """A caller must find the end it was given: as the end of the execution, or of a run that was retried since."""
+    ends = {(row.execution, row.status) for row in record.runs}
     return [
-        f"the end of {x} was told as {status}, and is {row.status if row else 'not there'}"
-        for x, status in told.items()
-        if (row := rows[x]) is None or row.status != status
+        f"{line['x']} was reported as {line['status']}, and no run of it ended so"
+        for line in outside.lines("told")
+        if (line["x"], line["status"]) not in ends
     ]

@@ -28,7 +28,9 @@ def test_an_engine_that_does_not_wait_for_the_disk_is_found_out() -> None:
     """With NORMAL, SQLite keeps the file whole, and forgets what was acknowledged last."""
     run = Run(SEED, images=IMAGES, waits="NORMAL")
     run.play()
-    assert any("was acknowledged" in line or "was told" in line or "no such attempt" in line for line in run.wrong)
+    assert any(
+        "was acknowledged" in line or "was reported as" in line or "no such attempt" in line for line in run.wrong
+    )
 
 
 def _disk() -> Disk:

@@ -108,7 +108,7 @@ def judge(
     match step.safety:
         case "SAFE_TO_RETRY":
             again = may_repeat and (losses <= MAX_LOSSES if how == "lost" else _may_retry(step, error_class, tries))
-            return Judgement("retry") if again else Judgement("fail", half_done)
+            return Judgement("retry" if again else "fail", half_done)  # a cancel may end the step before its retry
         case "SAFE_TO_RETRY_WITH_GUARD":
             if unknown or (may_repeat and _may_retry(step, error_class, tries)):
                 return Judgement("probe")
