@@ -113,7 +113,8 @@ def test_reviews_are_listed_and_resolved(tenuto: Run, work: Work) -> None:
     assert tenuto("reviews", "ls") == (0, "", "")
 
 
-def test_i5_reviews_of_all_kinds_are_one_list(tenuto: Run, work: Work) -> None:
+@pytest.mark.requirement("I5")
+def test_reviews_of_all_kinds_are_one_list(tenuto: Run, work: Work) -> None:
     failed, asked = work(atlantis), work(refund)
     rows = json.loads(tenuto("reviews", "ls", "--json").out)
     assert [(row["kind"], row["execution_id"]) for row in rows] == [("dead_letter", failed), ("compensation", asked)]

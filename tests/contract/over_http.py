@@ -26,11 +26,11 @@ MODULES = {
 _TENANT = "the tenant is that of the key, so that one client is one tenant: tests/service/test_access.py"
 EXCEPT = {
     "test_lines_of_another_tenant_are_not_shown": _TENANT,
-    "test_i1_without_data_the_result_says_who_approved": _TENANT,
+    "test_without_data_the_result_says_who_approved": _TENANT,
     "test_what_is_another_tenants_is_not_found": _TENANT,
     "test_a_scoped_engine_acts_for_its_tenant_alone": _TENANT,
-    "test_b4_keys_are_a_tenants_own": _TENANT,
-    "test_n2_a_key_is_free_again_when_its_execution_is_pruned": "pruning is done where the database is",
+    "test_keys_are_a_tenants_own": _TENANT,
+    "test_a_key_is_free_again_when_its_execution_is_pruned": "pruning is done where the database is",
     "test_a_list_pages_on_by_itself": "starts go over several connections, and arrive in any order",
     "test_newest_first_goes_on_where_a_page_ends": "hundreds of requests in a row: tests/service/test_lists.py",
 }

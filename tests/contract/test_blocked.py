@@ -137,8 +137,9 @@ CASES: dict[str, Case] = {
 }
 
 
+@pytest.mark.requirement("I8")
 @pytest.mark.parametrize("name", CASES)
-async def test_i8_an_execution_says_why_it_is_blocked(engine: Engine, name: str) -> None:
+async def test_an_execution_says_why_it_is_blocked(engine: Engine, name: str) -> None:
     case, reason = CASES[name], name.partition(" ")[0]
     engine.register(case.saga(Stage()).build())
     handle = await engine.start("s")
@@ -158,7 +159,8 @@ async def test_i8_an_execution_says_why_it_is_blocked(engine: Engine, name: str)
     assert (await handle.status())["blocked"] is None
 
 
-async def test_i8_nothing_is_said_of_what_goes_on_or_is_over(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_nothing_is_said_of_what_goes_on_or_is_over(engine: Engine) -> None:
     gate = Stage().gate("a")
     engine.register(one_step("s", gate.pass_through).build())
     handle = await engine.start("s")
@@ -169,7 +171,8 @@ async def test_i8_nothing_is_said_of_what_goes_on_or_is_over(engine: Engine) -> 
     assert (result.blocked, (await handle.status())["blocked"]) == (None, None)
 
 
-async def test_i8_paused(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_paused(engine: Engine) -> None:
     engine.register(SagaBuilder("s").signal("paid", "payment").build())
     handle = await engine.start("s")
     await handle.pause(reason="stocktaking")
@@ -180,7 +183,8 @@ async def test_i8_paused(engine: Engine) -> None:
     await until_blocked(handle, "signal")
 
 
-async def test_i8_what_waits_for_a_person_may_be_answered_while_it_is_paused(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_what_waits_for_a_person_may_be_answered_while_it_is_paused(engine: Engine) -> None:
     engine.register(SagaBuilder("s").approval("ok").build())
     handle = await engine.start("s")
     await until_blocked(handle, "approval")
@@ -193,7 +197,8 @@ async def test_i8_what_waits_for_a_person_may_be_answered_while_it_is_paused(eng
     assert (await handle.result()).status == "succeeded"
 
 
-async def test_i8_no_worker_has_the_handler(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_no_worker_has_the_handler(engine: Engine) -> None:
     """It burns no attempt and undoes nothing: as soon as there is one, it goes on."""
     task = {"step_id": "a", "handler": "mail.send", "idempotency_strategy": "SAFE_TO_RETRY"}
     await engine.apply({"name": "doc", "steps": [task]})
@@ -225,9 +230,10 @@ UNABLE: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("mode", ["drain", "compensate"])
 @pytest.mark.parametrize("what", UNABLE)
-async def test_r8_a_cancel_does_not_wait_for_what_nobody_can_begin(engine: Engine, what: str, mode: Any) -> None:
+async def test_a_cancel_does_not_wait_for_what_nobody_can_begin(engine: Engine, what: str, mode: Any) -> None:
     await engine.apply({"name": "doc", "steps": [{"step_id": "a", **UNABLE[what]}]})
     handle = await engine.start("doc")
     await until_blocked(handle, "no_worker")
@@ -235,7 +241,8 @@ async def test_r8_a_cancel_does_not_wait_for_what_nobody_can_begin(engine: Engin
     assert (await handle.result(timeout="30s")).status == "canceled"
 
 
-async def test_i8_an_engine_that_is_no_worker_runs_nothing(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("I8")
+async def test_an_engine_that_is_no_worker_runs_nothing(make_engine: MakeEngine) -> None:
     stage = Stage()
     engine = await make_engine(chain("s", stage, "a").build(), worker=False)
     handle = await engine.start("s")
@@ -244,7 +251,8 @@ async def test_i8_an_engine_that_is_no_worker_runs_nothing(make_engine: MakeEngi
     assert ((await handle.result()).status, stage.log) == ("canceled", [])
 
 
-async def test_i8_incompatible_until_the_code_fits_again(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_incompatible_until_the_code_fits_again(engine: Engine) -> None:
     """A stored value that no longer decodes parks the execution: nothing is called, nothing is lost."""
 
     async def old(name: str) -> str:
@@ -279,9 +287,10 @@ async def test_i8_incompatible_until_the_code_fits_again(engine: Engine) -> None
 UNSAFE: dict[str, Any] = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
 
 
+@pytest.mark.requirement("C10")
 @pytest.mark.parametrize("in_thread", [False, True])
 @pytest.mark.parametrize("options", [{}, UNSAFE], ids=["safe", "unsafe"])
-async def test_r3_what_was_called_and_cannot_read_more_may_have_acted(
+async def test_what_was_called_and_cannot_read_more_may_have_acted(
     engine: Engine, options: dict[str, Any], in_thread: bool
 ) -> None:
     """As when it waits for another execution, whose output has changed. It is called again where that does no harm;
@@ -309,7 +318,8 @@ async def test_r3_what_was_called_and_cannot_read_more_may_have_acted(
         assert ((await handle.result()).output, charged) == ("done", ["once", "again"])
 
 
-async def test_i8_slot(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("I8")
+async def test_slot(make_engine: MakeEngine) -> None:
     gate = Stage().gate("a")
     engine = await make_engine(one_step("s", gate.pass_through).build(), slots=1)
     first = await engine.start("s")
@@ -322,7 +332,8 @@ async def test_i8_slot(make_engine: MakeEngine) -> None:
     assert (await second.result()).succeeded
 
 
-async def test_i8_limit(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_limit(engine: Engine) -> None:
     gate = Stage().gate("a")
     engine.register(one_step("s", gate.pass_through, limits=["bank"]).build())
     await engine.limit("bank", concurrency=1)
@@ -336,7 +347,8 @@ async def test_i8_limit(engine: Engine) -> None:
     assert (await second.result()).succeeded
 
 
-async def test_i8_concurrency_key(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_concurrency_key(engine: Engine) -> None:
     gate = Stage().gate("a")
     engine.register(one_step("s", gate.pass_through).build())
     first = await engine.start("s", concurrency_key="order-1")
@@ -349,7 +361,8 @@ async def test_i8_concurrency_key(engine: Engine) -> None:
     assert (await second.result()).succeeded
 
 
-async def test_i8_callback(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_callback(engine: Engine) -> None:
     step = {"step_id": "a", "type": "external_call", "completion": "callback", "result_timeout_ms": 60_000}
     await engine.apply({"name": "doc", "steps": [{**step, "idempotency_strategy": "SAFE_TO_RETRY"}]})
     handle = await engine.start("doc")
@@ -359,7 +372,8 @@ async def test_i8_callback(engine: Engine) -> None:
     await handle.cancel("terminate")
 
 
-async def test_i8_worker_lost(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("I8")
+async def test_worker_lost(make_harness: MakeHarness) -> None:
     stage = Stage()
     options: Any = {"safety": "not_safe_to_retry", "reconcile": stage.does("probe", Done("found")), "timeout": "1m"}
     t = await make_harness(one_step("s", stage.does("a"), **options).build())
@@ -373,7 +387,8 @@ async def test_i8_worker_lost(make_harness: MakeHarness) -> None:
     assert (await handle.result()).output == "found"
 
 
-async def test_i8_a_question_the_engine_could_not_answer_comes_before_one_that_was_foreseen(engine: Engine) -> None:
+@pytest.mark.requirement("I8")
+async def test_a_question_the_engine_could_not_answer_comes_before_one_that_was_foreseen(engine: Engine) -> None:
     builder = SagaBuilder("s").approval("ok")
     builder.step("halts", Stage().fails("x", CompensationRequiredError()))
     engine.register(builder.build())

@@ -89,7 +89,8 @@ async def test_steps_of_a_protocol_follow_one_another(engine: Engine) -> None:
 # -- What changes nothing ----------------------------------------------------------------------------------------------
 
 
-async def test_d8_an_answer_that_is_delivered_again_is_a_duplicate_and_the_first_one_stands(engine: Engine) -> None:
+@pytest.mark.requirement("D8")
+async def test_an_answer_that_is_delivered_again_is_a_duplicate_and_the_first_one_stands(engine: Engine) -> None:
     bus = Bus()
     handle = await begun(engine, bus, remote("a"), remote("b"))
     answer = bus.last
@@ -104,7 +105,8 @@ async def test_d8_an_answer_that_is_delivered_again_is_a_duplicate_and_the_first
     assert (result.succeeded, result.result_of("a")) == (True, "first")
 
 
-async def test_d8_a_completed_step_is_never_called_again(engine: Engine) -> None:
+@pytest.mark.requirement("D8")
+async def test_a_completed_step_is_never_called_again(engine: Engine) -> None:
     """Its stored result is taken: by what depends on it, and by every later run."""
     stage = Stage()
     engine.handler("a", stage.does("a", "kept"))
@@ -184,7 +186,8 @@ async def test_a_failure_from_outside_is_judged_as_any_other(
     )
 
 
-async def test_c19_a_result_from_outside_is_checked_as_well(engine: Engine) -> None:
+@pytest.mark.requirement("C19")
+async def test_a_result_from_outside_is_checked_as_well(engine: Engine) -> None:
     """By the same schema, with the same consequence as that of a handler."""
     bus = Bus()
     schema = {"type": "object", "required": ["pages"]}
@@ -197,7 +200,8 @@ async def test_c19_a_result_from_outside_is_checked_as_well(engine: Engine) -> N
     assert [(row["status"], row["error_code"]) for row in rows] == [("retrying", "invalid_output"), ("succeeded", None)]
 
 
-async def test_c19_a_signal_that_does_not_fit_its_schema_is_refused(engine: Engine) -> None:
+@pytest.mark.requirement("C19")
+async def test_a_signal_that_does_not_fit_its_schema_is_refused(engine: Engine) -> None:
     wait = {"step_id": "paid", "type": "wait", "with": {"signal": "paid"}, "output_schema": {"type": "integer"}}
     ask = {"step_id": "ok", "type": "human_approval", "output_schema": {"type": "boolean"}}
     await engine.apply(document(wait, ask))
@@ -300,7 +304,8 @@ async def test_a_callback_that_nobody_can_miss_needs_a_time(engine: Engine) -> N
     assert [problem.code for problem in refused.value.problems] == ["timeout_missing"]
 
 
-async def test_l6_a_clone_is_answered_by_the_path_that_its_directive_had(engine: Engine) -> None:
+@pytest.mark.requirement("F10")
+async def test_a_clone_is_answered_by_the_path_that_its_directive_had(engine: Engine) -> None:
     """It is called otherwise where it has a label; whoever answers twice hears so, also when it is long closed."""
     bus = Bus()
     handle = await begun(engine, bus, remote("each", foreach="['ann', 'bob']", suffix="item"))

@@ -44,8 +44,9 @@ async def steps_of(engine: Engine) -> list[str]:
     return sorted([row["step_id"] async for row in engine.reviews()])
 
 
+@pytest.mark.requirement("E12")
 @pytest.mark.parametrize("form", FORMS)
-async def test_e12_what_waits_for_a_person_is_called_as_in_the_history_and_decided_by_that(
+async def test_what_waits_for_a_person_is_called_as_in_the_history_and_decided_by_that(
     engine: Engine, form: str
 ) -> None:
     handle = await saga_of(engine, form, CompensationRequiredError, LABELS)
@@ -64,8 +65,9 @@ async def test_e12_what_waits_for_a_person_is_called_as_in_the_history_and_decid
     assert (await handle.result()).status == "succeeded", "a clone that is let go of is left out"
 
 
+@pytest.mark.requirement("E12")
 @pytest.mark.parametrize("form", FORMS)
-async def test_e12_a_dead_letter_names_the_clone_and_it_is_run_again_by_that_name(engine: Engine, form: str) -> None:
+async def test_a_dead_letter_names_the_clone_and_it_is_run_again_by_that_name(engine: Engine, form: str) -> None:
     handle = await saga_of(engine, form, NonRetryableError, LABELS[2:])
     await handle.result()
     name = f"notify#{LABELS[2]}"
@@ -81,7 +83,8 @@ async def test_e12_a_dead_letter_names_the_clone_and_it_is_run_again_by_that_nam
     assert [row async for row in engine.dlq()] == []
 
 
-async def test_e12_a_clone_is_read_by_its_label(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_a_clone_is_read_by_its_label(engine: Engine) -> None:
     async def notify(person: str) -> str:
         return person.upper()
 

@@ -36,8 +36,9 @@ REFUSED = NonRetryableError("refused")
 # -- Which steps, and in what order ------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("E1")
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_e1_every_completed_step_is_undone_by_its_own_handler(engine: Engine, policy: Policy) -> None:
+async def test_every_completed_step_is_undone_by_its_own_handler(engine: Engine, policy: Policy) -> None:
     stage = Stage()
     engine.register(chain("s", stage, "a", "b", fails=REFUSED, compensation=policy).build())
     result = await engine.execute("s")
@@ -49,7 +50,8 @@ async def test_e1_every_completed_step_is_undone_by_its_own_handler(engine: Engi
     assert (result.steps["a"].compensated, result.steps["broken"].compensated) == (True, False)
 
 
-async def test_e1_nothing_is_undone_that_succeeded_or_never_was(engine: Engine) -> None:
+@pytest.mark.requirement("E1")
+async def test_nothing_is_undone_that_succeeded_or_never_was(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("never", stage.does("never"), when="false", compensate=stage.does("undo never"))
     builder.step("no_undo", stage.does("no_undo"))
@@ -63,9 +65,10 @@ async def test_e1_nothing_is_undone_that_succeeded_or_never_was(engine: Engine) 
     assert stage.log == ["no_undo", "broken", "no_undo", "broken", "after"]
 
 
+@pytest.mark.requirement("E1")
 @pytest.mark.parametrize("error", [NonRetryableError, TransientError])
 @pytest.mark.parametrize("who_says_so", ["step", "error"])
-async def test_e1_a_step_that_may_be_half_done_is_undone_too(
+async def test_a_step_that_may_be_half_done_is_undone_too(
     engine: Engine, error: type[StepError], who_says_so: str
 ) -> None:
     stage = Stage()
@@ -76,7 +79,8 @@ async def test_e1_a_step_that_may_be_half_done_is_undone_too(
     assert stage.log == ["work", "undo"]
 
 
-async def test_e1_siblings_that_run_when_a_step_fails_are_awaited_and_undone(engine: Engine) -> None:
+@pytest.mark.requirement("E1")
+async def test_siblings_that_run_when_a_step_fails_are_awaited_and_undone(engine: Engine) -> None:
     stage = Stage()
     slow = stage.gate("slow")
     failed = asyncio.Event()
@@ -95,7 +99,8 @@ async def test_e1_siblings_that_run_when_a_step_fails_are_awaited_and_undone(eng
     assert stage.log == ["slow", "undo slow"]
 
 
-async def test_e2_strict_sequential_undoes_in_reverse_order_of_completion(engine: Engine) -> None:
+@pytest.mark.requirement("E2")
+async def test_strict_sequential_undoes_in_reverse_order_of_completion(engine: Engine) -> None:
     """Of completion, not of definition: of two that ran side by side, the one that ended last is undone first."""
     stage = Stage()
     slow = stage.gate("slow")
@@ -119,7 +124,8 @@ async def test_e2_strict_sequential_undoes_in_reverse_order_of_completion(engine
     assert result.compensated_steps == ["slow", "quick"]
 
 
-async def test_e2_each_undo_waits_for_the_one_before(engine: Engine) -> None:
+@pytest.mark.requirement("E2")
+async def test_each_undo_waits_for_the_one_before(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("undo b")
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
@@ -135,7 +141,8 @@ async def test_e2_each_undo_waits_for_the_one_before(engine: Engine) -> None:
     assert stage.log[3:] == ["undo b", "undo a"]
 
 
-async def test_e3_grouped_parallel_undoes_by_layers(engine: Engine) -> None:
+@pytest.mark.requirement("E3")
+async def test_grouped_parallel_undoes_by_layers(engine: Engine) -> None:
     """init; then two side by side; then a failure. The two are undone side by side, and init after both."""
     stage = Stage()
     gates = {name: stage.gate(f"undo {name}") for name in ("funds", "stock", "init")}
@@ -157,7 +164,8 @@ async def test_e3_grouped_parallel_undoes_by_layers(engine: Engine) -> None:
     assert stage.log[-1] == "undo init"
 
 
-async def test_e4_retry_with_backoff_tries_every_undo_five_times(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("E4")
+async def test_retry_with_backoff_tries_every_undo_five_times(make_harness: MakeHarness) -> None:
     stage = Stage()
     builder = SagaBuilder("s", compensation="retry_with_backoff")
     undo = stage.does("undo a", *[TransientError("busy")] * 4, "undone")
@@ -170,7 +178,8 @@ async def test_e4_retry_with_backoff_tries_every_undo_five_times(make_harness: M
     assert timedelta(seconds=1.3) < t.elapsed < timedelta(seconds=1.7), "100, 200, 400, 800 ms, ±10 %"
 
 
-async def test_e5_circuit_breaker_opens_on_a_failed_critical_undo(engine: Engine) -> None:
+@pytest.mark.requirement("E5")
+async def test_circuit_breaker_opens_on_a_failed_critical_undo(engine: Engine) -> None:
     """The rest is skipped, and a person is asked."""
     stage = Stage()
     result, handle = await roll_back(engine, stage, "circuit_breaker", broken="b", b={"compensation_critical": True})
@@ -187,14 +196,16 @@ async def test_e5_circuit_breaker_opens_on_a_failed_critical_undo(engine: Engine
     assert (ended.status, ended.steps["a"].compensated) == ("failed", False)
 
 
-async def test_e5_an_undo_that_is_not_critical_does_not_open_it(engine: Engine) -> None:
+@pytest.mark.requirement("E5")
+async def test_an_undo_that_is_not_critical_does_not_open_it(engine: Engine) -> None:
     stage = Stage()
     result, _ = await roll_back(engine, stage, "circuit_breaker", broken="b")
     assert stage.log[4:] == ["undo c", "undo b", "undo a"]
     assert result.status == "waiting_approval", "it is surfaced all the same"
 
 
-async def test_e6_best_effort_undoes_all_at_once_and_records_errors(engine: Engine) -> None:
+@pytest.mark.requirement("E6")
+async def test_best_effort_undoes_all_at_once_and_records_errors(engine: Engine) -> None:
     stage = Stage()
     gates = {name: stage.gate(f"undo {name}") for name in "ac"}
     builder = SagaBuilder("s", compensation="best_effort_parallel")
@@ -248,8 +259,9 @@ AFTER_FAILURE: dict[Policy, list[str]] = {
 }
 
 
+@pytest.mark.requirement("E10")
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_e10_an_undo_that_fails_is_surfaced(engine: Engine, policy: Policy) -> None:
+async def test_an_undo_that_fails_is_surfaced(engine: Engine, policy: Policy) -> None:
     stage = Stage()
     result, handle = await roll_back(engine, stage, policy, broken="b")
 
@@ -269,8 +281,9 @@ RESOLUTIONS: dict[Any, tuple[list[str], bool]] = {
 }
 
 
+@pytest.mark.requirement("E10")
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
-async def test_e10_a_person_says_how_it_goes_on(engine: Engine, resolution: Any) -> None:
+async def test_a_person_says_how_it_goes_on(engine: Engine, resolution: Any) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
     builder.step("b", stage.does("b"), depends_on=["a"], compensate=stage.does("undo b", NonRetryableError("not now")))
@@ -290,7 +303,8 @@ async def test_e10_a_person_says_how_it_goes_on(engine: Engine, resolution: Any)
     assert len([row async for row in engine.dlq()]) == 1
 
 
-async def test_e10_undos_that_are_tried_again_are_awaited_before_earlier_ones_begin(engine: Engine) -> None:
+@pytest.mark.requirement("E10")
+async def test_undos_that_are_tried_again_are_awaited_before_earlier_ones_begin(engine: Engine) -> None:
     stage, released = Stage(), asyncio.Event()
 
     def undo(name: str) -> Any:
@@ -323,7 +337,8 @@ async def test_e10_undos_that_are_tried_again_are_awaited_before_earlier_ones_be
     assert stage.log == ["undo b", "undo c", "undo a"]
 
 
-async def test_e10_the_operator_can_give_it_up_altogether(engine: Engine) -> None:
+@pytest.mark.requirement("E10")
+async def test_the_operator_can_give_it_up_altogether(engine: Engine) -> None:
     stage = Stage()
     _, handle = await roll_back(engine, stage, "strict_sequential", broken="b")
     await handle.cancel("terminate")
@@ -335,8 +350,9 @@ async def test_e10_the_operator_can_give_it_up_altogether(engine: Engine) -> Non
 # -- What a step says about its undo -----------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("E7")
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_e7_a_step_says_how_often_its_undo_is_tried_whatever_the_policy(
+async def test_a_step_says_how_often_its_undo_is_tried_whatever_the_policy(
     make_harness: MakeHarness, policy: Policy
 ) -> None:
     stage = Stage()
@@ -349,8 +365,9 @@ async def test_e7_a_step_says_how_often_its_undo_is_tried_whatever_the_policy(
     assert timedelta(seconds=27) <= t.elapsed <= timedelta(seconds=33), "10 s, then 20 s, ±10 %"
 
 
+@pytest.mark.requirement("E7")
 @pytest.mark.parametrize(("policy", "tries"), [(p, 5 if p == "retry_with_backoff" else 1) for p in POLICIES])
-async def test_e7_without_a_word_an_undo_is_tried_as_often_as_its_policy_says(
+async def test_without_a_word_an_undo_is_tried_as_often_as_its_policy_says(
     make_harness: MakeHarness, policy: Policy, tries: int
 ) -> None:
     stage = Stage()
@@ -361,7 +378,8 @@ async def test_e7_without_a_word_an_undo_is_tried_as_often_as_its_policy_says(
     assert stage.count("undo") == tries
 
 
-async def test_e7_an_undo_has_a_time_of_its_own(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("E7")
+async def test_an_undo_has_a_time_of_its_own(make_harness: MakeHarness) -> None:
     stage = Stage()
     slow = stage.gate("undo")
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=slow.pass_through, compensation_timeout="5s")
@@ -375,13 +393,15 @@ async def test_e7_an_undo_has_a_time_of_its_own(make_harness: MakeHarness) -> No
     )
 
 
-async def test_e7_settings_of_an_undo_need_an_undo(engine: Engine) -> None:
+@pytest.mark.requirement("E7")
+async def test_settings_of_an_undo_need_an_undo(engine: Engine) -> None:
     with pytest.raises(DefinitionError) as refused:
         engine.register(SagaBuilder("s").step("a", Stage().does("a"), compensation_retry=2))
     assert [problem.code for problem in refused.value.problems] == ["not_allowed"]
 
 
-async def test_e8_a_manual_undo_waits_for_consent(engine: Engine) -> None:
+@pytest.mark.requirement("E8")
+async def test_a_manual_undo_waits_for_consent(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
     manual: Any = {"compensate": stage.does("undo b"), "compensation_policy": "manual"}
@@ -401,7 +421,8 @@ async def test_e8_a_manual_undo_waits_for_consent(engine: Engine) -> None:
         assert result.steps["b"].compensated is (word == "approve")
 
 
-async def test_e9_undos_go_before_everything_else_that_waits(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E9")
+async def test_undos_go_before_everything_else_that_waits(make_engine: MakeEngine) -> None:
     """One slot for async handlers, and it is taken. A step in a thread fails meanwhile: its saga's undo is next."""
     stage = Stage()
     slot, thread = stage.gate("slot"), ThreadGate()
@@ -432,7 +453,8 @@ async def test_e9_undos_go_before_everything_else_that_waits(make_engine: MakeEn
     assert stage.log == ["a", "slot", "undo a", "high", "normal"]
 
 
-async def test_e9_an_undo_carries_a_key_of_its_own(engine: Engine) -> None:
+@pytest.mark.requirement("E9")
+async def test_an_undo_carries_a_key_of_its_own(engine: Engine) -> None:
     """So that it is never swallowed as a repeat of its step; `forward_key` is the step's."""
     keys: list[tuple[str, str]] = []
 
@@ -498,8 +520,9 @@ ORDERS: list[tuple[str, Order, Any, list[str], int]] = [
 ]
 
 
+@pytest.mark.requirement("E15")
 @pytest.mark.parametrize(("name", "order", "answer", "states", "refunds"), ORDERS, ids=lambda part: str(part)[:20])
-async def test_e15_an_order_goes_through_its_states(
+async def test_an_order_goes_through_its_states(
     make_engine: MakeEngine, name: str, order: Order, answer: Any, states: list[str], refunds: int
 ) -> None:
     shop = Shop()
@@ -514,7 +537,8 @@ async def test_e15_an_order_goes_through_its_states(
     assert len(shop.payments) <= 1, "never paid twice"
 
 
-async def test_e15_an_order_canceled_while_its_payment_is_unknown_is_reconciled_then_refunded(
+@pytest.mark.requirement("E15")
+async def test_an_order_canceled_while_its_payment_is_unknown_is_reconciled_then_refunded(
     make_engine: MakeEngine,
 ) -> None:
     """Seed 3: the payment is processing when the customer cancels. First it is found out, then it is undone."""

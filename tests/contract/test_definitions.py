@@ -33,7 +33,8 @@ async def definitions(engine: Engine, name: str) -> dict[int, Any]:
 # -- Versions ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a1_a_definition_has_a_name_a_version_steps_and_policies(engine: Engine) -> None:
+@pytest.mark.requirement("A1")
+async def test_a_definition_has_a_name_a_version_steps_and_policies(engine: Engine) -> None:
     engine.register(BookTrip())
     await engine.execute(BookTrip, Trip("Oslo"))
 
@@ -45,14 +46,16 @@ async def test_a1_a_definition_has_a_name_a_version_steps_and_policies(engine: E
     assert document["policies"]["compensation"] == "STRICT_SEQUENTIAL"
 
 
-async def test_a2_what_is_applied_is_published(engine: Engine) -> None:
+@pytest.mark.requirement("A2")
+async def test_what_is_applied_is_published(engine: Engine) -> None:
     engine.handler("greet", Stage().does("greet"))
     await engine.apply(_document(steps=[_task("greet")]))
 
     assert (await definitions(engine, "doc"))[1]["status"] == "published"
 
 
-async def test_a3_a_published_version_never_changes(engine: Engine) -> None:
+@pytest.mark.requirement("A3")
+async def test_a_published_version_never_changes(engine: Engine) -> None:
     engine.handler("greet", Stage().does("greet"))
     await engine.apply(_document(steps=[_task("greet")]))
     await engine.apply(_document(steps=[_task("greet")]))  # the same plan is the same definition
@@ -66,7 +69,8 @@ async def test_a3_a_published_version_never_changes(engine: Engine) -> None:
     assert (await definitions(engine, "doc"))[1] == before
 
 
-async def test_a3_a_saga_edited_under_its_version_is_refused_and_its_handlers_may_change(engine: Engine) -> None:
+@pytest.mark.requirement("A3")
+async def test_a_saga_edited_under_its_version_is_refused_and_its_handlers_may_change(engine: Engine) -> None:
     stage = Stage()
     engine.register(chain("s", stage, "a").build())
     await engine.execute("s")
@@ -83,7 +87,8 @@ async def test_a3_a_saga_edited_under_its_version_is_refused_and_its_handlers_ma
     assert refused.value.code == "definition_changed"
 
 
-async def test_a4_an_execution_is_pinned_to_its_version(engine: Engine) -> None:
+@pytest.mark.requirement("A4")
+async def test_an_execution_is_pinned_to_its_version(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("first of 1")
     old = SagaBuilder("s", version=1).step("first", gate.pass_through)
@@ -101,7 +106,8 @@ async def test_a4_an_execution_is_pinned_to_its_version(engine: Engine) -> None:
     assert (await engine.get(newest.execution_id).status())["definition_version"] == 2
 
 
-async def test_a4_a_version_can_be_asked_for(engine: Engine) -> None:
+@pytest.mark.requirement("A4")
+async def test_a_version_can_be_asked_for(engine: Engine) -> None:
     stage = Stage()
     for version in (1, 2):
         engine.register(SagaBuilder("s", version=version).step("a", stage.does(f"a of {version}")).build())
@@ -118,8 +124,9 @@ async def test_a4_a_version_can_be_asked_for(engine: Engine) -> None:
 SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "number"}}}
 
 
+@pytest.mark.requirement("A5")
 @pytest.mark.parametrize("given", [{}, {"amount": "much"}, [1], None])
-async def test_a5_input_that_does_not_fit_its_schema_becomes_no_execution(engine: Engine, given: object) -> None:
+async def test_input_that_does_not_fit_its_schema_becomes_no_execution(engine: Engine, given: object) -> None:
     engine.handler("greet", Stage().does("greet"))
     await engine.apply(_document(steps=[_task("greet")], input_schema=SCHEMA))
 
@@ -131,7 +138,8 @@ async def test_a5_input_that_does_not_fit_its_schema_becomes_no_execution(engine
     assert (await engine.execute("doc", {"amount": 3})).succeeded
 
 
-async def test_a5_all_that_is_wrong_with_an_input_is_told_at_once(engine: Engine) -> None:
+@pytest.mark.requirement("A5")
+async def test_all_that_is_wrong_with_an_input_is_told_at_once(engine: Engine) -> None:
     engine.handler("greet", Stage().does("greet"))
     schema = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "string"}}}
     await engine.apply(_document(steps=[_task("greet")], input_schema=schema))
@@ -142,7 +150,8 @@ async def test_a5_all_that_is_wrong_with_an_input_is_told_at_once(engine: Engine
     assert sorted(problem.path for problem in refused.value.problems) == ["/input/a", "/input/b"]
 
 
-async def test_a5_schemas_of_input_and_output_are_part_of_the_definition(engine: Engine) -> None:
+@pytest.mark.requirement("A5")
+async def test_schemas_of_input_and_output_are_part_of_the_definition(engine: Engine) -> None:
     engine.handler("greet", Stage().does("greet"))
     await engine.apply(_document(steps=[_task("greet")], input_schema=SCHEMA, output_schema={"type": "string"}))
     kept = (await definitions(engine, "doc"))[1]["definition"]
@@ -153,10 +162,9 @@ async def test_a5_schemas_of_input_and_output_are_part_of_the_definition(engine:
     assert [problem.path for problem in refused.value.problems] == ["/output_schema"]
 
 
+@pytest.mark.requirement("A5")
 @pytest.mark.parametrize("template", [None, "${steps.count.result}", {"n": "${steps.count.result}"}])
-async def test_a5_an_output_that_does_not_fit_its_schema_is_a_failure_and_undone(
-    engine: Engine, template: object
-) -> None:
+async def test_an_output_that_does_not_fit_its_schema_is_a_failure_and_undone(engine: Engine, template: object) -> None:
     stage = Stage()
     engine.handler("book", stage.does("book"))
     engine.handler("cancel", stage.does("cancel"))
@@ -177,7 +185,8 @@ async def test_a5_an_output_that_does_not_fit_its_schema_is_a_failure_and_undone
     assert (await handle.status())["output"] == (3 if not isinstance(template, dict) else {"n": 3})
 
 
-async def test_a5_a_typed_input_is_checked_when_it_is_given(engine: Engine) -> None:
+@pytest.mark.requirement("A5")
+async def test_a_typed_input_is_checked_when_it_is_given(engine: Engine) -> None:
     engine.register(BookTrip())
     with pytest.raises(InvalidInput):
         await engine.start("book-trip", {"town": "Oslo"})
@@ -187,7 +196,8 @@ async def test_a5_a_typed_input_is_checked_when_it_is_given(engine: Engine) -> N
 # -- Policies of the whole ---------------------------------------------------------------------------------------------
 
 
-async def test_a6_a_timeout_of_the_definition_ends_the_execution(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("A6")
+async def test_a_timeout_of_the_definition_ends_the_execution(make_harness: MakeHarness) -> None:
     builder = SagaBuilder("s", timeout="1h").signal("never", "never")
     t = await make_harness(builder.build())
 
@@ -197,7 +207,8 @@ async def test_a6_a_timeout_of_the_definition_ends_the_execution(make_harness: M
     assert t.elapsed.total_seconds() == 3600
 
 
-async def test_a6_a_classification_of_the_definition_holds_for_all_its_steps(engine: Engine) -> None:
+@pytest.mark.requirement("A6")
+async def test_a_classification_of_the_definition_holds_for_all_its_steps(engine: Engine) -> None:
     stage = Stage()
 
     class Declined(Exception): ...
@@ -211,8 +222,9 @@ async def test_a6_a_classification_of_the_definition_holds_for_all_its_steps(eng
     assert stage.log == ["a"]
 
 
+@pytest.mark.requirement("A6")
 @pytest.mark.parametrize(("limit", "most"), [(0, 4), (2, 2)])
-async def test_a6_a_definition_bounds_how_many_steps_run_at_once(engine: Engine, limit: int, most: int) -> None:
+async def test_a_definition_bounds_how_many_steps_run_at_once(engine: Engine, limit: int, most: int) -> None:
     stage = Stage()
     gates = [stage.gate(str(n)) for n in range(4)]
     builder = SagaBuilder("s", layer_concurrency=limit)
@@ -234,7 +246,8 @@ async def test_a6_a_definition_bounds_how_many_steps_run_at_once(engine: Engine,
 # -- Steps and how they depend on one another --------------------------------------------------------------------------
 
 
-async def test_a7_a_step_has_one_id_everywhere(engine: Engine) -> None:
+@pytest.mark.requirement("A7")
+async def test_a_step_has_one_id_everywhere(engine: Engine) -> None:
     engine.register(BookTrip())
     result = await engine.execute(BookTrip, Trip("Oslo"))
     handle = engine.get(result.execution_id)
@@ -247,14 +260,16 @@ async def test_a7_a_step_has_one_id_everywhere(engine: Engine) -> None:
         result.result_of("train")
 
 
-async def test_a7_two_steps_with_one_id_are_refused(engine: Engine) -> None:
+@pytest.mark.requirement("A7")
+async def test_two_steps_with_one_id_are_refused(engine: Engine) -> None:
     stage = Stage()
     with pytest.raises(DefinitionError) as refused:
         engine.register(SagaBuilder("s").step("a", stage.does("a")).step("a", stage.does("b")))
     assert [problem.code for problem in refused.value.problems] == ["duplicate_id"]
 
 
-async def test_a10_steps_run_by_layers(engine: Engine) -> None:
+@pytest.mark.requirement("A10")
+async def test_steps_run_by_layers(engine: Engine) -> None:
     """a → c and b → d: while b runs, c waits, because it is of the next layer."""
     stage = Stage()
     slow = stage.gate("b")
@@ -268,7 +283,8 @@ async def test_a10_steps_run_by_layers(engine: Engine) -> None:
     assert sorted(stage.log[2:]) == ["c", "d"]
 
 
-async def test_a10_eager_steps_start_when_their_own_dependencies_are_done(engine: Engine) -> None:
+@pytest.mark.requirement("A10")
+async def test_eager_steps_start_when_their_own_dependencies_are_done(engine: Engine) -> None:
     stage = Stage()
     slow, third = stage.gate("b"), stage.gate("c")
     third.open()
@@ -287,7 +303,8 @@ def _two_lines(name: str, stage: Stage, b: Any, scheduling: Any, c: Any = None) 
     return builder.step("d", stage.does("d"), depends_on=["b"]).build()
 
 
-async def test_a10_a_diamond_waits_for_both_of_its_sides(engine: Engine) -> None:
+@pytest.mark.requirement("A10")
+async def test_a_diamond_waits_for_both_of_its_sides(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("init", stage.does("init"))
     for side in ("funds", "stock"):
@@ -306,8 +323,9 @@ BAD_GRAPHS: dict[str, dict[str, list[str]]] = {
 }
 
 
+@pytest.mark.requirement("A10")
 @pytest.mark.parametrize("code", BAD_GRAPHS)
-async def test_a10_a_graph_that_cannot_run_is_refused(engine: Engine, code: str) -> None:
+async def test_a_graph_that_cannot_run_is_refused(engine: Engine, code: str) -> None:
     builder = SagaBuilder("s")
     for id, depends_on in BAD_GRAPHS[code].items():
         builder.step(id, Stage().does(id), depends_on=depends_on)
@@ -351,7 +369,8 @@ async def test_a_bad_definition_is_refused_with_all_its_problems(engine: Engine)
 # -- Ways of writing them ----------------------------------------------------------------------------------------------
 
 
-async def test_a13_decorators_and_builder_give_the_same_definition(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("A13")
+async def test_decorators_and_builder_give_the_same_definition(make_engine: MakeEngine) -> None:
     trip = BookTrip()
     builder = (
         SagaBuilder("book-trip", output="charge")
@@ -368,7 +387,8 @@ async def test_a13_decorators_and_builder_give_the_same_definition(make_engine: 
     assert result.output == Charge("F-Oslo/charge", 0)
 
 
-async def test_a13_a_definition_can_be_made_at_run_time(engine: Engine) -> None:
+@pytest.mark.requirement("A13")
+async def test_a_definition_can_be_made_at_run_time(engine: Engine) -> None:
     stage = Stage()
     names = ["fetch", "check", "store"]
     engine.register(chain("made", stage, *names).build())
@@ -376,7 +396,8 @@ async def test_a13_a_definition_can_be_made_at_run_time(engine: Engine) -> None:
     assert stage.log == names
 
 
-async def test_a13_a_subclass_doubles_a_handler(engine: Engine) -> None:
+@pytest.mark.requirement("A13")
+async def test_a_subclass_doubles_a_handler(engine: Engine) -> None:
     class Double(BookTrip):
         async def flight(self, trip: Trip) -> Flight:
             return Flight("double")
@@ -417,13 +438,15 @@ async def undo_outside(item: Annotated[str, Result]) -> None:
     OUTSIDE.append(item)
 
 
-async def test_a14_a_step_can_be_declared_outside_of_its_class(engine: Engine) -> None:
+@pytest.mark.requirement("A14")
+async def test_a_step_can_be_declared_outside_of_its_class(engine: Engine) -> None:
     engine.register(ShopSaga(), put_stamp)
     result = await engine.execute(ShopSaga, "book")
     assert result.steps["stamp"].result == "stamp on book"
 
 
-async def test_a14_a_compensation_outside_wins_over_the_one_inside(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("A14")
+async def test_a_compensation_outside_wins_over_the_one_inside(make_engine: MakeEngine) -> None:
     OUTSIDE.clear()
     inside = ShopSaga()
     engine = await make_engine(inside, undo_outside)
@@ -432,7 +455,8 @@ async def test_a14_a_compensation_outside_wins_over_the_one_inside(make_engine: 
     assert (OUTSIDE, inside.log) == (["broken"], [])
 
 
-async def test_a14_a_module_brings_all_that_it_declares(engine: Engine) -> None:
+@pytest.mark.requirement("A14")
+async def test_a_module_brings_all_that_it_declares(engine: Engine) -> None:
     OUTSIDE.clear()
     module: ModuleType = sys.modules[__name__]
     engine.register(ShopSaga(), module)
@@ -441,7 +465,8 @@ async def test_a14_a_module_brings_all_that_it_declares(engine: Engine) -> None:
     assert OUTSIDE == ["broken"]
 
 
-async def test_a14_what_belongs_to_no_saga_beside_it_is_refused(engine: Engine) -> None:
+@pytest.mark.requirement("A14")
+async def test_what_belongs_to_no_saga_beside_it_is_refused(engine: Engine) -> None:
     @external_step(saga="elsewhere")
     async def lost() -> None: ...
 
@@ -454,7 +479,8 @@ async def test_a14_what_belongs_to_no_saga_beside_it_is_refused(engine: Engine) 
         engine.register(ShopSaga(), twice)
 
 
-async def test_a20_a_handler_is_addressed_by_its_name(engine: Engine) -> None:
+@pytest.mark.requirement("A20")
+async def test_a_handler_is_addressed_by_its_name(engine: Engine) -> None:
     async def greet(given: dict[str, str]) -> str:
         return f"hello {given['name']}"
 

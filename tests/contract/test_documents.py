@@ -211,7 +211,8 @@ async def test_a_documents_problems_are_all_told_with_their_places(engine: Engin
 # -- The six types -----------------------------------------------------------------------------------------------------
 
 
-async def test_a8_the_six_types_of_steps(engine: Engine) -> None:
+@pytest.mark.requirement("A8")
+async def test_the_six_types_of_steps(engine: Engine) -> None:
     stage = Stage()
     handlers(engine, stage, "work", "tell")
     sent: list[SagaContext] = []
@@ -267,7 +268,8 @@ async def test_a8_the_six_types_of_steps(engine: Engine) -> None:
     assert await shown() == ["succeeded"] * 6
 
 
-async def test_a8_a_field_that_a_type_does_not_have_is_refused(engine: Engine) -> None:
+@pytest.mark.requirement("A8")
+async def test_a_field_that_a_type_does_not_have_is_refused(engine: Engine) -> None:
     wrong = {"step_id": "nap", "type": "wait", "with": {"duration_ms": 5}, "compensation_handler": "x"}
     with pytest.raises(DefinitionError) as refused:
         await engine.apply({"name": "doc", "steps": [wrong]})
@@ -282,8 +284,9 @@ EDGES: dict[str, tuple[Any, list[str], str]] = {
 }
 
 
+@pytest.mark.requirement("A9")
 @pytest.mark.parametrize("edge", EDGES)
-async def test_a9_a_flow_follows_its_edges(engine: Engine, edge: str) -> None:
+async def test_a_flow_follows_its_edges(engine: Engine, edge: str) -> None:
     outcome, log, status = EDGES[edge]
     stage = Stage()
     handlers(engine, stage, "ok", "mend", "late", work=outcome)
@@ -304,8 +307,9 @@ TIMEOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.requirement("A9")
 @pytest.mark.parametrize("why", TIMEOUTS)
-async def test_a9_on_timeout_is_taken_when_time_is_over(make_harness: MakeHarness, why: str) -> None:
+async def test_on_timeout_is_taken_when_time_is_over(make_harness: MakeHarness, why: str) -> None:
     stage = Stage()
     t = await make_harness()
     handlers(t, stage, "ok", "mend", "late")
@@ -318,7 +322,8 @@ async def test_a9_on_timeout_is_taken_when_time_is_over(make_harness: MakeHarnes
     assert (result.status, result.steps["work"].status, stage.log) == ("succeeded", "timed_out", ["late"])
 
 
-async def test_a9_without_an_edge_a_flow_ends_where_it_is(engine: Engine) -> None:
+@pytest.mark.requirement("A9")
+async def test_without_an_edge_a_flow_ends_where_it_is(engine: Engine) -> None:
     """Well without `on_success`; without `on_failure` in failure, with a dead letter."""
     stage = Stage()
     handlers(engine, stage, "ok", fails=NonRetryableError("no"))
@@ -329,8 +334,9 @@ async def test_a9_without_an_edge_a_flow_ends_where_it_is(engine: Engine) -> Non
     assert [row["step_id"].partition("@")[0] async for row in engine.dlq()] == ["fails"]
 
 
+@pytest.mark.requirement("A9")
 @pytest.mark.parametrize(("target", "status"), [("$succeed", "succeeded"), ("$fail", "failed")])
-async def test_a9_a_flow_can_end_in_the_middle(engine: Engine, target: str, status: str) -> None:
+async def test_a_flow_can_end_in_the_middle(engine: Engine, target: str, status: str) -> None:
     stage = Stage()
     handlers(engine, stage, "a", "b")
     branch = {"when": "input.stop", "next": target}
@@ -340,7 +346,8 @@ async def test_a9_a_flow_can_end_in_the_middle(engine: Engine, target: str, stat
     assert stage.log == ["a"]
 
 
-async def test_a9_the_first_branch_that_holds_is_taken(engine: Engine) -> None:
+@pytest.mark.requirement("A9")
+async def test_the_first_branch_that_holds_is_taken(engine: Engine) -> None:
     stage = Stage()
     handlers(engine, stage, "small", "medium", "large")
     branches = [{"when": "input < 10", "next": "small"}, {"when": "input < 100", "next": "medium"}]
@@ -351,7 +358,8 @@ async def test_a9_the_first_branch_that_holds_is_taken(engine: Engine) -> None:
     assert stage.log == ["small", "medium", "large"]
 
 
-async def test_a9_a_loop_is_bounded_and_its_visits_are_numbered(engine: Engine) -> None:
+@pytest.mark.requirement("A9")
+async def test_a_loop_is_bounded_and_its_visits_are_numbered(engine: Engine) -> None:
     stage = Stage()
     handlers(engine, stage, work=("no", "no", "yes"))
     decide = {
@@ -374,6 +382,7 @@ async def test_a9_a_loop_is_bounded_and_its_visits_are_numbered(engine: Engine) 
     assert stage.count("work") == 5
 
 
+@pytest.mark.requirement("A9")
 @pytest.mark.parametrize(
     ("steps", "code"),
     [
@@ -382,7 +391,7 @@ async def test_a9_a_loop_is_bounded_and_its_visits_are_numbered(engine: Engine) 
         ([task("a", depends_on=["a"])], "misplaced"),
     ],
 )
-async def test_a9_a_flow_that_makes_no_sense_is_refused(engine: Engine, steps: list[Any], code: str) -> None:
+async def test_a_flow_that_makes_no_sense_is_refused(engine: Engine, steps: list[Any], code: str) -> None:
     with pytest.raises(DefinitionError) as refused:
         await engine.apply({"name": "flow", "steps": steps})
     assert code in [problem.code for problem in refused.value.problems]
@@ -391,7 +400,8 @@ async def test_a9_a_flow_that_makes_no_sense_is_refused(engine: Engine, steps: l
 # -- Running a flow again ----------------------------------------------------------------------------------------------
 
 
-async def test_b15_a_flow_that_is_run_again_keeps_what_came_before(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_a_flow_that_is_run_again_keeps_what_came_before(engine: Engine) -> None:
     """It begins at what failed; what it came through before that stays as it was, and can be read."""
     stage = Stage()
     seen: list[Any] = []
@@ -577,7 +587,8 @@ async def shout(text: str) -> str:
     return text.upper()
 
 
-async def test_a20_a_decorated_function_is_registered_by_its_name(engine: Engine) -> None:
+@pytest.mark.requirement("A20")
+async def test_a_decorated_function_is_registered_by_its_name(engine: Engine) -> None:
     engine.register(shout)
     await engine.apply({"name": "doc", "steps": [task("a", handler="shout")]})
     assert (await engine.execute("doc", "hello")).output == "HELLO"
@@ -607,7 +618,8 @@ async def test_a_wait_of_a_document(make_harness: MakeHarness) -> None:
     assert t.elapsed == timedelta(days=1, seconds=1)
 
 
-async def test_d1_what_is_deprecated_stays_so_when_it_is_applied_again(engine: Engine) -> None:
+@pytest.mark.requirement("A2")
+async def test_what_is_deprecated_stays_so_when_it_is_applied_again(engine: Engine) -> None:
     """Workers apply what runs of it still needs. That does not bring it back."""
     document = {"name": "old", "mode": "sequence", "steps": [{"step_id": "ok", "type": "human_approval"}]}
     await engine.apply(document)

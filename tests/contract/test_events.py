@@ -27,7 +27,8 @@ from .sagas import FAST, BookTrip, Charge, Flight, Trip, chain, one_step
 # -- Sinks -------------------------------------------------------------------------------------------------------------
 
 
-async def test_e17_a_sink_hears_of_a_success_in_order(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E17")
+async def test_a_sink_hears_of_a_success_in_order(make_engine: MakeEngine) -> None:
     heard = Heard()
     engine = await make_engine(chain("s", Stage(), "a", "b").build(), events=[heard])
     result = await engine.execute("s", tenant="acme", correlation_id="c", headers={"x": "y"})
@@ -54,7 +55,8 @@ async def test_e17_a_sink_hears_of_a_success_in_order(make_engine: MakeEngine) -
     assert heard.result.steps["b"].result == "b"
 
 
-async def test_e17_a_sink_hears_of_retries_failures_and_undos(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E17")
+async def test_a_sink_hears_of_retries_failures_and_undos(make_engine: MakeEngine) -> None:
     heard = Heard()
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo", "undone"))
@@ -78,7 +80,8 @@ async def test_e17_a_sink_hears_of_retries_failures_and_undos(make_engine: MakeE
     ]
 
 
-async def test_e17_a_sink_hears_of_undos_that_fail_and_of_an_open_circuit(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E17")
+async def test_a_sink_hears_of_undos_that_fail_and_of_an_open_circuit(make_engine: MakeEngine) -> None:
     heard = Heard()
     stage = Stage()
     builder = SagaBuilder("s", compensation="circuit_breaker").step("a", stage.does("a"), compensate=stage.does("u"))
@@ -95,7 +98,8 @@ async def test_e17_a_sink_hears_of_undos_that_fail_and_of_an_open_circuit(make_e
     ]
 
 
-async def test_e17_results_are_decoded_for_sinks(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E17")
+async def test_results_are_decoded_for_sinks(make_engine: MakeEngine) -> None:
     heard = Heard()
     engine = await make_engine(BookTrip(), events=[heard])
     await engine.execute(BookTrip, Trip("Oslo", 5))
@@ -127,8 +131,9 @@ class Faulty(SagaEvents):
         raise RuntimeError("a broken sink")
 
 
+@pytest.mark.requirement("E17")
 @pytest.mark.parametrize("later", [False, True], ids=["plain", "async"])
-async def test_e17_an_error_in_a_sink_never_touches_the_execution(
+async def test_an_error_in_a_sink_never_touches_the_execution(
     make_engine: MakeEngine, caplog: pytest.LogCaptureFixture, later: bool
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="tenuto.events")
@@ -140,7 +145,8 @@ async def test_e17_an_error_in_a_sink_never_touches_the_execution(
     assert faulty.calls == len(heard.log) > 5, "each was told everything"
 
 
-async def test_e17_async_sinks_hear_everything_in_order_and_hold_nobody_up(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E17")
+async def test_async_sinks_hear_everything_in_order_and_hold_nobody_up(make_engine: MakeEngine) -> None:
     class Slow(SagaEvents):
         def __init__(self) -> None:
             self.log: list[str] = []
@@ -162,7 +168,8 @@ async def test_e17_async_sinks_hear_everything_in_order_and_hold_nobody_up(make_
     assert slow.log == ["a", "b", "succeeded"]
 
 
-async def test_e17_a_sink_with_plain_and_async_methods_receives_events_in_recorded_order(
+@pytest.mark.requirement("E17")
+async def test_a_sink_with_plain_and_async_methods_receives_events_in_recorded_order(
     make_engine: MakeEngine,
 ) -> None:
     class Mixed(SagaEvents):
@@ -192,7 +199,8 @@ async def test_e17_a_sink_with_plain_and_async_methods_receives_events_in_record
     assert mixed.log == ["a started", "a succeeded", "b started", "b succeeded", "completed"]
 
 
-async def test_e17_what_a_person_decides_is_a_success_like_any_other(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E17")
+async def test_what_a_person_decides_is_a_success_like_any_other(make_engine: MakeEngine) -> None:
     heard = Heard()
     builder = SagaBuilder("s").approval("ok").signal("paid", "paid")
     engine = await make_engine(builder.build(), events=[heard])
@@ -209,7 +217,8 @@ async def test_e17_what_a_person_decides_is_a_success_like_any_other(make_engine
 # -- One effect per key ------------------------------------------------------------------------------------------------
 
 
-async def test_d10_a_key_that_was_used_in_this_run_skips_the_step(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D10")
+async def test_a_key_that_was_used_in_this_run_skips_the_step(make_engine: MakeEngine) -> None:
     """Its effect is made already; the sink is told, and what depends on it goes on."""
     heard = Heard()
     stage = Stage()
@@ -229,7 +238,8 @@ async def test_d10_a_key_that_was_used_in_this_run_skips_the_step(make_engine: M
     assert heard.log.count(("skipped", "again")) == 2
 
 
-async def test_d10_a_step_that_failed_used_no_key(engine: Engine) -> None:
+@pytest.mark.requirement("D10")
+async def test_a_step_that_failed_used_no_key(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s")
     builder.step("first", stage.fails("first", NonRetryableError()), idempotency_key="k", failure_mode="continue")
@@ -242,7 +252,8 @@ async def test_d10_a_step_that_failed_used_no_key(engine: Engine) -> None:
 # -- Keys --------------------------------------------------------------------------------------------------------------
 
 
-async def test_d1_a_steps_key_is_the_same_for_all_its_attempts_and_for_no_other_step(engine: Engine) -> None:
+@pytest.mark.requirement("D1")
+async def test_a_steps_key_is_the_same_for_all_its_attempts_and_for_no_other_step(engine: Engine) -> None:
     keys: dict[tuple[str, str, str], set[str]] = {}
 
     async def work(ctx: SagaContext) -> None:
@@ -261,7 +272,8 @@ async def test_d1_a_steps_key_is_the_same_for_all_its_attempts_and_for_no_other_
     assert {len(key) for found in keys.values() for key in found} == {64}
 
 
-async def test_d1_the_key_is_kept_over_runs_and_workers(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("D1")
+async def test_the_key_is_kept_over_runs_and_workers(make_harness: MakeHarness) -> None:
     keys: list[str] = []
 
     async def work(ctx: SagaContext) -> None:
@@ -296,7 +308,8 @@ async def failed_trip(engine: Engine) -> Any:
     return await engine.execute("trip", correlation_id="root")
 
 
-async def test_e16_a_result_has_everything_about_every_step(engine: Engine) -> None:
+@pytest.mark.requirement("E16")
+async def test_a_result_has_everything_about_every_step(engine: Engine) -> None:
     result = await failed_trip(engine)
 
     assert (result.status, result.succeeded, result.done, result.saga) == ("failed", False, True, "trip")
@@ -324,7 +337,8 @@ async def test_e16_a_result_has_everything_about_every_step(engine: Engine) -> N
     assert (result.failed_steps, result.compensated_steps) == (["b"], ["a"])
 
 
-async def test_e16_an_undo_that_failed_is_in_the_result(engine: Engine) -> None:
+@pytest.mark.requirement("E16")
+async def test_an_undo_that_failed_is_in_the_result(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.fails("u", NonRetryableError("stuck")))
     engine.register(builder.step("b", stage.fails("b", NonRetryableError()), depends_on=["a"]).build())
@@ -333,7 +347,8 @@ async def test_e16_an_undo_that_failed_is_in_the_result(engine: Engine) -> None:
     assert "compensation failed: stuck" in str(result.report())
 
 
-async def test_e16_a_report_is_for_people_and_for_programs(engine: Engine) -> None:
+@pytest.mark.requirement("E16")
+async def test_a_report_is_for_people_and_for_programs(engine: Engine) -> None:
     result = await failed_trip(engine)
     report = result.report()
     assert isinstance(report, SagaReport)
@@ -357,7 +372,8 @@ async def test_e16_a_report_is_for_people_and_for_programs(engine: Engine) -> No
     assert (list(report.failed_steps), list(report.compensated_steps)) == (["b"], ["a"])
 
 
-async def test_e16_a_report_of_a_fan_out_has_the_results_of_its_clones(engine: Engine) -> None:
+@pytest.mark.requirement("E16")
+async def test_a_report_of_a_fan_out_has_the_results_of_its_clones(engine: Engine) -> None:
     async def work(item: int) -> Flight:
         return Flight(f"F{item}")
 
@@ -370,12 +386,14 @@ async def test_e16_a_report_of_a_fan_out_has_the_results_of_its_clones(engine: E
     assert "2 of 2 clones" in str(result.report())
 
 
-async def test_e16_without_an_output_the_last_result_is_the_output(engine: Engine) -> None:
+@pytest.mark.requirement("E16")
+async def test_without_an_output_the_last_result_is_the_output(engine: Engine) -> None:
     engine.register(chain("s", Stage(), "a", "b").build())
     assert (await engine.execute("s")).output == "b"
 
 
-async def test_e16_the_outcome_of_a_success_says_what_was_passed_over(engine: Engine) -> None:
+@pytest.mark.requirement("E16")
+async def test_the_outcome_of_a_success_says_what_was_passed_over(engine: Engine) -> None:
     stage = Stage()
     partial = SagaBuilder("partial").step("a", stage.does("a"))
     partial.step("b", stage.fails("b", NonRetryableError()), failure_mode="continue")

@@ -64,7 +64,8 @@ class Mailing(Saga[Any, int]):
         return len(sent)
 
 
-async def test_e12_a_step_is_run_once_for_each_item_that_is_given(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E12")
+async def test_a_step_is_run_once_for_each_item_that_is_given(make_engine: MakeEngine) -> None:
     """Clones are named by their index. What depends on the step waits for all of them, and gets the list."""
     mailing = Mailing()
     engine = await make_engine(mailing)
@@ -78,7 +79,8 @@ async def test_e12_a_step_is_run_once_for_each_item_that_is_given(make_engine: M
     assert result.output == 3
 
 
-async def test_e12_clones_are_named_by_a_suffix(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_clones_are_named_by_a_suffix(engine: Engine) -> None:
     engine.register(Mailing())
     people = ExpandEach(PEOPLE, suffix=lambda person: person.email)
     result = await engine.execute(Mailing, StepInputs({"notify": people}))
@@ -89,8 +91,9 @@ async def test_e12_clones_are_named_by_a_suffix(engine: Engine) -> None:
     assert [row["step_id"] for row in rows] == ["prepare", "notify#ann@x", "notify#bob@x", "notify#cid@x", "report"]
 
 
+@pytest.mark.requirement("E12")
 @pytest.mark.parametrize("suffix", ["", " ", "same"])
-async def test_e12_a_blank_or_repeated_suffix_is_refused(engine: Engine, suffix: str) -> None:
+async def test_a_blank_or_repeated_suffix_is_refused(engine: Engine, suffix: str) -> None:
     engine.register(Mailing())
     with pytest.raises(InvalidInput, match="item"):
         await engine.start(Mailing, StepInputs({"notify": ExpandEach(PEOPLE, suffix=lambda _: suffix)}))
@@ -104,8 +107,9 @@ FROM_STEP: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.requirement("E12")
 @pytest.mark.parametrize("form", FROM_STEP)
-async def test_e12_a_step_is_run_once_for_each_item_of_an_earlier_result(engine: Engine, form: str) -> None:
+async def test_a_step_is_run_once_for_each_item_of_an_earlier_result(engine: Engine, form: str) -> None:
     mailing = Mailing()
     builder = SagaBuilder("s", output="report").step("prepare", mailing.prepare)
     builder.step("notify", mailing.notify, **FROM_STEP[form])
@@ -121,7 +125,8 @@ async def test_e12_a_step_is_run_once_for_each_item_of_an_earlier_result(engine:
     assert [clone.id for clone in result.steps["notify"].clones] == [f"notify#{name}" for name in names]
 
 
-async def test_e12_an_empty_list_skips_the_step_and_its_dependents_run_with_an_empty_list(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_an_empty_list_skips_the_step_and_its_dependents_run_with_an_empty_list(engine: Engine) -> None:
     mailing = Mailing()
     engine.register(mailing)
     result = await engine.execute(Mailing, StepInputs({"notify": ExpandEach([])}))
@@ -130,7 +135,8 @@ async def test_e12_an_empty_list_skips_the_step_and_its_dependents_run_with_an_e
     assert (result.output, mailing.log, result.results_of("notify")) == (0, ["report"], [])
 
 
-async def test_e12_one_clone_can_be_read_alone(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_one_clone_can_be_read_alone(engine: Engine) -> None:
     async def items() -> list[int]:
         return [10, 20, 30]
 
@@ -147,7 +153,8 @@ async def test_e12_one_clone_can_be_read_alone(engine: Engine) -> None:
     assert (await engine.execute("s")).output == [40, [20, 40, 60]]
 
 
-async def test_e12_each_clone_has_a_key_and_attempts_of_its_own(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_each_clone_has_a_key_and_attempts_of_its_own(engine: Engine) -> None:
     keys: dict[int, list[str]] = {0: [], 1: []}
 
     async def work(item: int, ctx: SagaContext) -> None:
@@ -164,7 +171,8 @@ async def test_e12_each_clone_has_a_key_and_attempts_of_its_own(engine: Engine) 
     assert keys[0][0] != keys[1][0]
 
 
-async def test_e12_a_fan_out_that_cannot_be_is_refused(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_a_fan_out_that_cannot_be_is_refused(engine: Engine) -> None:
     stage = Stage()
     wrong: list[dict[str, Any]] = [
         {"foreach": ExpandEach([1, 2])},  # items are given when it is started
@@ -181,7 +189,8 @@ async def test_e12_a_fan_out_that_cannot_be_is_refused(engine: Engine) -> None:
         await engine.start(Mailing, StepInputs({"notify": ExpandEach(["not a person"])}))
 
 
-async def test_e12_items_that_are_no_list_fail_the_step(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_items_that_are_no_list_fail_the_step(engine: Engine) -> None:
     builder = (
         SagaBuilder("s")
         .step("find", Stage().does("find", "text"))
@@ -192,7 +201,8 @@ async def test_e12_items_that_are_no_list_fail_the_step(engine: Engine) -> None:
     assert (result.status, result.steps["each"].error_class) == ("failed", "NON_RETRYABLE")
 
 
-async def test_e13_each_completed_clone_is_undone_before_what_is_upstream(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("E13")
+async def test_each_completed_clone_is_undone_before_what_is_upstream(make_engine: MakeEngine) -> None:
     mailing = Mailing()
     engine = await make_engine(mailing)
     people = [Person("ann@x"), Person("bob@x"), Person("bad@x"), Person("eve@x")]
@@ -208,7 +218,8 @@ async def test_e13_each_completed_clone_is_undone_before_what_is_upstream(make_e
     assert result.steps["notify#0"].compensation_result == "recalled ann@x"
 
 
-async def test_e13_a_failed_step_after_the_fan_out_undoes_all_clones(engine: Engine) -> None:
+@pytest.mark.requirement("E13")
+async def test_a_failed_step_after_the_fan_out_undoes_all_clones(engine: Engine) -> None:
     mailing = Mailing()
     builder = SagaBuilder("s").step("prepare", mailing.prepare, compensate=mailing.tear_down)
     builder.step("notify", mailing.notify, foreach="steps.prepare.result.people", compensate=mailing.recall)
@@ -222,7 +233,8 @@ async def test_e13_a_failed_step_after_the_fan_out_undoes_all_clones(engine: Eng
     assert mailing.log[6:] == ["tear down"]
 
 
-async def test_e12_a_clone_that_fails_may_be_passed_over(engine: Engine) -> None:
+@pytest.mark.requirement("E12")
+async def test_a_clone_that_fails_may_be_passed_over(engine: Engine) -> None:
     """With `failure_mode="continue"` the others go on, and it leaves None in the list."""
     mailing = Mailing()
 
@@ -240,10 +252,11 @@ async def test_e12_a_clone_that_fails_may_be_passed_over(engine: Engine) -> None
     assert result.steps["notify#1"].error == "no such address: bad"
 
 
+@pytest.mark.requirement("E14")
 @pytest.mark.parametrize(
     ("saga_limit", "step_limit", "most"), [(0, 0, 6), (0, 2, 2), (3, 0, 3), (3, 2, 2)], ids=lambda limit: str(limit)
 )
-async def test_e14_clones_are_bounded_by_their_step_and_by_the_layer(
+async def test_clones_are_bounded_by_their_step_and_by_the_layer(
     engine: Engine, saga_limit: int, step_limit: int, most: int
 ) -> None:
     now = peak = started = 0
@@ -264,7 +277,8 @@ async def test_e14_clones_are_bounded_by_their_step_and_by_the_layer(
     assert (peak, started) == (most, 6)
 
 
-async def test_e14_a_layer_runs_no_more_steps_than_it_may(engine: Engine) -> None:
+@pytest.mark.requirement("E14")
+async def test_a_layer_runs_no_more_steps_than_it_may(engine: Engine) -> None:
     stage = Stage()
     gates = [stage.gate(f"s{n}") for n in range(3)]
     builder = SagaBuilder("s", layer_concurrency=1)

@@ -122,7 +122,8 @@ async def test_a_loop_is_bounded(engine: Engine) -> None:
 # -- What a failure means ----------------------------------------------------------------------------------------------
 
 
-async def test_c15_fail_fast_closes_the_scope_and_all_above_it(engine: Engine) -> None:
+@pytest.mark.requirement("C15")
+async def test_fail_fast_closes_the_scope_and_all_above_it(engine: Engine) -> None:
     stage = Stage()
     slow = stage.gate("slow")
 
@@ -147,8 +148,9 @@ async def test_c15_fail_fast_closes_the_scope_and_all_above_it(engine: Engine) -
     }
 
 
+@pytest.mark.requirement("C15")
 @pytest.mark.parametrize("level", ["step", "task", "agent"])
-async def test_c15_continue_passes_over_what_failed_at_its_level(engine: Engine, level: str) -> None:
+async def test_continue_passes_over_what_failed_at_its_level(engine: Engine, level: str) -> None:
     """step → task → agent → run: the level that says `continue` stops the failure."""
     stage = Stage()
 
@@ -171,7 +173,8 @@ async def test_c15_continue_passes_over_what_failed_at_its_level(engine: Engine,
     assert (result.status, stage.log) == ("succeeded", went_on[level])
 
 
-async def test_c15_retry_runs_the_scope_again_and_keeps_the_earlier_attempts(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C15")
+async def test_retry_runs_the_scope_again_and_keeps_the_earlier_attempts(make_harness: MakeHarness) -> None:
     stage = Stage()
     builder = (
         SagaBuilder("s")
@@ -192,7 +195,8 @@ async def test_c15_retry_runs_the_scope_again_and_keeps_the_earlier_attempts(mak
     ]
 
 
-async def test_c15_retry_is_for_retryable_classes_only(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C15")
+async def test_retry_is_for_retryable_classes_only(make_harness: MakeHarness) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.fails("a", REFUSED))
     t = await make_harness(builder.group("task", "a", failure_mode="retry").build())
@@ -200,7 +204,8 @@ async def test_c15_retry_is_for_retryable_classes_only(make_harness: MakeHarness
     assert stage.log == ["a"]
 
 
-async def test_c15_one_budget_caps_the_retries_of_all_levels(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C15")
+async def test_one_budget_caps_the_retries_of_all_levels(make_harness: MakeHarness) -> None:
     """Three levels of three rounds would be 27 executions; the execution has 20 retries, or what it says."""
     stage = Stage()
     t = await make_harness()
@@ -217,7 +222,8 @@ async def test_c15_one_budget_caps_the_retries_of_all_levels(make_harness: MakeH
         assert stage.count("a") == most
 
 
-async def test_c15_a_failure_that_is_passed_over_undoes_nothing(engine: Engine) -> None:
+@pytest.mark.requirement("C15")
+async def test_a_failure_that_is_passed_over_undoes_nothing(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
     builder.step("b", stage.fails("b", REFUSED), failure_mode="continue", depends_on=["a"])
@@ -226,7 +232,8 @@ async def test_c15_a_failure_that_is_passed_over_undoes_nothing(engine: Engine) 
     assert stage.log == ["a", "b"]
 
 
-async def test_c15_undoing_reaches_into_scopes(engine: Engine) -> None:
+@pytest.mark.requirement("C15")
+async def test_undoing_reaches_into_scopes(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s")
     for id in ("a", "b"):
@@ -241,7 +248,8 @@ async def test_c15_undoing_reaches_into_scopes(engine: Engine) -> None:
 # -- Skipping ----------------------------------------------------------------------------------------------------------
 
 
-async def test_c16_what_its_condition_does_not_want_is_skipped_and_its_dependents_run_with_none(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_what_its_condition_does_not_want_is_skipped_and_its_dependents_run_with_none(engine: Engine) -> None:
     seen: list[Any] = []
 
     async def use(given: Annotated[str | None, FromStep("maybe")]) -> None:
@@ -257,7 +265,8 @@ async def test_c16_what_its_condition_does_not_want_is_skipped_and_its_dependent
     assert done.steps["maybe"].status == "succeeded"
 
 
-async def test_c16_conditions_read_input_steps_variables_and_context(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_conditions_read_input_steps_variables_and_context(engine: Engine) -> None:
     stage = Stage()
     conditions = {
         "by_input": "input.amount > 1000",
@@ -276,14 +285,16 @@ async def test_c16_conditions_read_input_steps_variables_and_context(engine: Eng
     assert result.steps["not_wanted"].status == "skipped"
 
 
-async def test_c16_a_condition_that_cannot_be_evaluated_fails_its_step(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_a_condition_that_cannot_be_evaluated_fails_its_step(engine: Engine) -> None:
     stage = Stage()
     engine.register(SagaBuilder("s").step("a", stage.does("a"), when="input.nothing.here > 1").build())
     result = await engine.execute("s", {})
     assert (result.status, result.steps["a"].error_class, stage.log) == ("failed", "NON_RETRYABLE", [])
 
 
-async def test_c16_a_group_and_all_in_it_can_be_skipped(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_a_group_and_all_in_it_can_be_skipped(engine: Engine) -> None:
     stage = Stage()
     builder = (
         SagaBuilder("s")
@@ -307,7 +318,8 @@ def needs_a(stage: Stage, **options: Any) -> SagaBuilder:
     return builder.step("other", stage.does("other"))
 
 
-async def test_c16_what_needs_a_result_is_skipped_with_what_its_scope_passed_over(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_what_needs_a_result_is_skipped_with_what_its_scope_passed_over(engine: Engine) -> None:
     stage = Stage()
     builder = needs_a(stage).group("work", "a", "reads", "other", mode="dag", failure_mode="continue")
     engine.register(builder.build())
@@ -317,7 +329,8 @@ async def test_c16_what_needs_a_result_is_skipped_with_what_its_scope_passed_ove
     assert result.steps["a"].error == "refused"
 
 
-async def test_c16_a_step_that_says_continue_is_optional_and_its_dependents_run_with_none(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_a_step_that_says_continue_is_optional_and_its_dependents_run_with_none(engine: Engine) -> None:
     stage = Stage()
     engine.register(needs_a(stage, failure_mode="continue").build())
     result = await engine.execute("s")
@@ -326,7 +339,8 @@ async def test_c16_a_step_that_says_continue_is_optional_and_its_dependents_run_
     assert [result.steps[id].status for id in ("a", "reads")] == ["skipped", "succeeded"]
 
 
-async def test_c16_a_scope_whose_children_are_all_skipped_is_skipped(engine: Engine) -> None:
+@pytest.mark.requirement("C16")
+async def test_a_scope_whose_children_are_all_skipped_is_skipped(engine: Engine) -> None:
     stage = Stage()
     for name, fail_if_empty, status in (("may", False, "succeeded"), ("must", True, "failed")):
         engine.handler("a", stage.does("a"))
@@ -342,7 +356,8 @@ async def test_c16_a_scope_whose_children_are_all_skipped_is_skipped(engine: Eng
 # -- The tree ----------------------------------------------------------------------------------------------------------
 
 
-async def test_b17_every_step_knows_its_place_and_counts_add_up(engine: Engine) -> None:
+@pytest.mark.requirement("B17")
+async def test_every_step_knows_its_place_and_counts_add_up(engine: Engine) -> None:
     """run → agent → task → step: no orphans, and a fan-out is one entry with its counts."""
     stage = Stage()
 
@@ -378,7 +393,8 @@ async def test_b17_every_step_knows_its_place_and_counts_add_up(engine: Engine) 
     assert {step["status"] for step in document["steps"]} == {"succeeded"}
 
 
-async def test_b17_counts_follow_what_happens(engine: Engine) -> None:
+@pytest.mark.requirement("B17")
+async def test_counts_follow_what_happens(engine: Engine) -> None:
     gate = Stage().gate("work")
 
     async def work(item: int) -> None:

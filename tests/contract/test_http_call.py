@@ -17,7 +17,8 @@ async def server() -> AsyncIterator[Web]:
         yield web
 
 
-async def test_e18_a_call_carries_correlation_headers_and_key(engine: Engine, server: Web) -> None:
+@pytest.mark.requirement("E18")
+async def test_a_call_carries_correlation_headers_and_key(engine: Engine, server: Web) -> None:
     keys: list[str] = []
 
     async def call(ctx: SagaContext) -> Any:
@@ -53,8 +54,9 @@ STATUSES: list[tuple[int, str]] = [
 ]
 
 
+@pytest.mark.requirement("E18")
 @pytest.mark.parametrize(("status", "error_class"), STATUSES)
-async def test_e18_an_answer_that_is_no_success_is_a_classified_error(
+async def test_an_answer_that_is_no_success_is_a_classified_error(
     engine: Engine, server: Web, status: int, error_class: str
 ) -> None:
     seen: list[Any] = []
@@ -76,7 +78,8 @@ async def test_e18_an_answer_that_is_no_success_is_a_classified_error(
     assert (error.status, error.body, error.retry_after) == (status, "the body", 7.0)
 
 
-async def test_e18_a_call_says_what_a_status_means_to_it(engine: Engine, server: Web) -> None:
+@pytest.mark.requirement("E18")
+async def test_a_call_says_what_a_status_means_to_it(engine: Engine, server: Web) -> None:
     async def call(ctx: SagaContext) -> Any:
         return (await HttpCall(ctx, classify={404: "TRANSIENT"}).get(f"{server.url}/soon")).json()
 
@@ -86,8 +89,9 @@ async def test_e18_a_call_says_what_a_status_means_to_it(engine: Engine, server:
     assert (result.output, result.steps["work"].attempts) == ({"ok": True}, 2)
 
 
+@pytest.mark.requirement("E18")
 @pytest.mark.parametrize(("method", "error_class"), [("GET", "TRANSIENT"), ("POST", "INDETERMINATE")])
-async def test_e18_no_answer_leaves_the_outcome_unknown_where_there_may_be_an_effect(
+async def test_no_answer_leaves_the_outcome_unknown_where_there_may_be_an_effect(
     engine: Engine, server: Web, method: str, error_class: str
 ) -> None:
     async def call(ctx: SagaContext) -> None:
@@ -98,7 +102,8 @@ async def test_e18_no_answer_leaves_the_outcome_unknown_where_there_may_be_an_ef
     assert (await engine.execute("s")).steps["work"].error_class == error_class
 
 
-async def test_e18_a_server_that_is_not_there_is_a_passing_fault(engine: Engine) -> None:
+@pytest.mark.requirement("E18")
+async def test_a_server_that_is_not_there_is_a_passing_fault(engine: Engine) -> None:
     async def call(ctx: SagaContext) -> None:
         await HttpCall(ctx).post("http://127.0.0.1:9/nobody")
 
@@ -106,7 +111,8 @@ async def test_e18_a_server_that_is_not_there_is_a_passing_fault(engine: Engine)
     assert (await engine.execute("s")).steps["work"].error_class == "TRANSIENT"
 
 
-async def test_e18_the_headers_can_be_had_alone(engine: Engine) -> None:
+@pytest.mark.requirement("E18")
+async def test_the_headers_can_be_had_alone(engine: Engine) -> None:
     async def call(ctx: SagaContext) -> Any:
         return HttpCall.propagate(ctx, {"x-user": "bob"})
 

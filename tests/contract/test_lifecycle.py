@@ -40,9 +40,10 @@ COMMANDS: dict[str, Callable[[Handle[Any]], Awaitable[None]]] = {
 ALLOWED_AT_THE_END = {("failed", "retry"), ("canceled", "cancel")}  # the second changes nothing: it is so already
 
 
+@pytest.mark.requirement("B1")
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("command", COMMANDS)
-async def test_b1_what_is_over_stays_as_it_is(engine: Engine, ending: str, command: str) -> None:
+async def test_what_is_over_stays_as_it_is(engine: Engine, ending: str, command: str) -> None:
     """A command that is not allowed raises, and changes nothing. Only what failed can be run again."""
     engine.register(ENDINGS[ending](Stage()).build())
     handle = await engine.start("s")
@@ -60,7 +61,8 @@ async def test_b1_what_is_over_stays_as_it_is(engine: Engine, ending: str, comma
         assert (await handle.status(), await handle.history()) == before
 
 
-async def test_b1_an_execution_shows_only_declared_statuses(engine: Engine) -> None:
+@pytest.mark.requirement("B1")
+async def test_an_execution_shows_only_declared_statuses(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("a")
     builder = SagaBuilder("s").step("a", gate.pass_through).approval("ok", depends_on=["a"])
@@ -100,8 +102,9 @@ STEP_STATUSES: dict[str, tuple[Callable[[Stage], SagaBuilder], str]] = {
 }
 
 
+@pytest.mark.requirement("B1")
 @pytest.mark.parametrize("status", STEP_STATUSES)
-async def test_b1_a_step_shows_what_it_came_to(engine: Engine, status: str) -> None:
+async def test_a_step_shows_what_it_came_to(engine: Engine, status: str) -> None:
     make, step = STEP_STATUSES[status]
     engine.register(make(Stage()).build())
     result = await engine.execute("s")
@@ -110,7 +113,8 @@ async def test_b1_a_step_shows_what_it_came_to(engine: Engine, status: str) -> N
     assert row["status"] == status
 
 
-async def test_b1_a_step_that_has_not_begun_is_pending_and_one_that_runs_is_running(engine: Engine) -> None:
+@pytest.mark.requirement("B1")
+async def test_a_step_that_has_not_begun_is_pending_and_one_that_runs_is_running(engine: Engine) -> None:
     gate = Stage().gate("a")
     builder = SagaBuilder("s").step("a", gate.pass_through).step("b", Stage().does("b"), depends_on=["a"])
     engine.register(builder.build())
@@ -168,7 +172,8 @@ async def test_text_that_no_database_takes_is_refused_and_the_execution_goes_on(
     assert (await handle.result()).succeeded
 
 
-async def test_b10_a_pause_lets_what_runs_finish_and_starts_nothing(engine: Engine) -> None:
+@pytest.mark.requirement("B10")
+async def test_a_pause_lets_what_runs_finish_and_starts_nothing(engine: Engine) -> None:
     stage = Stage()
     gate, next_gate = stage.gate("a"), stage.gate("b")
     builder = SagaBuilder("s").step("a", gate.pass_through).step("b", next_gate.pass_through, depends_on=["a"])
@@ -193,7 +198,8 @@ async def test_b10_a_pause_lets_what_runs_finish_and_starts_nothing(engine: Engi
     assert stage.log == ["a", "b"]
 
 
-async def test_b10_a_delay_that_ends_during_a_pause_acts_on_resume(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B10")
+async def test_a_delay_that_ends_during_a_pause_acts_on_resume(make_harness: MakeHarness) -> None:
     stage = Stage()
     t = await make_harness(one_step("s", stage.does("a", TransientError()), retry=Retry(2, initial="1s")).build())
     handle = await t.start("s")
@@ -206,7 +212,8 @@ async def test_b10_a_delay_that_ends_during_a_pause_acts_on_resume(make_harness:
     assert (stage.log, t.elapsed) == (["a", "a"], timedelta(hours=1, milliseconds=10))
 
 
-async def test_b10_deadlines_shift_by_the_length_of_a_pause(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B10")
+async def test_deadlines_shift_by_the_length_of_a_pause(make_harness: MakeHarness) -> None:
     """Of approvals, steps, scopes and the execution."""
     builder = SagaBuilder("s", timeout="10h").approval("ok", deadline="2h")
     t = await make_harness(builder.build())
@@ -222,7 +229,8 @@ async def test_b10_deadlines_shift_by_the_length_of_a_pause(make_harness: MakeHa
     assert (await handle.status())["status"] == "failed"
 
 
-async def test_b10_a_decision_during_a_pause_acts_on_resume(engine: Engine) -> None:
+@pytest.mark.requirement("B10")
+async def test_a_decision_during_a_pause_acts_on_resume(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").approval("ok").step("then", stage.does("then"), depends_on=["ok"])
     engine.register(builder.build())
@@ -235,7 +243,8 @@ async def test_b10_a_decision_during_a_pause_acts_on_resume(engine: Engine) -> N
     assert (await handle.result()).succeeded
 
 
-async def test_b10_a_paused_undo_goes_on_when_it_is_resumed(engine: Engine) -> None:
+@pytest.mark.requirement("B10")
+async def test_a_paused_undo_goes_on_when_it_is_resumed(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("undo b")
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
@@ -253,7 +262,8 @@ async def test_b10_a_paused_undo_goes_on_when_it_is_resumed(engine: Engine) -> N
     assert stage.log[-1] == "undo a"
 
 
-async def test_b12_a_pause_beyond_its_limit_cancels_the_execution(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B12")
+async def test_a_pause_beyond_its_limit_cancels_the_execution(make_harness: MakeHarness) -> None:
     """After seven days, unless the definition says otherwise; a saga is undone."""
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
@@ -274,7 +284,8 @@ async def test_b12_a_pause_beyond_its_limit_cancels_the_execution(make_harness: 
     assert datetime.fromisoformat(limit["next_check"]) - datetime.fromisoformat(limit["since"]) == timedelta(days=7)
 
 
-async def test_b12_a_definition_sets_its_own_pause_limit(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B12")
+async def test_a_definition_sets_its_own_pause_limit(make_harness: MakeHarness) -> None:
     t = await make_harness()
     step = {"step_id": "never", "type": "wait", "with": {"signal": "never"}}
     await t.apply({"name": "doc", "steps": [step], "policies": {"pause_limit_ms": 60_000}})
@@ -287,7 +298,8 @@ async def test_b12_a_definition_sets_its_own_pause_limit(make_harness: MakeHarne
 # -- How long each state may last --------------------------------------------------------------------------------------
 
 
-async def test_b13_each_state_has_a_time_limit_of_its_own(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B13")
+async def test_each_state_has_a_time_limit_of_its_own(make_harness: MakeHarness) -> None:
     """How long it may run is set by the definition; time in a pause does not count."""
     t = await make_harness(SagaBuilder("s", timeout="24h").signal("never", "never").build())
     handle = await t.start("s")
@@ -302,7 +314,8 @@ async def test_b13_each_state_has_a_time_limit_of_its_own(make_harness: MakeHarn
     assert (document["status"], document["error"] and document["error"]["code"]) == ("failed", "deadline")
 
 
-async def test_b13_what_nobody_takes_in_time_fails(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B13")
+async def test_what_nobody_takes_in_time_fails(make_harness: MakeHarness) -> None:
     """The time to wait for a worker, which a `worker=False` engine never is."""
     t = await make_harness(worker=False)
     task = {"step_id": "a", "type": "task", "handler": "a", "idempotency_strategy": "SAFE_TO_RETRY"}
@@ -331,8 +344,9 @@ CANCELS: dict[Any, list[str]] = {
 }
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("mode", CANCELS)
-async def test_b14_a_cancel_starts_nothing_new_and_lets_the_current_step_finish(engine: Engine, mode: Any) -> None:
+async def test_a_cancel_starts_nothing_new_and_lets_the_current_step_finish(engine: Engine, mode: Any) -> None:
     stage = Stage()
     gate = stage.gate("b")
     engine.register(two_steps(stage, gate))
@@ -351,7 +365,8 @@ async def test_b14_a_cancel_starts_nothing_new_and_lets_the_current_step_finish(
     assert (await handle.status())["cancel_requested"] is False
 
 
-async def test_b14_terminate_awaits_nothing_and_late_results_are_ignored(engine: Engine) -> None:
+@pytest.mark.requirement("B14")
+async def test_terminate_awaits_nothing_and_late_results_are_ignored(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("b")
     engine.register(two_steps(stage, gate))
@@ -368,7 +383,8 @@ async def test_b14_terminate_awaits_nothing_and_late_results_are_ignored(engine:
     assert before["steps"][1]["status"] == "canceled"
 
 
-async def test_b14_a_cancel_that_drains_can_be_turned_into_a_termination(engine: Engine) -> None:
+@pytest.mark.requirement("B14")
+async def test_a_cancel_that_drains_can_be_turned_into_a_termination(engine: Engine) -> None:
     gate = Stage().gate("b")
     engine.register(two_steps(Stage(), gate))
     handle = await engine.start("s")
@@ -378,7 +394,8 @@ async def test_b14_a_cancel_that_drains_can_be_turned_into_a_termination(engine:
     assert (await handle.result()).status == "canceled"
 
 
-async def test_b14_what_only_waits_is_not_awaited(engine: Engine) -> None:
+@pytest.mark.requirement("B14")
+async def test_what_only_waits_is_not_awaited(engine: Engine) -> None:
     """Signals, timers, approvals and delays end with the cancel."""
     stage = Stage()
     builder = SagaBuilder("s").signal("paid", "paid").wait("day", "24h").approval("ok")
@@ -394,7 +411,8 @@ async def test_b14_what_only_waits_is_not_awaited(engine: Engine) -> None:
     assert [row async for row in engine.reviews()] == []
 
 
-async def test_b14_a_paused_execution_can_be_canceled(engine: Engine) -> None:
+@pytest.mark.requirement("B14")
+async def test_a_paused_execution_can_be_canceled(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
     engine.register(builder.signal("never", "never", depends_on=["a"]).build())
@@ -406,7 +424,8 @@ async def test_b14_a_paused_execution_can_be_canceled(engine: Engine) -> None:
     assert stage.log == ["a", "undo a"]
 
 
-async def test_b14_a_definition_says_how_it_is_canceled(engine: Engine) -> None:
+@pytest.mark.requirement("B14")
+async def test_a_definition_says_how_it_is_canceled(engine: Engine) -> None:
     """A document drains unless it says otherwise."""
     stage = Stage()
     engine.handler("a", stage.does("a"))
@@ -423,7 +442,8 @@ async def test_b14_a_definition_says_how_it_is_canceled(engine: Engine) -> None:
     assert stage.log == ["a", "a", "undo"]
 
 
-async def test_b14_a_cancel_during_an_undo_changes_nothing_about_it(engine: Engine) -> None:
+@pytest.mark.requirement("B14")
+async def test_a_cancel_during_an_undo_changes_nothing_about_it(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("undo a")
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=gate.pass_through)
@@ -439,7 +459,8 @@ async def test_b14_a_cancel_during_an_undo_changes_nothing_about_it(engine: Engi
 # -- Running again -----------------------------------------------------------------------------------------------------
 
 
-async def test_b15_a_retry_keeps_what_is_done_and_begins_at_what_failed(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_a_retry_keeps_what_is_done_and_begins_at_what_failed(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s", output="b").step("a", stage.does("a", "result of a"))
     builder.step("b", stage.does("b", NonRetryableError("not yet"), "result of b"), depends_on=["a"])
@@ -460,7 +481,8 @@ async def test_b15_a_retry_keeps_what_is_done_and_begins_at_what_failed(engine: 
     ]
 
 
-async def test_b15_what_was_undone_is_made_again_under_a_new_key(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_what_was_undone_is_made_again_under_a_new_key(engine: Engine) -> None:
     keys: list[str] = []
     fail = True
 
@@ -492,7 +514,8 @@ async def test_b15_what_was_undone_is_made_again_under_a_new_key(engine: Engine)
     ]
 
 
-async def test_b15_a_retry_can_begin_at_an_earlier_step(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_a_retry_can_begin_at_an_earlier_step(engine: Engine) -> None:
     stage = Stage()
     keys: list[str] = []
 
@@ -513,7 +536,8 @@ async def test_b15_a_retry_can_begin_at_an_earlier_step(engine: Engine) -> None:
     assert (keys[0] == keys[1], keys[1] == keys[2]) == (True, False)
 
 
-async def test_r1_again_gives_a_step_that_failed_a_new_key(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_again_gives_a_step_that_failed_a_new_key(engine: Engine) -> None:
     """A receiver may remember by its key that it refused: under the same one it would refuse for ever."""
     refused: set[str | None] = set()
 
@@ -532,7 +556,8 @@ async def test_r1_again_gives_a_step_that_failed_a_new_key(engine: Engine) -> No
     assert (await handle.result()).output == "paid"
 
 
-async def test_b15_a_completed_step_that_is_not_safe_is_only_repeated_when_told_so(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_a_completed_step_that_is_not_safe_is_only_repeated_when_told_so(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s")
     builder.step("pay", stage.does("pay"), safety="not_safe_to_retry", compensation_policy="manual")
@@ -548,7 +573,8 @@ async def test_b15_a_completed_step_that_is_not_safe_is_only_repeated_when_told_
     assert stage.log == ["pay", "ship", "pay", "ship"]
 
 
-async def test_b15_only_what_failed_can_be_run_again(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_only_what_failed_can_be_run_again(engine: Engine) -> None:
     engine.register(BookTrip(), SagaBuilder("s").approval("ok").build())
     done = await engine.execute(BookTrip, Trip("Oslo"))
     with pytest.raises(InvalidTransition):
@@ -561,7 +587,8 @@ async def test_b15_only_what_failed_can_be_run_again(engine: Engine) -> None:
         await engine.get(failed.execution_id).retry(from_step="train", reason="again")
 
 
-async def test_b19_an_execution_counts_its_runs(engine: Engine) -> None:
+@pytest.mark.requirement("B19")
+async def test_an_execution_counts_its_runs(engine: Engine) -> None:
     stage = Stage()
     engine.register(one_step("s", stage.does("a", NonRetryableError(), NonRetryableError())).build())
     handle = await engine.start("s")
@@ -573,7 +600,8 @@ async def test_b19_an_execution_counts_its_runs(engine: Engine) -> None:
     assert (await handle.status())["attempt_count"] == 3
 
 
-async def test_b15_attempts_are_counted_anew_in_each_run(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_attempts_are_counted_anew_in_each_run(engine: Engine) -> None:
     stage = Stage()
     engine.register(one_step("s", stage.fails("a", TransientError()), retry=FAST).build())
     handle = await engine.start("s")
@@ -584,7 +612,8 @@ async def test_b15_attempts_are_counted_anew_in_each_run(engine: Engine) -> None
     assert [row["attempt_number"] for row in await handle.history()] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_b15_a_retry_keeps_the_clones_that_are_done(engine: Engine) -> None:
+@pytest.mark.requirement("B15")
+async def test_a_retry_keeps_the_clones_that_are_done(engine: Engine) -> None:
     seen: list[int] = []
     broken = {1}
 
@@ -606,7 +635,8 @@ async def test_b15_a_retry_keeps_the_clones_that_are_done(engine: Engine) -> Non
 # -- What is kept ------------------------------------------------------------------------------------------------------
 
 
-async def test_b7_every_attempt_is_a_row_that_never_changes(engine: Engine) -> None:
+@pytest.mark.requirement("B7")
+async def test_every_attempt_is_a_row_that_never_changes(engine: Engine) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
     builder.step("b", stage.fails("b", TransientError("no answer", code="gone")), depends_on=["a"], retry=FAST)
@@ -642,7 +672,8 @@ async def test_b7_every_attempt_is_a_row_that_never_changes(engine: Engine) -> N
     assert (await handle.history())[: len(rows)] == rows
 
 
-async def test_b7_history_tells_of_probes_people_and_what_was_skipped(engine: Engine) -> None:
+@pytest.mark.requirement("B7")
+async def test_history_tells_of_probes_people_and_what_was_skipped(engine: Engine) -> None:
     stage = Stage()
 
     async def look() -> Outcome[str]:
@@ -668,7 +699,8 @@ async def test_b7_history_tells_of_probes_people_and_what_was_skipped(engine: En
     ]
 
 
-async def test_b7_what_runs_is_in_the_history_too(engine: Engine) -> None:
+@pytest.mark.requirement("B7")
+async def test_what_runs_is_in_the_history_too(engine: Engine) -> None:
     gate = Stage().gate("a")
     engine.register(one_step("s", gate.pass_through).build())
     handle = await engine.start("s")
@@ -682,7 +714,8 @@ async def test_b7_what_runs_is_in_the_history_too(engine: Engine) -> None:
 SECRETS = ["password=hunter2secret", "Bearer abcdef123456789", "ann@example.org", "4111 1111 1111 1111"]
 
 
-async def test_b8_an_error_is_kept_redacted_and_bounded(engine: Engine) -> None:
+@pytest.mark.requirement("B8")
+async def test_an_error_is_kept_redacted_and_bounded(engine: Engine) -> None:
     async def leak() -> None:
         raise RuntimeError(f"refused: {'; '.join(SECRETS)} {'x' * 10_000}")
 
@@ -697,7 +730,8 @@ async def test_b8_an_error_is_kept_redacted_and_bounded(engine: Engine) -> None:
     assert (row["error_summary"], row["logs_ref"]) == (summary, None)
 
 
-async def test_b8_a_result_is_bounded(engine: Engine) -> None:
+@pytest.mark.requirement("B8")
+async def test_a_result_is_bounded(engine: Engine) -> None:
     async def large() -> str:
         return "x" * 1_000_000
 
@@ -708,7 +742,8 @@ async def test_b8_a_result_is_bounded(engine: Engine) -> None:
         await engine.start("s", "x" * 1_000_000)
 
 
-async def test_b21_what_is_over_says_when_and_why(engine: Engine) -> None:
+@pytest.mark.requirement("B21")
+async def test_what_is_over_says_when_and_why(engine: Engine) -> None:
     engine.register(BookTrip(), SagaBuilder("s").signal("never", "never").build())
     done = await (await engine.start(BookTrip, Trip("Oslo"))).result()
     failed = await engine.execute(BookTrip, Trip("nowhere"))
@@ -738,8 +773,9 @@ async def test_b21_what_is_over_says_when_and_why(engine: Engine) -> None:
 # -- A lost worker -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("B9")
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_b9_a_lost_worker_is_taken_over_from(make_harness: MakeHarness, when: Any) -> None:
+async def test_a_lost_worker_is_taken_over_from(make_harness: MakeHarness, when: Any) -> None:
     """What was done stays done; what may have been under way and is safe is tried again, under the same key."""
     keys: list[str] = []
 
@@ -760,7 +796,8 @@ async def test_b9_a_lost_worker_is_taken_over_from(make_harness: MakeHarness, wh
     assert [row["step_id"] for row in lost] == ["b"]
 
 
-async def test_b9_an_undo_goes_on_after_a_lost_worker(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B9")
+async def test_an_undo_goes_on_after_a_lost_worker(make_harness: MakeHarness) -> None:
     stage = Stage()
     undo_b = stage.does("undo b")
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo a"))
@@ -771,7 +808,8 @@ async def test_b9_an_undo_goes_on_after_a_lost_worker(make_harness: MakeHarness)
     assert (result.status, result.compensated_steps) == ("failed", ["b", "a"])
 
 
-async def test_b9_a_step_that_kills_its_workers_fails(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("B9")
+async def test_a_step_that_kills_its_workers_fails(make_harness: MakeHarness) -> None:
     """Losses are bounded: input that kills workers ends in the dead letters, not in a loop."""
     stage = Stage()
     t = await make_harness(one_step("s", stage.does("a")).build())

@@ -59,7 +59,8 @@ async def test_a_step_under_two_limits_waits_for_both(engine: Engine) -> None:
 # -- Of tenants --------------------------------------------------------------------------------------------------------
 
 
-async def test_g3_a_tenant_has_so_many_executions_in_flight(engine: Engine) -> None:
+@pytest.mark.requirement("G3")
+async def test_a_tenant_has_so_many_executions_in_flight(engine: Engine) -> None:
     engine.register(waiting())
     await engine.tenant_limit("acme", max_in_flight=2)
     first = await engine.start("s", tenant="acme", idempotency_key="k")
@@ -79,7 +80,8 @@ async def test_g3_a_tenant_has_so_many_executions_in_flight(engine: Engine) -> N
     assert await in_flight(engine) == [("acme", 2, 2)]
 
 
-async def test_g3_what_is_under_way_when_a_limit_is_set_counts(engine: Engine) -> None:
+@pytest.mark.requirement("G3")
+async def test_what_is_under_way_when_a_limit_is_set_counts(engine: Engine) -> None:
     engine.register(waiting())
     handles = [await engine.start("s", tenant="acme") for _ in range(3)]
     await handles[0].signal("go")
@@ -96,8 +98,9 @@ async def test_g3_what_is_under_way_when_a_limit_is_set_counts(engine: Engine) -
         await engine.start("s", tenant="acme")
 
 
+@pytest.mark.requirement("G3")
 @pytest.mark.parametrize("ending", ["succeeded", "failed", "canceled", "at once"])
-async def test_g3_every_end_makes_room(engine: Engine, ending: str) -> None:
+async def test_every_end_makes_room(engine: Engine, ending: str) -> None:
     async def work() -> None:
         raise NonRetryableError
 
@@ -114,7 +117,8 @@ async def test_g3_every_end_makes_room(engine: Engine, ending: str) -> None:
         assert await in_flight(engine) == [("default", 1, 0)]
 
 
-async def test_g3_another_run_counts_again(engine: Engine) -> None:
+@pytest.mark.requirement("G3")
+async def test_another_run_counts_again(engine: Engine) -> None:
     stage = Stage()
     gate = Gate(stage, "work")
     failing = [NonRetryableError("no"), NonRetryableError("no")]
@@ -146,7 +150,8 @@ async def test_g3_another_run_counts_again(engine: Engine) -> None:
     assert await in_flight(engine) == [("default", 1, 0)]
 
 
-async def test_g3_what_happens_after_the_end_changes_no_count(engine: Engine) -> None:
+@pytest.mark.requirement("G3")
+async def test_what_happens_after_the_end_changes_no_count(engine: Engine) -> None:
     async def fail() -> None:
         raise NonRetryableError
 
@@ -170,7 +175,8 @@ def waiting_as(name: str) -> object:
     return SagaBuilder(name).signal("go", "go").build()
 
 
-async def test_g3_a_start_that_is_refused_for_its_key_takes_no_room(engine: Engine) -> None:
+@pytest.mark.requirement("G3")
+async def test_a_start_that_is_refused_for_its_key_takes_no_room(engine: Engine) -> None:
     engine.register(SagaBuilder("s", concurrency_key="input", on_conflict="reject").signal("go", "go").build())
     await engine.tenant_limit("default", max_in_flight=5)
     await engine.start("s", "order-1")
@@ -180,7 +186,8 @@ async def test_g3_a_start_that_is_refused_for_its_key_takes_no_room(engine: Engi
     assert await in_flight(engine) == [("default", 5, 1)]
 
 
-async def test_g3_starts_at_once_are_within_the_limit(engine: Engine) -> None:
+@pytest.mark.requirement("G3")
+async def test_starts_at_once_are_within_the_limit(engine: Engine) -> None:
     engine.register(waiting())
     await engine.tenant_limit("acme", max_in_flight=7)
     same = [engine.start("s", tenant="acme", idempotency_key="k") for _ in range(5)]
@@ -207,7 +214,8 @@ async def test_an_engine_of_one_tenant_sees_and_sets_its_own_limit(engine: Engin
 # -- Batches -----------------------------------------------------------------------------------------------------------
 
 
-async def test_g10_a_batch_waits_for_room(engine: Engine) -> None:
+@pytest.mark.requirement("G10")
+async def test_a_batch_waits_for_room(engine: Engine) -> None:
     most = now = 0
 
     async def work(number: int) -> int:
@@ -227,7 +235,8 @@ async def test_g10_a_batch_waits_for_room(engine: Engine) -> None:
     assert await in_flight(engine) == [("default", 5, 0)]
 
 
-async def test_g10_a_batch_can_raise_instead_and_is_taken_up_again(engine: Engine) -> None:
+@pytest.mark.requirement("G10")
+async def test_a_batch_can_raise_instead_and_is_taken_up_again(engine: Engine) -> None:
     engine.register(waiting())
     await engine.tenant_limit("default", max_in_flight=3)
     with pytest.raises(TenantLimit):
@@ -297,7 +306,8 @@ async def test_canceling_a_batch_leaves_what_is_over(engine: Engine) -> None:
     assert statuses == ["canceled"] * 7 + ["succeeded"] + ["canceled"] * 32
 
 
-async def test_g10_time_goes_on_while_a_batch_waits_for_room(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("G10")
+async def test_time_goes_on_while_a_batch_waits_for_room(make_harness: MakeHarness) -> None:
     t = await make_harness(SagaBuilder("s").wait("nap", "1h").build())
     await t.tenant_limit("default", max_in_flight=2)
     batch = await t.start_many("s", range(6))

@@ -70,7 +70,8 @@ async def test_a_line_says_what_it_is_and_how_it_ended(make_engine: MakeEngine) 
     }
 
 
-async def test_i8_what_is_blocked_is_found_and_says_why(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("I8")
+async def test_what_is_blocked_is_found_and_says_why(make_engine: MakeEngine) -> None:
     engine = await make_engine(Echo(), Asks())
     await engine.execute(Echo, "yes")
     waiting = (await engine.execute(Asks, "?")).execution_id

@@ -49,7 +49,8 @@ def two_steps(stage: Stage) -> Any:
     return builder.step("b", stage.does("b"), depends_on=["a"]).build()
 
 
-async def test_d5_all_that_happens_to_an_execution_is_told_in_order(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_all_that_happens_to_an_execution_is_told_in_order(make_engine: MakeEngine) -> None:
     inbox = Inbox()
     engine = await make_engine(two_steps(Stage()), messages=["*"], publish=inbox.publish)
     handle = await engine.start("s", {"card": "secret"}, correlation_id="root", target=("order", "7"), tenant="acme")
@@ -65,7 +66,8 @@ async def test_d5_all_that_happens_to_an_execution_is_told_in_order(make_engine:
     assert "secret" not in repr(inbox.messages), "messages name things, and never carry payloads"
 
 
-async def test_d5_a_failure_and_its_undo_are_told(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_a_failure_and_its_undo_are_told(make_engine: MakeEngine) -> None:
     inbox, stage = Inbox(), Stage()
     builder = SagaBuilder("s").step("a", stage.does("a"), compensate=stage.does("undo"))
     builder = builder.step("b", stage.fails("b", NonRetryableError("no")), depends_on=["a"])
@@ -78,7 +80,8 @@ async def test_d5_a_failure_and_its_undo_are_told(make_engine: MakeEngine) -> No
     assert inbox.messages[3].data == {"status": "failed", "outcome": "", "error": error}
 
 
-async def test_d5_what_people_do_is_told(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_what_people_do_is_told(make_engine: MakeEngine) -> None:
     inbox = Inbox()
     builder = SagaBuilder("s").approval("ok")
     engine = await make_engine(builder, messages=["*"], publish=inbox.publish)
@@ -99,7 +102,8 @@ async def test_d5_what_people_do_is_told(make_engine: MakeEngine) -> None:
     assert inbox.messages[4].data == {"review": inbox.messages[1].data["review"], "resolution": "approved"}
 
 
-async def test_d5_a_publisher_that_fails_is_asked_again_and_nothing_overtakes(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_a_publisher_that_fails_is_asked_again_and_nothing_overtakes(make_engine: MakeEngine) -> None:
     away = True
     inbox = Inbox(lambda message: message.kind == "execution.started" and away)
     engine = await make_engine(two_steps(Stage()), messages=["*"], publish=inbox.publish)
@@ -113,7 +117,8 @@ async def test_d5_a_publisher_that_fails_is_asked_again_and_nothing_overtakes(ma
     assert inbox.kinds == ["execution.started", "step.completed", "step.completed", "execution.finished"]
 
 
-async def test_d5_what_cannot_be_published_is_seen_and_holds_up_nobody_else(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_what_cannot_be_published_is_seen_and_holds_up_nobody_else(make_engine: MakeEngine) -> None:
     bad: list[str] = []
     inbox = Inbox(lambda message: message.execution_id in bad)
     engine = await make_engine(two_steps(Stage()), messages=["execution.finished"], publish=inbox.publish)
@@ -128,7 +133,8 @@ async def test_d5_what_cannot_be_published_is_seen_and_holds_up_nobody_else(make
     assert "hunter2" not in status.last_error
 
 
-async def test_d5_without_messages_nothing_is_written(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_without_messages_nothing_is_written(make_engine: MakeEngine) -> None:
     inbox = Inbox()
     engine = await make_engine(two_steps(Stage()), publish=inbox.publish)
     await engine.execute("s")
@@ -136,13 +142,15 @@ async def test_d5_without_messages_nothing_is_written(make_engine: MakeEngine) -
     assert inbox.messages == []
 
 
-async def test_d5_messages_wait_until_somebody_publishes_them(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("D5")
+async def test_messages_wait_until_somebody_publishes_them(make_engine: MakeEngine) -> None:
     engine = await make_engine(two_steps(Stage()), messages=["execution.*"])
     await engine.execute("s")
     assert (await engine.outbox()).waiting == 2
 
 
-def test_d5_an_unknown_kind_is_refused(url: str) -> None:
+@pytest.mark.requirement("D5")
+def test_an_unknown_kind_is_refused(url: str) -> None:
     from tenuto import Engine
 
     with pytest.raises(InvalidInput, match=r"execution\.finished"):

@@ -123,14 +123,16 @@ PARAMETERS: list[tuple[Any, object]] = [
 ]
 
 
+@pytest.mark.requirement("A16")
 @pytest.mark.parametrize(("function", "value"), PARAMETERS, ids=lambda part: getattr(part, "__name__", ""))
-async def test_a16_a_parameter_is_given_what_it_asks_for(engine: Engine, function: Any, value: object) -> None:
+async def test_a_parameter_is_given_what_it_asks_for(engine: Engine, function: Any, value: object) -> None:
     engine.register(one_step("s", function).build())
     result = await engine.execute("s", GIVEN, headers={"X-Name": "Ann"}, variables={"v": 3})
     assert result.output == value
 
 
-async def test_a16_the_result_of_another_step_is_a_parameter_and_a_dependency(engine: Engine) -> None:
+@pytest.mark.requirement("A16")
+async def test_the_result_of_another_step_is_a_parameter_and_a_dependency(engine: Engine) -> None:
     stage = Stage()
 
     async def flight(trip: Trip) -> Flight:
@@ -148,7 +150,8 @@ async def test_a16_the_result_of_another_step_is_a_parameter_and_a_dependency(en
     assert stage.log == ["flight", "ticket"]
 
 
-async def test_a16_a_required_parameter_without_a_value_fails_the_step(engine: Engine) -> None:
+@pytest.mark.requirement("A16")
+async def test_a_required_parameter_without_a_value_fails_the_step(engine: Engine) -> None:
     async def strict(given: Annotated[int | None, Variable("v"), Required]) -> Any:
         return given
 
@@ -163,7 +166,8 @@ async def test_a16_a_required_parameter_without_a_value_fails_the_step(engine: E
     assert (await engine.execute("s", variables={"v": 0})).output == 0
 
 
-async def test_a16_guards_and_reconciles_take_parameters_too(engine: Engine) -> None:
+@pytest.mark.requirement("A16")
+async def test_guards_and_reconciles_take_parameters_too(engine: Engine) -> None:
     """As the step does. `forward_key` is the key that the step sent."""
     seen: list[Any] = []
 
@@ -220,10 +224,11 @@ MISUSES: list[tuple[Any, str, str]] = [
 ]
 
 
+@pytest.mark.requirement("A16")
 @pytest.mark.parametrize(
     ("function", "path", "code"), MISUSES, ids=lambda part: getattr(part, "__name__", None) or str(part)
 )
-async def test_a16_misuse_is_refused_when_it_is_registered(engine: Engine, function: Any, path: str, code: str) -> None:
+async def test_misuse_is_refused_when_it_is_registered(engine: Engine, function: Any, path: str, code: str) -> None:
     """It says which parameter of which step, and why."""
 
     async def other() -> str:
@@ -266,6 +271,7 @@ async def asks_context(ctx: SagaContext, booked: Booked) -> Any:
     return [ctx.step_id, booked.id]
 
 
+@pytest.mark.requirement("E11")
 @pytest.mark.parametrize(
     ("undo", "value"),
     [
@@ -278,7 +284,7 @@ async def asks_context(ctx: SagaContext, booked: Booked) -> Any:
     ],
     ids=lambda part: getattr(part, "__name__", ""),
 )
-async def test_e11_a_compensation_is_given_the_input_else_the_result_else_none(
+async def test_a_compensation_is_given_the_input_else_the_result_else_none(
     engine: Engine, undo: Any, value: object
 ) -> None:
     async def book(trip: Trip) -> Booked:
@@ -297,6 +303,7 @@ async def takes_a_result_that_may_not_be(booked: Annotated[Booked, Result]) -> N
 async def takes_two(trip: Trip, booked: Booked) -> None: ...
 
 
+@pytest.mark.requirement("E11")
 @pytest.mark.parametrize(
     ("undo", "options", "code"),
     [
@@ -307,7 +314,7 @@ async def takes_two(trip: Trip, booked: Booked) -> None: ...
     ],
     ids=lambda part: getattr(part, "__name__", ""),
 )
-async def test_e11_a_compensation_that_cannot_be_called_is_refused(
+async def test_a_compensation_that_cannot_be_called_is_refused(
     engine: Engine, undo: Any, options: dict[str, Any], code: str
 ) -> None:
     async def same(trip: Trip) -> Trip:
@@ -322,7 +329,8 @@ async def test_e11_a_compensation_that_cannot_be_called_is_refused(
     assert (problem.code, problem.path.startswith("step 'a', compensation")) == (code, True)
 
 
-async def test_a18_a_compensation_is_given_what_came_of_others(engine: Engine) -> None:
+@pytest.mark.requirement("A18")
+async def test_a_compensation_is_given_what_came_of_others(engine: Engine) -> None:
     seen: list[Any] = []
 
     async def undo_first(
@@ -352,7 +360,8 @@ async def test_a18_a_compensation_is_given_what_came_of_others(engine: Engine) -
 # -- Variables and headers ---------------------------------------------------------------------------------------------
 
 
-async def test_a17_variables_live_as_long_as_their_run(engine: Engine) -> None:
+@pytest.mark.requirement("A17")
+async def test_variables_live_as_long_as_their_run(engine: Engine) -> None:
     """A step that says `set_variable` leaves its result there, for parameters and for expressions."""
     stage = Stage()
 
@@ -631,8 +640,9 @@ VALUES: list[tuple[Any, Any]] = [
 ]
 
 
+@pytest.mark.requirement("A19")
 @pytest.mark.parametrize(("type_", "value"), VALUES, ids=lambda part: str(getattr(part, "__name__", ""))[:20])
-async def test_a19_values_come_back_as_the_annotated_type(make_engine: MakeEngine, type_: Any, value: Any) -> None:
+async def test_values_come_back_as_the_annotated_type(make_engine: MakeEngine, type_: Any, value: Any) -> None:
     """From the caller to a step, from step to step, into an undo, and back to the caller."""
     seen: list[Any] = []
 
@@ -659,7 +669,8 @@ async def test_a19_values_come_back_as_the_annotated_type(make_engine: MakeEngin
     assert type(result.output) is type(value)
 
 
-async def test_a19_each_step_may_have_an_input_of_its_own(engine: Engine) -> None:
+@pytest.mark.requirement("A19")
+async def test_each_step_may_have_an_input_of_its_own(engine: Engine) -> None:
     seen: list[Any] = []
 
     async def first(trip: Trip) -> None:
@@ -692,7 +703,8 @@ class TypedPeople(Saga[None, int]):
         return ok.cents
 
 
-async def test_a19_data_of_approvals_and_signals_is_typed(engine: Engine) -> None:
+@pytest.mark.requirement("A19")
+async def test_data_of_approvals_and_signals_is_typed(engine: Engine) -> None:
     engine.register(TypedPeople())
     handle = await engine.start(TypedPeople, None)
     await handle.signal("paid", Flight("F1"))
@@ -703,7 +715,8 @@ async def test_a19_data_of_approvals_and_signals_is_typed(engine: Engine) -> Non
     assert (result.result_of(TypedPeople.ok), result.result_of(TypedPeople.paid)) == (Trip("Oslo", 7), Flight("F1"))
 
 
-async def test_a19_data_of_another_type_is_refused_where_it_comes_in(engine: Engine) -> None:
+@pytest.mark.requirement("A19")
+async def test_data_of_another_type_is_refused_where_it_comes_in(engine: Engine) -> None:
     engine.register(TypedPeople())
     handle = await engine.start(TypedPeople, None)
 
@@ -722,7 +735,8 @@ class NotJson:
     pass
 
 
-async def test_a19_what_cannot_be_serialised_is_a_clear_error_at_the_step(engine: Engine) -> None:
+@pytest.mark.requirement("A19")
+async def test_what_cannot_be_serialised_is_a_clear_error_at_the_step(engine: Engine) -> None:
     async def work() -> Any:
         return {"inner": [NotJson()]}
 

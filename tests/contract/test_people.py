@@ -31,7 +31,8 @@ def approved(stage: Stage, **options: Any) -> object:
     return builder.approval("ok", depends_on=["a"], **options).step("then", then).build()
 
 
-async def test_i1_an_approval_waits_for_a_person(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_an_approval_waits_for_a_person(engine: Engine) -> None:
     stage = Stage()
     engine.register(approved(stage, permission="invoices:approve"))
     result = await engine.execute("s")
@@ -55,8 +56,9 @@ async def test_i1_an_approval_waits_for_a_person(engine: Engine) -> None:
     }
 
 
+@pytest.mark.requirement("I1")
 @pytest.mark.parametrize("step", ["nope", "ok#ada", "nope#x@y", "a"])
-async def test_i1_what_does_not_wait_cannot_be_approved(engine: Engine, step: str) -> None:
+async def test_what_does_not_wait_cannot_be_approved(engine: Engine, step: str) -> None:
     engine.register(approved(Stage()))
     handle = await engine.start("s")
     await until_blocked(handle, "approval")
@@ -64,7 +66,8 @@ async def test_i1_what_does_not_wait_cannot_be_approved(engine: Engine, step: st
         await handle.approve(step)
 
 
-async def test_i1_approving_goes_on_with_the_data_that_came_along(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_approving_goes_on_with_the_data_that_came_along(engine: Engine) -> None:
     engine.register(approved(Stage()))
     handle = await engine.start("s")
     await until_blocked(handle, "approval")
@@ -73,7 +76,8 @@ async def test_i1_approving_goes_on_with_the_data_that_came_along(engine: Engine
     assert [row async for row in engine.reviews()] == []
 
 
-async def test_i1_without_data_the_result_says_who_approved(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_without_data_the_result_says_who_approved(engine: Engine) -> None:
     engine.register(approved(Stage()))
     handle = await engine.start("s", tenant="acme")
     await until_blocked(handle, "approval")
@@ -82,7 +86,8 @@ async def test_i1_without_data_the_result_says_who_approved(engine: Engine) -> N
     assert (await handle.result()).output == {"approved": True, "by": "user:ann", "comment": "fine"}
 
 
-async def test_i1_rejecting_fails_and_undoes(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_rejecting_fails_and_undoes(engine: Engine) -> None:
     stage = Stage()
     engine.register(approved(stage))
     handle = await engine.start("s")
@@ -93,9 +98,10 @@ async def test_i1_rejecting_fails_and_undoes(engine: Engine) -> None:
     assert (result.steps["ok"].status, result.steps["ok"].error) == ("failed", "too dear")
 
 
+@pytest.mark.requirement("I1")
 @pytest.mark.parametrize("first", ["approve", "reject"])
 @pytest.mark.parametrize("second", ["approve", "reject"])
-async def test_i1_a_decision_is_made_once(engine: Engine, first: str, second: str) -> None:
+async def test_a_decision_is_made_once(engine: Engine, first: str, second: str) -> None:
     builder = SagaBuilder("s").approval("ok").signal("never", "never")
     engine.register(builder.build())
     handle = await engine.start("s")
@@ -108,7 +114,8 @@ async def test_i1_a_decision_is_made_once(engine: Engine, first: str, second: st
     assert (await handle.status())["steps"][0] == before
 
 
-async def test_i1_a_review_can_be_resolved_by_its_id(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_a_review_can_be_resolved_by_its_id(engine: Engine) -> None:
     engine.register(approved(Stage()))
     for word, status in (("approved", "succeeded"), ("completed", "succeeded"), ("rejected", "failed")):
         handle = await engine.start("s")
@@ -118,7 +125,8 @@ async def test_i1_a_review_can_be_resolved_by_its_id(engine: Engine) -> None:
         assert (await handle.result()).status == status
 
 
-async def test_i1_an_approval_that_nobody_gives_before_a_cancel_is_canceled(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_an_approval_that_nobody_gives_before_a_cancel_is_canceled(engine: Engine) -> None:
     engine.register(approved(Stage()))
     handle = await engine.start("s")
     await until_blocked(handle, "approval")
@@ -129,7 +137,8 @@ async def test_i1_an_approval_that_nobody_gives_before_a_cancel_is_canceled(engi
     assert row["finished_at"] is not None
 
 
-async def test_i1_an_approval_that_nobody_gives_in_time_fails(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("I1")
+async def test_an_approval_that_nobody_gives_in_time_fails(make_harness: MakeHarness) -> None:
     stage = Stage()
     t = await make_harness(approved(stage, deadline="24h"))
     handle = await t.start("s")
@@ -148,7 +157,8 @@ async def test_i1_an_approval_that_nobody_gives_in_time_fails(make_harness: Make
         await handle.approve("ok")
 
 
-async def test_i1_approvals_wait_beside_other_work(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_approvals_wait_beside_other_work(engine: Engine) -> None:
     """`waiting_approval` is only what can do nothing else."""
     gate = Stage().gate("other")
     engine.register(SagaBuilder("s").approval("ok").step("other", gate.pass_through).build())
@@ -164,7 +174,8 @@ async def test_i1_approvals_wait_beside_other_work(engine: Engine) -> None:
     assert (await handle.result()).succeeded
 
 
-async def test_i1_what_was_not_asked_cannot_be_answered(engine: Engine) -> None:
+@pytest.mark.requirement("I1")
+async def test_what_was_not_asked_cannot_be_answered(engine: Engine) -> None:
     engine.register(approved(Stage()))
     handle = await engine.start("s")
     await until_blocked(handle, "approval")
@@ -273,8 +284,9 @@ DEAD: dict[str, tuple[Exception, int]] = {
 }
 
 
+@pytest.mark.requirement("I3")
 @pytest.mark.parametrize("why", DEAD)
-async def test_i3_what_fails_for_good_is_a_dead_letter(engine: Engine, why: str) -> None:
+async def test_what_fails_for_good_is_a_dead_letter(engine: Engine, why: str) -> None:
     error, attempts = DEAD[why]
     engine.register(one_step("s", Stage().fails("a", error), retry=FAST).build())
     result = await engine.execute("s")
@@ -296,7 +308,8 @@ async def test_i3_what_fails_for_good_is_a_dead_letter(engine: Engine, why: str)
     assert [row["id"] async for row in engine.reviews()] == [letter["id"]]
 
 
-async def test_i3_compensation_required_is_a_review_and_then_a_dead_letter(engine: Engine) -> None:
+@pytest.mark.requirement("I3")
+async def test_compensation_required_is_a_review_and_then_a_dead_letter(engine: Engine) -> None:
     stage = Stage()
     engine.register(chain("s", stage, "a", fails=CompensationRequiredError("half")).build())
     result = await engine.execute("s")
@@ -308,7 +321,8 @@ async def test_i3_compensation_required_is_a_review_and_then_a_dead_letter(engin
     assert [row["error_class"] async for row in engine.dlq()] == ["COMPENSATION_REQUIRED"]
 
 
-async def test_i3_neither_success_nor_cancel_nor_an_edge_makes_one(engine: Engine) -> None:
+@pytest.mark.requirement("I3")
+async def test_neither_success_nor_cancel_nor_an_edge_makes_one(engine: Engine) -> None:
     stage = Stage()
     engine.register(chain("done", stage, "a").build(), SagaBuilder("canceled").signal("never", "never").build())
     engine.handler("fail", stage.fails("x", NonRetryableError()))
@@ -324,7 +338,8 @@ async def test_i3_neither_success_nor_cancel_nor_an_edge_makes_one(engine: Engin
     assert [row async for row in engine.dlq()] == []
 
 
-async def test_i3_dead_letters_are_filtered_dismissed_and_run_again(engine: Engine) -> None:
+@pytest.mark.requirement("I3")
+async def test_dead_letters_are_filtered_dismissed_and_run_again(engine: Engine) -> None:
     stage = Stage()
     engine.register(
         one_step("one", stage.does("one", NonRetryableError("no"))).build(),
@@ -344,7 +359,8 @@ async def test_i3_dead_letters_are_filtered_dismissed_and_run_again(engine: Engi
     assert (await engine.get(second["execution_id"]).status())["status"] == "failed", "which it stays"
 
 
-async def test_i3_a_retry_closes_the_dead_letter_and_another_failure_opens_one(engine: Engine) -> None:
+@pytest.mark.requirement("I3")
+async def test_a_retry_closes_the_dead_letter_and_another_failure_opens_one(engine: Engine) -> None:
     engine.register(one_step("s", Stage().fails("a", NonRetryableError())).build())
     handle = await engine.start("s")
     await handle.result()

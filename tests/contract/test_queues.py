@@ -241,7 +241,8 @@ async def test_many_executions_share_a_few_slots(make_engine: MakeEngine) -> Non
     assert ({result.status for result in results}, len(results), most) == ({"succeeded"}, 20, 3)
 
 
-async def test_g6_what_matters_more_runs_first(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("G6")
+async def test_what_matters_more_runs_first(make_engine: MakeEngine) -> None:
     stage = Stage()
     gate = stage.gate("gate")
     sagas = [one_step("first", gate.pass_through, queue="gpu").build()]

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.parametrize("runtime", DURABLE, indirect=True)
 FAST_STOP: dict[str, Any] = {"shutdown_grace": "10ms"}
 
 
-async def test_b9_an_execution_goes_on_after_a_restart(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("B9")
+async def test_an_execution_goes_on_after_a_restart(make_engine: MakeEngine) -> None:
     """What was done stays done; what was under way is tried again, under the same key."""
     stage = Stage()
     held = stage.gate("never comes so far")
@@ -45,7 +46,8 @@ async def test_b9_an_execution_goes_on_after_a_restart(make_engine: MakeEngine) 
     assert (len(keys), len(set(keys))) == (2, 1)
 
 
-async def test_b9_an_undo_goes_on_after_a_restart(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("B9")
+async def test_an_undo_goes_on_after_a_restart(make_engine: MakeEngine) -> None:
     stage = Stage()
 
     def saga(undo_b: Any) -> object:
@@ -64,7 +66,8 @@ async def test_b9_an_undo_goes_on_after_a_restart(make_engine: MakeEngine) -> No
     assert (result.status, stage.log) == ("failed", ["a", "b", "c", "undo b", "undo a"])
 
 
-async def test_c10_a_step_that_is_not_safe_is_not_repeated_by_a_restart(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("C10")
+async def test_a_step_that_is_not_safe_is_not_repeated_by_a_restart(make_engine: MakeEngine) -> None:
     stage = Stage()
     gate = stage.gate("pay")
     options: Any = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
@@ -81,7 +84,8 @@ async def test_c10_a_step_that_is_not_safe_is_not_repeated_by_a_restart(make_eng
     assert (await after.get(handle.id).result()).output == "paid"
 
 
-async def test_b4_a_key_is_remembered_after_a_restart(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("B4")
+async def test_a_key_is_remembered_after_a_restart(make_engine: MakeEngine) -> None:
     before = await make_engine(BookTrip())
     first = await before.execute(BookTrip, Trip("Oslo"), idempotency_key="k")
     await before.close()
@@ -91,7 +95,8 @@ async def test_b4_a_key_is_remembered_after_a_restart(make_engine: MakeEngine) -
     assert (again.execution_id, again.output, trip.log) == (first.execution_id, Charge("F-Oslo/charge", 0), [])
 
 
-async def test_b7_history_and_results_outlive_the_process(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("B7")
+async def test_history_and_results_outlive_the_process(make_engine: MakeEngine) -> None:
     before = await make_engine(BookTrip())
     result = await before.execute(BookTrip, Trip("nowhere"))
     handle = before.get(result.execution_id)
@@ -105,7 +110,8 @@ async def test_b7_history_and_results_outlive_the_process(make_engine: MakeEngin
     assert [row["execution_id"] async for row in after.dlq()] == [result.execution_id]
 
 
-async def test_i1_a_decision_is_taken_after_a_restart(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("I1")
+async def test_a_decision_is_taken_after_a_restart(make_engine: MakeEngine) -> None:
     stage = Stage()
 
     def saga() -> object:
@@ -136,7 +142,8 @@ async def test_signals_and_timers_outlive_the_process(make_engine: MakeEngine) -
     assert (await after.get(handle.id).result()).output == 5
 
 
-async def test_b5_a_line_for_a_key_outlives_the_process(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("B5")
+async def test_a_line_for_a_key_outlives_the_process(make_engine: MakeEngine) -> None:
     stage = Stage()
     gate = stage.gate("first")
     before = await make_engine(one_step("s", gate.pass_through).build(), **FAST_STOP)
@@ -150,7 +157,8 @@ async def test_b5_a_line_for_a_key_outlives_the_process(make_engine: MakeEngine)
     assert stage.log == ["work", "work"]
 
 
-async def test_a3_a_changed_plan_is_refused_by_the_next_process(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("A3")
+async def test_a_changed_plan_is_refused_by_the_next_process(make_engine: MakeEngine) -> None:
     before = await make_engine(chain("s", Stage(), "a").build())
     await before.execute("s")
     await before.close()

@@ -45,8 +45,9 @@ MATRIX: dict[type[StepError], tuple[str, int, str]] = {
 }
 
 
+@pytest.mark.requirement("C1")
 @pytest.mark.parametrize("error", MATRIX, ids=lambda error: error.error_class)
-async def test_c1_every_class_of_errors_has_its_own_consequence(engine: Engine, error: type[StepError]) -> None:
+async def test_every_class_of_errors_has_its_own_consequence(engine: Engine, error: type[StepError]) -> None:
     error_class, attempts, status = MATRIX[error]
     stage = Stage()
     engine.register(one_step("s", stage.fails("a", error("no")), retry=FAST).build())
@@ -82,8 +83,9 @@ EXCEPTIONS: list[tuple[Exception, str]] = [
 ]
 
 
+@pytest.mark.requirement("C2")
 @pytest.mark.parametrize(("error", "error_class"), EXCEPTIONS, ids=lambda part: type(part).__name__)
-async def test_c2_an_ordinary_exception_is_classified_by_its_type(
+async def test_an_ordinary_exception_is_classified_by_its_type(
     engine: Engine, error: Exception, error_class: str
 ) -> None:
     engine.register(one_step("s", Stage().fails("a", error), retry=0).build())
@@ -103,8 +105,9 @@ def exits_in_a_thread() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.requirement("C2")
 @pytest.mark.parametrize("function", [exits, interrupts_itself, exits_in_a_thread])
-async def test_c2_what_would_end_a_process_ends_the_step(engine: Engine, function: Any) -> None:
+async def test_what_would_end_a_process_ends_the_step(engine: Engine, function: Any) -> None:
     engine.register(one_step("s", function, retry=0).build(), one_step("t", Stage().does("alive")).build())
     result = await engine.execute("s")
     assert (result.status, result.steps["work"].status) == ("failed", "failed")
@@ -122,8 +125,9 @@ TABLES: list[tuple[dict[Any, Any], dict[Any, Any], Exception, str]] = [
 ]
 
 
+@pytest.mark.requirement("C2")
 @pytest.mark.parametrize(("of_step", "of_saga", "error", "error_class"), TABLES)
-async def test_c2_tables_of_the_step_and_of_the_saga_classify_first(
+async def test_tables_of_the_step_and_of_the_saga_classify_first(
     engine: Engine, of_step: dict[Any, Any], of_saga: dict[Any, Any], error: Exception, error_class: str
 ) -> None:
     builder = SagaBuilder("s", classify=of_saga)
@@ -131,7 +135,8 @@ async def test_c2_tables_of_the_step_and_of_the_saga_classify_first(
     assert (await engine.execute("s")).steps["work"].error_class == error_class
 
 
-async def test_c2_a_documents_table_names_exceptions(engine: Engine) -> None:
+@pytest.mark.requirement("C2")
+async def test_a_documents_table_names_exceptions(engine: Engine) -> None:
     engine.handler("a", Stage().fails("a", Mine()))
     task = {"step_id": "a", "handler": "a", "idempotency_strategy": "SAFE_TO_RETRY"}
     await engine.apply({"name": "doc", "steps": [{**task, "classify": {"Mine": "NON_RETRYABLE"}}]})
@@ -141,10 +146,11 @@ async def test_c2_a_documents_table_names_exceptions(engine: Engine) -> None:
 # -- The policy of a step ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C3")
 @pytest.mark.parametrize(
     ("retry", "attempts"), [(None, 3), (0, 1), (2, 3), (Retry(5, initial="1ms"), 5), (Retry(1), 1)], ids=str
 )
-async def test_c3_a_step_says_how_often_it_is_tried(make_harness: MakeHarness, retry: Any, attempts: int) -> None:
+async def test_a_step_says_how_often_it_is_tried(make_harness: MakeHarness, retry: Any, attempts: int) -> None:
     """A number counts retries; a `Retry` counts attempts. Without either there are three attempts."""
     stage = Stage()
     t = await make_harness(one_step("s", stage.fails("a", TransientError()), retry=retry).build())
@@ -169,15 +175,17 @@ SHAPES: list[tuple[Retry, list[int]]] = [
 ]
 
 
+@pytest.mark.requirement("C3")
 @pytest.mark.parametrize(("retry", "expected"), SHAPES, ids=["long", "exponential", "capped", "fixed", "timedelta"])
-async def test_c3_delays_follow_the_strategy(make_harness: MakeHarness, retry: Retry, expected: list[int]) -> None:
+async def test_delays_follow_the_strategy(make_harness: MakeHarness, retry: Retry, expected: list[int]) -> None:
     t = await make_harness(one_step("s", Stage().fails("a", TransientError()), retry=retry).build())
     result = await t.execute("s")
     assert await delays(t, result.execution_id) == expected
     assert t.elapsed == timedelta(milliseconds=sum(expected))
 
 
-async def test_c3_each_attempt_has_a_time_of_its_own(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C3")
+async def test_each_attempt_has_a_time_of_its_own(make_harness: MakeHarness) -> None:
     """`timeout` is for one attempt. One that timed out and will be tried again is `retrying`."""
     stage = Stage()
     slow = stage.gate("a")
@@ -201,23 +209,26 @@ async def test_c3_each_attempt_has_a_time_of_its_own(make_harness: MakeHarness) 
 CLASSES = ["TRANSIENT", "RETRYABLE", "RATE_LIMITED", "DEPENDENCY_FAILED"]
 
 
+@pytest.mark.requirement("C4")
 @pytest.mark.parametrize("raised", [TransientError, RetryableError, RateLimitedError, DependencyFailedError])
 @pytest.mark.parametrize("listed", CLASSES)
-async def test_c4_only_the_classes_that_are_listed_are_retried(engine: Engine, raised: Any, listed: Any) -> None:
+async def test_only_the_classes_that_are_listed_are_retried(engine: Engine, raised: Any, listed: Any) -> None:
     stage = Stage()
     engine.register(one_step("s", stage.fails("a", raised()), retry=Retry(2, initial="1ms", on=[listed])).build())
     await engine.execute("s")
     assert stage.count("a") == (2 if raised.error_class == listed else 1)
 
 
+@pytest.mark.requirement("C4")
 @pytest.mark.parametrize("listed", ["NON_RETRYABLE", "COMPENSATION_REQUIRED", "INDETERMINATE"])
-async def test_c4_what_is_never_retried_cannot_be_listed(engine: Engine, listed: Any) -> None:
+async def test_what_is_never_retried_cannot_be_listed(engine: Engine, listed: Any) -> None:
     with pytest.raises(DefinitionError) as refused:
         engine.register(one_step("s", Stage().does("a"), retry=Retry(2, on=[listed])))
     assert [problem.code for problem in refused.value.problems] == ["forbidden_class"]
 
 
-async def test_c5_jitter_spreads_delays_and_is_the_same_when_repeated(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C5")
+async def test_jitter_spreads_delays_and_is_the_same_when_repeated(make_harness: MakeHarness) -> None:
     """±10 % unless said otherwise; made of the execution, the step and the attempt, so that every runtime agrees."""
 
     async def measure(jitter: float) -> list[int]:
@@ -236,8 +247,9 @@ async def test_c5_jitter_spreads_delays_and_is_the_same_when_repeated(make_harne
     assert set(await measure(0)) == {1000}
 
 
+@pytest.mark.requirement("C6")
 @pytest.mark.parametrize("retry_after", ["30s", 30, timedelta(seconds=30)], ids=str)
-async def test_c6_retry_after_is_respected(make_harness: MakeHarness, retry_after: Any) -> None:
+async def test_retry_after_is_respected(make_harness: MakeHarness, retry_after: Any) -> None:
     stage = Stage()
     work = stage.does("a", RateLimitedError(retry_after=retry_after))
     t = await make_harness(one_step("s", work, retry=Retry(2, initial="1ms")).build())
@@ -245,7 +257,8 @@ async def test_c6_retry_after_is_respected(make_harness: MakeHarness, retry_afte
     assert t.elapsed == timedelta(seconds=30)
 
 
-async def test_c6_a_backoff_longer_than_retry_after_stays(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C6")
+async def test_a_backoff_longer_than_retry_after_stays(make_harness: MakeHarness) -> None:
     work = Stage().does("a", RateLimitedError(retry_after="1s"))
     t = await make_harness(one_step("s", work, retry=Retry(2, initial="10s", jitter=0)).build())
     assert (await t.execute("s")).succeeded
@@ -260,8 +273,9 @@ STARTS: list[tuple[type[StepError], int]] = [
 ]
 
 
+@pytest.mark.requirement("C7")
 @pytest.mark.parametrize(("error", "first"), STARTS, ids=lambda part: str(part))
-async def test_c7_each_class_starts_with_a_delay_of_its_own(
+async def test_each_class_starts_with_a_delay_of_its_own(
     make_harness: MakeHarness, error: type[StepError], first: int
 ) -> None:
     """Unless the step says which. A dependency that is down is given longer."""
@@ -277,7 +291,8 @@ async def test_c7_each_class_starts_with_a_delay_of_its_own(
     assert await delays(said, result.execution_id) == [7]
 
 
-async def test_c21_by_default_there_are_three_attempts_doubling_to_thirty_seconds(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C21")
+async def test_by_default_there_are_three_attempts_doubling_to_thirty_seconds(make_harness: MakeHarness) -> None:
     t = await make_harness(
         one_step("few", Stage().fails("a", TransientError())).build(),
         one_step("many", Stage().fails("a", TransientError()), retry=Retry(12)).build(),
@@ -290,7 +305,8 @@ async def test_c21_by_default_there_are_three_attempts_doubling_to_thirty_second
         assert abs(measured - wanted) <= wanted / 10
 
 
-async def test_c21_a_scope_is_run_three_times_after_100_and_200_ms(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C21")
+async def test_a_scope_is_run_three_times_after_100_and_200_ms(make_harness: MakeHarness) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.fails("a", TransientError()), retry=0)
     t = await make_harness(builder.group("task", "a", failure_mode="retry").build())
@@ -299,7 +315,8 @@ async def test_c21_a_scope_is_run_three_times_after_100_and_200_ms(make_harness:
     assert await delays(t, result.execution_id) == [100, 200]
 
 
-async def test_c23_the_next_attempt_is_scheduled_and_visible(engine: Engine) -> None:
+@pytest.mark.requirement("C23")
+async def test_the_next_attempt_is_scheduled_and_visible(engine: Engine) -> None:
     stage = Stage()
     engine.register(one_step("s", stage.fails("a", TransientError("busy")), retry=Retry(3, initial="1h")).build())
     handle = await engine.start("s")
@@ -319,7 +336,8 @@ async def test_c23_the_next_attempt_is_scheduled_and_visible(engine: Engine) -> 
 # -- Time --------------------------------------------------------------------------------------------------------------
 
 
-async def test_c14_a_deadline_bounds_all_attempts_and_delays(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C14")
+async def test_a_deadline_bounds_all_attempts_and_delays(make_harness: MakeHarness) -> None:
     stage = Stage()
     retry = Retry(100, backoff="fixed", initial="4s", jitter=0)
     t = await make_harness(
@@ -330,7 +348,8 @@ async def test_c14_a_deadline_bounds_all_attempts_and_delays(make_harness: MakeH
     assert (stage.count("a"), t.elapsed) == (3, timedelta(seconds=10))
 
 
-async def test_c14_a_deadline_ends_an_attempt_that_runs(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C14")
+async def test_a_deadline_ends_an_attempt_that_runs(make_harness: MakeHarness) -> None:
     slow = Stage().gate("a")
     t = await make_harness(one_step("s", slow.pass_through, timeout="8s", deadline="10s", retry=5).build())
     handle = await t.start("s")
@@ -339,13 +358,15 @@ async def test_c14_a_deadline_ends_an_attempt_that_runs(make_harness: MakeHarnes
     assert (result.status, result.steps["work"].status) == ("failed", "timed_out")
 
 
-async def test_c14_an_attempt_cannot_have_longer_than_its_step(engine: Engine) -> None:
+@pytest.mark.requirement("C14")
+async def test_an_attempt_cannot_have_longer_than_its_step(engine: Engine) -> None:
     with pytest.raises(DefinitionError) as refused:
         engine.register(one_step("s", Stage().does("a"), timeout="10s", deadline="5s"))
     assert [problem.code for problem in refused.value.problems] == ["timeout_order"]
 
 
-async def test_c14_the_whole_execution_has_a_deadline(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C14")
+async def test_the_whole_execution_has_a_deadline(make_harness: MakeHarness) -> None:
     """What runs when it passes is awaited, then all that is done is undone."""
     stage = Stage()
     slow = stage.gate("slow")
@@ -360,7 +381,8 @@ async def test_c14_the_whole_execution_has_a_deadline(make_harness: MakeHarness)
     assert stage.log == ["a", "slow", "undo slow", "undo a"]
 
 
-async def test_c20_every_level_has_a_time_of_its_own(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C20")
+async def test_every_level_has_a_time_of_its_own(make_harness: MakeHarness) -> None:
     """30 s for an attempt, unless said otherwise; an hour for a task, six for an agent, a day for the run."""
     builder = SagaBuilder("s", timeout="24h").signal("answer", "answer")
     builder.group("task", "answer", deadline="1h").group("agent", "task", deadline="6h")
@@ -378,7 +400,8 @@ async def test_c20_every_level_has_a_time_of_its_own(make_harness: MakeHarness) 
     assert (await handle.result()).steps["work"].status == "timed_out"
 
 
-async def test_c20_a_level_that_is_passed_over_leaves_the_ones_above(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C20")
+async def test_a_level_that_is_passed_over_leaves_the_ones_above(make_harness: MakeHarness) -> None:
     builder = SagaBuilder("s").signal("answer", "answer").step("other", Stage().does("other"))
     builder.group("task", "answer", deadline="1h")
     builder.group("agent", "task", "other", mode="parallel", failure_mode="continue", deadline="6h")
@@ -451,7 +474,8 @@ async def test_plain_handlers_never_block_the_loop(engine: Engine) -> None:
 # -- Output ------------------------------------------------------------------------------------------------------------
 
 
-async def test_c19_a_result_that_does_not_fit_its_schema_is_a_failure_that_is_tried_again(engine: Engine) -> None:
+@pytest.mark.requirement("C19")
+async def test_a_result_that_does_not_fit_its_schema_is_a_failure_that_is_tried_again(engine: Engine) -> None:
     stage = Stage()
     engine.handler("a", stage.does("a", {"n": "three"}, {"n": 3}))
     task = {"step_id": "a", "handler": "a", "idempotency_strategy": "SAFE_TO_RETRY"}
@@ -476,8 +500,9 @@ async def nothing() -> list[int]:
     return None  # type: ignore[return-value]  # on purpose
 
 
+@pytest.mark.requirement("C19")
 @pytest.mark.parametrize("function", [wrong, nothing])
-async def test_c19_a_result_of_another_type_is_a_failure_of_its_step(engine: Engine, function: Any) -> None:
+async def test_a_result_of_another_type_is_a_failure_of_its_step(engine: Engine, function: Any) -> None:
     engine.register(one_step("s", function, retry=FAST).build())
     work = (await engine.execute("s")).steps["work"]
     assert (work.status, work.error_class, work.error_code, work.attempts) == (

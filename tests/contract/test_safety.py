@@ -50,8 +50,9 @@ DECLARATIONS: list[tuple[dict[str, Any], str | None]] = [
 ]
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize(("options", "code"), DECLARATIONS, ids=range(len(DECLARATIONS)))
-async def test_c8_a_declaration_is_checked_when_it_is_registered(
+async def test_a_declaration_is_checked_when_it_is_registered(
     engine: Engine, options: dict[str, Any], code: str | None
 ) -> None:
     builder = one_step("s", Stage().does("a"), **options)
@@ -63,7 +64,8 @@ async def test_c8_a_declaration_is_checked_when_it_is_registered(
     assert code in [problem.code for problem in refused.value.problems]
 
 
-async def test_c8_a_document_must_declare_it(engine: Engine) -> None:
+@pytest.mark.requirement("C8")
+async def test_a_document_must_declare_it(engine: Engine) -> None:
     with pytest.raises(DefinitionError) as refused:
         await engine.apply({"name": "doc", "steps": [{"step_id": "a", "type": "task", "handler": "a"}]})
     assert [(problem.path, problem.code) for problem in refused.value.problems] == [
@@ -76,8 +78,9 @@ async def test_c8_a_document_must_declare_it(engine: Engine) -> None:
 FAILURES: list[Exception] = [TransientError(), RetryableError(), RateLimitedError(), IndeterminateError()]
 
 
+@pytest.mark.requirement("C9")
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda error: type(error).__name__)
-async def test_c9_a_guard_is_asked_before_every_further_attempt(engine: Engine, failure: Exception) -> None:
+async def test_a_guard_is_asked_before_every_further_attempt(engine: Engine, failure: Exception) -> None:
     stage = Stage()
     work = stage.does("work", failure, failure, "made at last")
     guard = probe(stage, NotDone(), NotDone())
@@ -89,7 +92,8 @@ async def test_c9_a_guard_is_asked_before_every_further_attempt(engine: Engine, 
     assert stage.log == ["work", "probe", "work", "probe", "work"]
 
 
-async def test_c9_what_a_guard_found_done_is_not_made_again(engine: Engine) -> None:
+@pytest.mark.requirement("C9")
+async def test_what_a_guard_found_done_is_not_made_again(engine: Engine) -> None:
     stage = Stage()
     work = stage.does("work", TransientError())
     options: Any = {"safety": "safe_to_retry_with_guard", "retry": FAST}
@@ -99,7 +103,8 @@ async def test_c9_what_a_guard_found_done_is_not_made_again(engine: Engine) -> N
     assert stage.log == ["work", "probe"]
 
 
-async def test_c9_a_pending_guard_is_asked_again(engine: Engine) -> None:
+@pytest.mark.requirement("C9")
+async def test_a_pending_guard_is_asked_again(engine: Engine) -> None:
     stage = Stage()
     options: Any = {"safety": "safe_to_retry_with_guard", "retry": FAST}
     answers = probe(stage, Pending(retry_after="1ms"), Pending(retry_after="1ms"), Done("found"))
@@ -108,7 +113,8 @@ async def test_c9_a_pending_guard_is_asked_again(engine: Engine) -> None:
     assert stage.log == ["work", "probe", "probe", "probe"]
 
 
-async def test_c9_a_guard_that_does_not_know_asks_a_person(engine: Engine) -> None:
+@pytest.mark.requirement("C9")
+async def test_a_guard_that_does_not_know_asks_a_person(engine: Engine) -> None:
     stage = Stage()
     options: Any = {"safety": "safe_to_retry_with_guard", "retry": FAST}
     engine.register(
@@ -122,7 +128,8 @@ async def test_c9_a_guard_that_does_not_know_asks_a_person(engine: Engine) -> No
     assert (review["kind"], review["step_id"]) == ("indeterminate", "work")
 
 
-async def test_c9_a_refusal_needs_no_guard(engine: Engine) -> None:
+@pytest.mark.requirement("C9")
+async def test_a_refusal_needs_no_guard(engine: Engine) -> None:
     stage = Stage()
     options: Any = {"safety": "safe_to_retry_with_guard", "guard": probe(stage)}
     engine.register(one_step("s", stage.fails("work", NonRetryableError()), **options).build())
@@ -130,7 +137,8 @@ async def test_c9_a_refusal_needs_no_guard(engine: Engine) -> None:
     assert stage.log == ["work"]
 
 
-async def test_c9_when_attempts_are_spent_a_guard_is_not_asked_in_vain(engine: Engine) -> None:
+@pytest.mark.requirement("C9")
+async def test_when_attempts_are_spent_a_guard_is_not_asked_in_vain(engine: Engine) -> None:
     stage = Stage()
     options: Any = {"safety": "safe_to_retry_with_guard", "retry": Retry(2, initial="1ms")}
     engine.register(
@@ -140,7 +148,8 @@ async def test_c9_when_attempts_are_spent_a_guard_is_not_asked_in_vain(engine: E
     assert stage.log == ["work", "probe", "work"]
 
 
-async def test_c9_a_guard_is_asked_after_a_timeout_and_a_lost_worker(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C9")
+async def test_a_guard_is_asked_after_a_timeout_and_a_lost_worker(make_harness: MakeHarness) -> None:
     stage = Stage()
     slow = stage.gate("work")
     options: Any = {"safety": "safe_to_retry_with_guard", "timeout": "1s", "retry": FAST}
@@ -158,8 +167,9 @@ async def test_c9_a_guard_is_asked_after_a_timeout_and_a_lost_worker(make_harnes
 # -- What is never repeated --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C10")
 @pytest.mark.parametrize("error", RETRYABLE, ids=lambda error: error.error_class)
-async def test_c10_a_step_that_is_not_safe_is_never_retried_after_a_failure(engine: Engine, error: Any) -> None:
+async def test_a_step_that_is_not_safe_is_never_retried_after_a_failure(engine: Engine, error: Any) -> None:
     """Not even when its policy has attempts left: a person decides, for it has no undo."""
     stage = Stage()
     work = stage.fails("work", error())
@@ -173,8 +183,9 @@ async def test_c10_a_step_that_is_not_safe_is_never_retried_after_a_failure(engi
     assert result.blocked["reason"] == "review"
 
 
+@pytest.mark.requirement("C10")
 @pytest.mark.parametrize("error", RETRYABLE, ids=lambda error: error.error_class)
-async def test_c10_with_an_undo_it_is_undone_and_fails(engine: Engine, error: Any) -> None:
+async def test_with_an_undo_it_is_undone_and_fails(engine: Engine, error: Any) -> None:
     stage = Stage()
     engine.register(unsafe(stage, stage.fails("work", error()), compensate=stage.does("undo")).build())
     result = await engine.execute("s")
@@ -182,7 +193,8 @@ async def test_c10_with_an_undo_it_is_undone_and_fails(engine: Engine, error: An
     assert len([row async for row in engine.dlq()]) == 1
 
 
-async def test_c10_a_refusal_is_a_refusal_and_is_not_undone(engine: Engine) -> None:
+@pytest.mark.requirement("C10")
+async def test_a_refusal_is_a_refusal_and_is_not_undone(engine: Engine) -> None:
     stage = Stage()
     engine.register(unsafe(stage, stage.fails("work", NonRetryableError()), compensate=stage.does("undo")).build())
     result = await engine.execute("s")
@@ -192,8 +204,9 @@ async def test_c10_a_refusal_is_a_refusal_and_is_not_undone(engine: Engine) -> N
 UNKNOWN: list[Exception] = [IndeterminateError(), RuntimeError("an exception that is in no table")]
 
 
+@pytest.mark.requirement("C10")
 @pytest.mark.parametrize("error", UNKNOWN, ids=lambda error: type(error).__name__)
-async def test_c10_an_unknown_outcome_goes_to_a_person(engine: Engine, error: Exception) -> None:
+async def test_an_unknown_outcome_goes_to_a_person(engine: Engine, error: Exception) -> None:
     stage = Stage()
     work = stage.fails("work", error)
     engine.register(unsafe(stage, work, compensate=stage.does("undo"), retry=Retry(5, initial="1ms")).build())
@@ -203,7 +216,8 @@ async def test_c10_an_unknown_outcome_goes_to_a_person(engine: Engine, error: Ex
     assert [row["kind"] async for row in engine.reviews()] == ["indeterminate"]
 
 
-async def test_c10_neither_after_a_timeout(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C10")
+async def test_neither_after_a_timeout(make_harness: MakeHarness) -> None:
     stage = Stage()
     slow = stage.gate("work")
     t = await make_harness(
@@ -216,7 +230,8 @@ async def test_c10_neither_after_a_timeout(make_harness: MakeHarness) -> None:
     assert [row["kind"] async for row in t.reviews()] == ["indeterminate"]
 
 
-async def test_c10_nor_after_a_lost_worker(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C10")
+async def test_nor_after_a_lost_worker(make_harness: MakeHarness) -> None:
     stage = Stage()
     t = await make_harness(unsafe(stage, stage.does("work"), compensate=stage.does("undo"), retry=3).build())
     t.crash("work", when="after")
@@ -225,7 +240,8 @@ async def test_c10_nor_after_a_lost_worker(make_harness: MakeHarness) -> None:
     assert [row["kind"] async for row in t.reviews()] == ["indeterminate"]
 
 
-async def test_c10_a_late_answer_still_counts_until_something_else_is_known(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C10")
+async def test_a_late_answer_still_counts_until_something_else_is_known(make_harness: MakeHarness) -> None:
     """A thread that ends after its time: its own answer is the best there is, and the review is closed by it."""
     opened, ended = threading.Event(), threading.Event()
 
@@ -244,7 +260,8 @@ async def test_c10_a_late_answer_still_counts_until_something_else_is_known(make
     assert [row async for row in t.reviews()] == []
 
 
-async def test_c10_a_new_round_does_not_repeat_it(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C10")
+async def test_a_new_round_does_not_repeat_it(make_harness: MakeHarness) -> None:
     """A scope that is retried takes the stored result of what is completed and not safe."""
     stage = Stage()
     builder = SagaBuilder("s")
@@ -258,7 +275,8 @@ async def test_c10_a_new_round_does_not_repeat_it(make_harness: MakeHarness) -> 
 # -- Reconciles --------------------------------------------------------------------------------------------------------
 
 
-async def test_c11_an_unknown_outcome_is_reconciled_before_anything_is_decided(engine: Engine) -> None:
+@pytest.mark.requirement("C11")
+async def test_an_unknown_outcome_is_reconciled_before_anything_is_decided(engine: Engine) -> None:
     stage = Stage()
     keys: list[tuple[str, str]] = []
 
@@ -281,7 +299,8 @@ async def test_c11_an_unknown_outcome_is_reconciled_before_anything_is_decided(e
     assert asked != sent, "which is not the key of the question"
 
 
-async def test_c11_not_done_permits_another_attempt_within_its_bound(engine: Engine) -> None:
+@pytest.mark.requirement("C11")
+async def test_not_done_permits_another_attempt_within_its_bound(engine: Engine) -> None:
     stage = Stage()
     work = stage.does("work", IndeterminateError(), IndeterminateError(), "made")
     engine.register(unsafe(stage, work, reconcile=probe(stage, NotDone(), NotDone()), retry=FAST).build())
@@ -289,7 +308,8 @@ async def test_c11_not_done_permits_another_attempt_within_its_bound(engine: Eng
     assert (result.output, stage.log) == ("made", ["work", "probe", "work", "probe", "work", "then"])
 
 
-async def test_c11_not_done_when_attempts_are_spent_fails(engine: Engine) -> None:
+@pytest.mark.requirement("C11")
+async def test_not_done_when_attempts_are_spent_fails(engine: Engine) -> None:
     stage = Stage()
     work = stage.fails("work", IndeterminateError())
     engine.register(unsafe(stage, work, reconcile=probe(stage, NotDone(), NotDone()), retry=1).build())
@@ -298,7 +318,8 @@ async def test_c11_not_done_when_attempts_are_spent_fails(engine: Engine) -> Non
     assert [row["step_id"] async for row in engine.dlq()] == ["work"]
 
 
-async def test_c11_unknown_goes_to_review_with_its_reason(engine: Engine) -> None:
+@pytest.mark.requirement("C11")
+async def test_unknown_goes_to_review_with_its_reason(engine: Engine) -> None:
     stage = Stage()
     engine.register(
         unsafe(
@@ -310,7 +331,8 @@ async def test_c11_unknown_goes_to_review_with_its_reason(engine: Engine) -> Non
     assert result.steps["work"].error == "bank is down"
 
 
-async def test_c11_a_reconcile_that_fails_is_asked_again(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C11")
+async def test_a_reconcile_that_fails_is_asked_again(make_harness: MakeHarness) -> None:
     stage = Stage()
     answers = probe(stage, ConnectionError("bank"), Done("found"))
     t = await make_harness(unsafe(stage, stage.fails("work", IndeterminateError()), reconcile=answers).build())
@@ -318,7 +340,8 @@ async def test_c11_a_reconcile_that_fails_is_asked_again(make_harness: MakeHarne
     assert stage.count("probe") == 2
 
 
-async def test_c11_a_lost_attempt_is_reconciled_when_it_can_no_longer_be_under_way(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C11")
+async def test_a_lost_attempt_is_reconciled_when_it_can_no_longer_be_under_way(make_harness: MakeHarness) -> None:
     """Not before its timeout and one lease have passed: a frozen worker may still be about to make the effect."""
     stage = Stage()
     t = await make_harness(
@@ -330,7 +353,8 @@ async def test_c11_a_lost_attempt_is_reconciled_when_it_can_no_longer_be_under_w
     assert t.elapsed >= timedelta(seconds=30)
 
 
-async def test_c11_what_never_began_simply_runs(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C11")
+async def test_what_never_began_simply_runs(make_harness: MakeHarness) -> None:
     """Granted, but not yet begun when the worker was lost: that it was not made is proven."""
     stage = Stage()
     builder = SagaBuilder("s").step("other", stage.does("other"))
@@ -345,7 +369,8 @@ async def test_c11_what_never_began_simply_runs(make_harness: MakeHarness) -> No
     assert sorted(stage.log) == ["other", "other", "work"]
 
 
-async def test_c12_a_business_refusal_is_undone_and_not_retried(engine: Engine) -> None:
+@pytest.mark.requirement("C12")
+async def test_a_business_refusal_is_undone_and_not_retried(engine: Engine) -> None:
     stage = Stage()
 
     class OutOfStock(Exception): ...
@@ -358,7 +383,8 @@ async def test_c12_a_business_refusal_is_undone_and_not_retried(engine: Engine) 
     assert (result.status, stage.log) == ("failed", ["reserve", "pay", "release"])
 
 
-async def test_c13_a_pending_answer_is_asked_again_until_it_is_definite(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C13")
+async def test_a_pending_answer_is_asked_again_until_it_is_definite(make_harness: MakeHarness) -> None:
     """202: not paid yet. `retry_after` says when to ask again."""
     stage = Stage()
     answers = probe(stage, Pending(retry_after="10s"), Pending(retry_after="20s"), Done("paid"))
@@ -373,7 +399,8 @@ async def test_c13_a_pending_answer_is_asked_again_until_it_is_definite(make_har
     assert (stage.count("probe"), stage.count("work"), t.elapsed) == (3, 1, timedelta(seconds=30))
 
 
-async def test_c13_pending_without_a_time_is_asked_again_with_backoff(make_harness: MakeHarness) -> None:
+@pytest.mark.requirement("C13")
+async def test_pending_without_a_time_is_asked_again_with_backoff(make_harness: MakeHarness) -> None:
     stage = Stage()
     answers = probe(stage, *[Pending()] * 4, Done("paid"))
     t = await make_harness(unsafe(stage, stage.fails("work", IndeterminateError()), reconcile=answers).build())
@@ -381,8 +408,9 @@ async def test_c13_pending_without_a_time_is_asked_again_with_backoff(make_harne
     assert timedelta(seconds=13) < t.elapsed < timedelta(seconds=17), "1 s, 2 s, 4 s, 8 s, ±10 %"
 
 
+@pytest.mark.requirement("C13")
 @pytest.mark.parametrize(("deadline", "given_up_after"), [(None, "15m"), ("1m", "1m")])
-async def test_c13_what_stays_pending_goes_to_review(
+async def test_what_stays_pending_goes_to_review(
     make_harness: MakeHarness, deadline: str | None, given_up_after: str
 ) -> None:
     """At the step's deadline, or after a quarter of an hour."""
@@ -399,7 +427,8 @@ async def test_c13_what_stays_pending_goes_to_review(
     assert t.elapsed == {"15m": timedelta(minutes=15), "1m": timedelta(minutes=1)}[given_up_after]
 
 
-async def test_c11_a_cancel_waits_for_what_a_reconcile_finds(engine: Engine) -> None:
+@pytest.mark.requirement("C11")
+async def test_a_cancel_waits_for_what_a_reconcile_finds(engine: Engine) -> None:
     """Seed 3: cancel while the payment is unknown. Done makes it a completed step, to be undone."""
     for answer, log in ((Done("paid"), ["work", "undo"]), (NotDone(), ["work"])):
         stage = Stage()
@@ -418,7 +447,8 @@ async def test_c11_a_cancel_waits_for_what_a_reconcile_finds(engine: Engine) -> 
         assert (result.status, [each for each in stage.log if each != "look"]) == ("canceled", log)
 
 
-async def test_c11_terminating_an_unknown_effect_leaves_a_question(engine: Engine) -> None:
+@pytest.mark.requirement("C11")
+async def test_terminating_an_unknown_effect_leaves_a_question(engine: Engine) -> None:
     """The execution is over; what became of the effect is still to be found out, and can only be recorded."""
     stage = Stage()
     slow = stage.gate("work")

@@ -27,7 +27,8 @@ from .sagas import BookTrip, Charge, Trip, one_step
 # -- Once per key ------------------------------------------------------------------------------------------------------
 
 
-async def test_b4_the_same_key_gives_the_same_execution(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_the_same_key_gives_the_same_execution(engine: Engine) -> None:
     trip = BookTrip()
     engine.register(trip)
 
@@ -41,14 +42,16 @@ async def test_b4_the_same_key_gives_the_same_execution(engine: Engine) -> None:
     assert (await first.status())["idempotency_key"] == "trip-42"
 
 
-async def test_b4_without_a_key_every_start_is_a_new_execution(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_without_a_key_every_start_is_a_new_execution(engine: Engine) -> None:
     engine.register(BookTrip())
     handles = [await engine.start(BookTrip, Trip("Oslo")) for _ in range(3)]
     assert len({handle.id for handle in handles}) == 3
 
 
+@pytest.mark.requirement("B4")
 @pytest.mark.parametrize("field", ["idempotency_key", "concurrency_key", "tenant"])
-async def test_b4_empty_text_is_no_name(engine: Engine, field: str) -> None:
+async def test_empty_text_is_no_name(engine: Engine, field: str) -> None:
     """A variable that nobody filled in: taken for a key, all such starts would be one execution."""
     engine.register(BookTrip())
     option: dict[str, Any] = {field: ""}
@@ -71,8 +74,9 @@ UNFIT: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.requirement("B4")
 @pytest.mark.parametrize("what", UNFIT)
-async def test_b4_a_name_that_no_database_could_find_is_refused(engine: Engine, what: str) -> None:
+async def test_a_name_that_no_database_could_find_is_refused(engine: Engine, what: str) -> None:
     engine.register(BookTrip())
     with pytest.raises(InvalidInput):
         await engine.start(BookTrip, Trip("Oslo"), **UNFIT[what])
@@ -83,7 +87,8 @@ async def test_b4_a_name_that_no_database_could_find_is_refused(engine: Engine, 
     assert [found.id async for found in engine.executions()] == [handle.id]
 
 
-async def test_b4_a_concurrency_key_that_comes_of_the_input_may_be_too_long(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_a_concurrency_key_that_comes_of_the_input_may_be_too_long(engine: Engine) -> None:
     engine.register(SagaBuilder("s", concurrency_key="input").step("a", _one))
     with pytest.raises(InvalidInput, match="concurrency_key"):
         await engine.start("s", "k" * 257)
@@ -94,7 +99,8 @@ async def _one(given: str) -> int:
     return len(given)
 
 
-async def test_b4_a_key_used_with_another_request_is_refused(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_a_key_used_with_another_request_is_refused(engine: Engine) -> None:
     engine.register(BookTrip(), one_step("other", Stage().does("x")).build())
     await engine.start(BookTrip, Trip("Oslo"), idempotency_key="k")
 
@@ -105,21 +111,24 @@ async def test_b4_a_key_used_with_another_request_is_refused(engine: Engine) -> 
     assert sum((await engine.count()).values()) == 1
 
 
-async def test_b4_keys_are_a_tenants_own(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_keys_are_a_tenants_own(engine: Engine) -> None:
     engine.register(BookTrip())
     ours = await engine.start(BookTrip, Trip("Oslo"), idempotency_key="k", tenant="acme")
     theirs = await engine.start(BookTrip, Trip("Rome"), idempotency_key="k", tenant="other")
     assert ours.id != theirs.id
 
 
-async def test_b4_a_refused_request_uses_no_key(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_a_refused_request_uses_no_key(engine: Engine) -> None:
     engine.register(BookTrip())
     with pytest.raises(InvalidInput):
         await engine.start("book-trip", {"no": "city"}, idempotency_key="k")
     assert (await engine.execute(BookTrip, Trip("Oslo"), idempotency_key="k")).succeeded
 
 
-async def test_b3_many_starts_at_once_with_one_key_make_one_execution(engine: Engine) -> None:
+@pytest.mark.requirement("B3")
+async def test_many_starts_at_once_with_one_key_make_one_execution(engine: Engine) -> None:
     trip = BookTrip()
     engine.register(trip)
     starts = (engine.start(BookTrip, Trip("Oslo"), idempotency_key="k") for _ in range(20))
@@ -130,7 +139,8 @@ async def test_b3_many_starts_at_once_with_one_key_make_one_execution(engine: En
     assert Counter(trip.log) == {"flight": 1, "hotel": 1, "charge": 1}
 
 
-async def test_b3_of_many_decisions_at_once_one_is_taken(engine: Engine) -> None:
+@pytest.mark.requirement("B3")
+async def test_of_many_decisions_at_once_one_is_taken(engine: Engine) -> None:
     engine.register(SagaBuilder("s").approval("ok").build())
     handle = await engine.start("s")
     await until_blocked(handle, "approval")
@@ -158,7 +168,8 @@ def keyed(stage: Stage, on_conflict: Any = "queue") -> tuple[object, dict[str, G
     return builder.step("work", work).build(), gates
 
 
-async def test_b5_one_execution_per_key_is_active_and_the_rest_wait_in_order(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_one_execution_per_key_is_active_and_the_rest_wait_in_order(engine: Engine) -> None:
     stage = Stage()
     saga, gates = keyed(stage)
     engine.register(saga)
@@ -178,7 +189,8 @@ async def test_b5_one_execution_per_key_is_active_and_the_rest_wait_in_order(eng
     assert stage.log == ["a", "b", "c"]
 
 
-async def test_b5_another_key_does_not_wait(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_another_key_does_not_wait(engine: Engine) -> None:
     stage = Stage()
     saga, gates = keyed(stage)
     engine.register(saga)
@@ -190,7 +202,8 @@ async def test_b5_another_key_does_not_wait(engine: Engine) -> None:
     assert (await held.result()).succeeded
 
 
-async def test_b5_a_conflict_can_be_rejected(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_a_conflict_can_be_rejected(engine: Engine) -> None:
     stage = Stage()
     saga, gates = keyed(stage, on_conflict="reject")
     engine.register(saga)
@@ -206,7 +219,8 @@ async def test_b5_a_conflict_can_be_rejected(engine: Engine) -> None:
     assert (await engine.execute("keyed", {"order": "1", "name": "b"})).succeeded, "the key is free again"
 
 
-async def test_b5_whoever_waits_can_be_canceled_and_the_next_one_goes_on(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_whoever_waits_can_be_canceled_and_the_next_one_goes_on(engine: Engine) -> None:
     stage = Stage()
     saga, gates = keyed(stage)
     engine.register(saga)
@@ -222,7 +236,8 @@ async def test_b5_whoever_waits_can_be_canceled_and_the_next_one_goes_on(engine:
     assert stage.log == ["a", "c"]
 
 
-async def test_b5_the_callers_key_goes_before_the_definitions(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_the_callers_key_goes_before_the_definitions(engine: Engine) -> None:
     stage = Stage()
     saga, gates = keyed(stage)
     engine.register(saga)
@@ -235,7 +250,8 @@ async def test_b5_the_callers_key_goes_before_the_definitions(engine: Engine) ->
     assert (await second.result()).succeeded
 
 
-async def test_b5_a_retry_asks_for_the_key_again(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_a_retry_asks_for_the_key_again(engine: Engine) -> None:
     stage = Stage()
     gate = stage.gate("other")
 
@@ -262,7 +278,8 @@ async def test_b5_a_retry_asks_for_the_key_again(engine: Engine) -> None:
     assert stage.log == ["mended", "other", "other", "failed"]
 
 
-async def test_b5_a_key_that_was_seen_is_answered_before_a_conflict(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_a_key_that_was_seen_is_answered_before_a_conflict(engine: Engine) -> None:
     saga, gates = keyed(Stage(), on_conflict="reject")
     engine.register(saga)
     given = {"order": "1", "name": "a"}
@@ -273,7 +290,8 @@ async def test_b5_a_key_that_was_seen_is_answered_before_a_conflict(engine: Engi
     assert (await first.result()).succeeded
 
 
-async def test_b5_an_execution_is_about_an_object(engine: Engine) -> None:
+@pytest.mark.requirement("B5")
+async def test_an_execution_is_about_an_object(engine: Engine) -> None:
     engine.register(BookTrip())
     handle = await engine.start(BookTrip, Trip("Oslo"), target=("Invoice", "i-7"))
     await engine.start(BookTrip, Trip("Oslo"), target=("Invoice", "i-8"))
@@ -283,7 +301,8 @@ async def test_b5_an_execution_is_about_an_object(engine: Engine) -> None:
     assert [each.id async for each in engine.executions(target_id="i-7")] == [handle.id]
 
 
-async def test_c22_a_hot_key_queues_and_a_conflict_of_versions_is_retried(engine: Engine) -> None:
+@pytest.mark.requirement("C22")
+async def test_a_hot_key_queues_and_a_conflict_of_versions_is_retried(engine: Engine) -> None:
     """Seed 3: whoever loses an optimistic lock tries again; whoever works on the same object waits in line."""
 
     class VersionConflict(Exception): ...
@@ -318,7 +337,8 @@ async def test_c22_a_hot_key_queues_and_a_conflict_of_versions_is_retried(engine
 # -- What is carried along ---------------------------------------------------------------------------------------------
 
 
-async def test_b6_the_root_correlation_id_is_carried_everywhere(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("B6")
+async def test_the_root_correlation_id_is_carried_everywhere(make_engine: MakeEngine) -> None:
     heard = Heard()
     seen: list[str] = []
 
@@ -340,13 +360,15 @@ async def test_b6_the_root_correlation_id_is_carried_everywhere(make_engine: Mak
     assert [handle.id async for handle in engine.executions(correlation_id="root-1")] == [result.execution_id]
 
 
-async def test_b6_an_execution_without_one_is_its_own_root(engine: Engine) -> None:
+@pytest.mark.requirement("B6")
+async def test_an_execution_without_one_is_its_own_root(engine: Engine) -> None:
     engine.register(BookTrip())
     result = await engine.execute(BookTrip, Trip("Oslo"))
     assert result.correlation_id == result.execution_id
 
 
-async def test_b20_input_and_output_are_stored_with_the_execution(engine: Engine) -> None:
+@pytest.mark.requirement("B20")
+async def test_input_and_output_are_stored_with_the_execution(engine: Engine) -> None:
     engine.register(BookTrip())
     trip = {"city": "Oslo", "cents": 5}
     result = await engine.execute("book-trip", trip)
@@ -617,7 +639,8 @@ async def test_waiting_in_line_for_a_key_survives_a_pause(make_harness: MakeHarn
     assert document["blocked"] is None
 
 
-async def test_n2_a_key_is_free_again_when_its_execution_is_pruned(engine: Engine) -> None:
+@pytest.mark.requirement("B4")
+async def test_a_key_is_free_again_when_its_execution_is_pruned(engine: Engine) -> None:
     engine.register(one_step("s", Stage().does("work")).build())
     first = await engine.start("s", idempotency_key="k")
     await first.result()

@@ -103,7 +103,8 @@ async def test_what_writes_no_event_is_sent_again(live: Store, fault: Fault) -> 
     assert row.owner is None
 
 
-async def test_g2_an_answer_that_was_lost_with_the_session_is_found(live: Store) -> None:
+@pytest.mark.requirement("G2")
+async def test_an_answer_that_was_lost_with_the_session_is_found(live: Store) -> None:
     """The commit arrived, its answer did not, and meanwhile the session was ended: it is on record all the same."""
     faulty = FaultyStore(live, "late", "lost")
     fates = Fates()
@@ -119,7 +120,8 @@ async def test_g2_an_answer_that_was_lost_with_the_session_is_found(live: Store)
     assert fates.told == [("x1", "committed"), ("x9", "committed"), ("x1", "fenced")]
 
 
-async def test_g2_rows_of_another_owner_are_not_taken_for_our_own(live: Store) -> None:
+@pytest.mark.requirement("G2")
+async def test_rows_of_another_owner_are_not_taken_for_our_own(live: Store) -> None:
     fates = Fates()
     await live.sessions.end("s1")
     await live.sessions.open("s2", "worker", "build", 60_000, ("default",))

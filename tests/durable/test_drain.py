@@ -38,7 +38,8 @@ async def _until_full(log: Path) -> None:
         await asyncio.to_thread(lambda: None)
 
 
-async def test_g8_a_worker_that_is_told_to_end_loses_and_counts_nothing(url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("G8")
+async def test_a_worker_that_is_told_to_end_loses_and_counts_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     process = _start(url, log)
     await _until_full(log)

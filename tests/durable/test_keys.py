@@ -31,7 +31,8 @@ async def _engines(stack: AsyncExitStack, url: str, *sagas: object) -> list[Engi
     return engines
 
 
-async def test_b5_executions_of_two_engines_go_one_after_the_other_in_order(url: str) -> None:
+@pytest.mark.requirement("B5")
+async def test_executions_of_two_engines_go_one_after_the_other_in_order(url: str) -> None:
     order: list[int] = []
     inside = 0
 
@@ -54,7 +55,8 @@ async def test_b5_executions_of_two_engines_go_one_after_the_other_in_order(url:
     assert [event.key for event in told] == ["k"], "once, and by the name that was given"
 
 
-async def test_b5_lines_of_many_keys_do_not_stop_each_other(url: str) -> None:
+@pytest.mark.requirement("B5")
+async def test_lines_of_many_keys_do_not_stop_each_other(url: str) -> None:
     """Both engines start and end executions in all lines at once: none may wait for another in a circle."""
 
     async def work(number: int) -> int:
@@ -68,7 +70,8 @@ async def test_b5_lines_of_many_keys_do_not_stop_each_other(url: str) -> None:
     assert sorted(result.output for result in results) == list(range(140))
 
 
-async def test_b5_of_starts_at_once_all_but_one_are_rejected(url: str) -> None:
+@pytest.mark.requirement("B5")
+async def test_of_starts_at_once_all_but_one_are_rejected(url: str) -> None:
     builder = SagaBuilder("s", concurrency_key="input", on_conflict="reject")
     async with AsyncExitStack() as stack:
         engines = await _engines(stack, url, builder.signal("go", "go").build())
@@ -78,7 +81,8 @@ async def test_b5_of_starts_at_once_all_but_one_are_rejected(url: str) -> None:
         assert await engines[0].count() == {"running": 1}
 
 
-async def test_b5_definitions_have_lines_of_their_own(url: str) -> None:
+@pytest.mark.requirement("B5")
+async def test_definitions_have_lines_of_their_own(url: str) -> None:
     sagas = [SagaBuilder(name, on_conflict="reject").signal("go", "go").build() for name in "ab"]
     async with AsyncExitStack() as stack:
         engine, _ = await _engines(stack, url, *sagas)
@@ -89,7 +93,8 @@ async def test_b5_definitions_have_lines_of_their_own(url: str) -> None:
             await engine.start("a", concurrency_key="k")
 
 
-async def test_b5_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) -> None:
+@pytest.mark.requirement("B5")
+async def test_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) -> None:
     """A database's clock may go back: what was posted for one run is then read after the next one is opened."""
     began, go_on = asyncio.Event(), asyncio.Event()
     ran: list[str] = []
@@ -127,7 +132,8 @@ def _store(engine: Engine) -> Store:
     return engine._runtime._store
 
 
-def test_b5_what_is_said_of_a_key_is_not_lost_in_a_batch() -> None:
+@pytest.mark.requirement("B5")
+def test_what_is_said_of_a_key_is_not_lost_in_a_batch() -> None:
     """A start, or another run, and a pause right after it are one commit."""
     asks = standing("x1")
     asks = type(asks)(**{**{f: getattr(asks, f) for f in asks.__struct_fields__}, "admission": "request", "line": LINE})
@@ -138,7 +144,8 @@ def test_b5_what_is_said_of_a_key_is_not_lost_in_a_batch() -> None:
     assert (found.status, found.admission, found.line) == ("paused", "request", LINE)
 
 
-async def test_b5_a_killed_holder_keeps_its_key_until_another_has_finished_it(url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("B5")
+async def test_a_killed_holder_keeps_its_key_until_another_has_finished_it(url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = start_child(url, log, 1, "hang", "key")
     try:

@@ -134,7 +134,8 @@ async def test_an_engine_can_be_closed_while_its_server_is_away(own_server: post
 # A process that was taken for dead ------------------------------------------------------------------------------------
 
 
-async def test_g2_a_process_that_lost_its_session_opens_another_and_answers_everybody(url: str) -> None:
+@pytest.mark.requirement("G2")
+async def test_a_process_that_lost_its_session_opens_another_and_answers_everybody(url: str) -> None:
     """Somebody ended its session while it had an execution in hand. A command then is not lost, nor is a start."""
     go = asyncio.Event()
     runs: list[int] = []

@@ -45,7 +45,8 @@ def _named(taken: Sequence[Waiting]) -> list[tuple[str, int]]:
     return [(message.execution, message.seq) for message in taken]
 
 
-async def test_b4_a_relay_takes_the_messages_of_an_execution_in_order_and_no_other_takes_them(store: Store) -> None:
+@pytest.mark.requirement("D5")
+async def test_a_relay_takes_the_messages_of_an_execution_in_order_and_no_other_takes_them(store: Store) -> None:
     await _sessions(store, "s1", "s2")
     await _write(store, "x1", 3, 1, 2)
     await _write(store, "x2", 1)
@@ -54,7 +55,8 @@ async def test_b4_a_relay_takes_the_messages_of_an_execution_in_order_and_no_oth
     assert await store.outbox.take("s1", 10, 9) == []
 
 
-async def test_b4_those_behind_a_message_that_failed_wait_for_it(store: Store) -> None:
+@pytest.mark.requirement("D5")
+async def test_those_behind_a_message_that_failed_wait_for_it(store: Store) -> None:
     await _sessions(store, "s1", "s2")
     await _write(store, "x1", 1, 2, 3)
     await store.outbox.take("s1", 10, 1)
@@ -67,7 +69,8 @@ async def test_b4_those_behind_a_message_that_failed_wait_for_it(store: Store) -
     assert [(message.seq, message.tries) for message in again] == [(2, 1), (3, 0)]
 
 
-async def test_b2_what_a_dead_relay_had_taken_is_taken_again(store: Store) -> None:
+@pytest.mark.requirement("D5")
+async def test_what_a_dead_relay_had_taken_is_taken_again(store: Store) -> None:
     await _sessions(store, "s1", "s2")
     await _write(store, "x1", 1, 2)
     await store.outbox.take("s1", 10, 9)
@@ -79,7 +82,8 @@ async def test_b2_what_a_dead_relay_had_taken_is_taken_again(store: Store) -> No
     assert (await store.outbox.standing()).waiting == 1
 
 
-async def test_b2_messages_that_are_committed_later_with_lower_numbers_are_not_passed_over(store: Store) -> None:
+@pytest.mark.requirement("D5")
+async def test_messages_that_are_committed_later_with_lower_numbers_are_not_passed_over(store: Store) -> None:
     await _sessions(store, "s1")
     await _write(store, "x9", 5)
     await store.outbox.take("s1", 10, 9)
@@ -96,7 +100,8 @@ async def test_what_is_given_back_is_free(store: Store) -> None:
     assert _named(await store.outbox.take("s2", 10, 9)) == [("x1", 1)]
 
 
-async def test_b5_a_start_that_is_refused_leaves_no_message(store: Store) -> None:
+@pytest.mark.requirement("D5")
+async def test_a_start_that_is_refused_leaves_no_message(store: Store) -> None:
     await _sessions(store, "s1")
     await store.commit(started("x1", key="k"))
     batch = started("x2", key="k")
@@ -128,7 +133,8 @@ async def test_relays_that_take_at_once_do_not_take_the_same(store: Store, url: 
     assert set(taken.values()) == {1}
 
 
-async def test_b4_a_relay_without_its_session_publishes_no_more_of_a_line(store: Store) -> None:
+@pytest.mark.requirement("D5")
+async def test_a_relay_without_its_session_publishes_no_more_of_a_line(store: Store) -> None:
     """Others have the line by then, and may be ahead: an old message after a new one would be out of order."""
     await _sessions(store, "s1", "s2")
     batch = started("x1")

@@ -39,7 +39,8 @@ async def _until_shown(engine: Engine, id: str) -> object:
             return step["progress"]
 
 
-async def test_g7_progress_is_shown_elsewhere_and_given_to_the_attempt_after_a_takeover(url: str) -> None:
+@pytest.mark.requirement("G7")
+async def test_progress_is_shown_elsewhere_and_given_to_the_attempt_after_a_takeover(url: str) -> None:
     counting = Counting()
     async with Engine(url) as first, Engine(url, worker=False) as other:
         first.register(counting.saga())
@@ -66,7 +67,8 @@ async def test_what_is_over_leaves_no_progress_behind(url: str) -> None:
             await asyncio.to_thread(lambda: None)
 
 
-async def test_g8_a_worker_that_leaves_writes_how_far_it_came(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.requirement("G8")
+async def test_a_worker_that_leaves_writes_how_far_it_came(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller, "EVERY_SECONDS", 3_600.0)
     counting = Counting()
     async with Engine(url, shutdown_grace=0) as engine:

@@ -221,7 +221,8 @@ async def test_a_guest_of_many_attempts_remembers_those_that_are_not_over(owner:
     assert (await handle.result()).output == list(range(30))
 
 
-async def test_l1_many_workers_never_run_the_same_attempt(owner: MakeEngine, guest: MakeEngine) -> None:
+@pytest.mark.requirement("G1")
+async def test_many_workers_never_run_the_same_attempt(owner: MakeEngine, guest: MakeEngine) -> None:
     calls: Counter[tuple[str, str]] = Counter()
 
     async def safe(ctx: SagaContext) -> None:
@@ -286,8 +287,9 @@ async def test_a_cancel_and_its_drain_reach_a_guest(owner: MakeEngine, guest: Ma
     assert (result.status, attempts(await handle.history())[0]) == ("canceled", (1, "succeeded"))
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("works", [True, False])
-async def test_r8_a_cancel_does_not_wait_for_a_queue_that_nobody_serves(
+async def test_a_cancel_does_not_wait_for_a_queue_that_nobody_serves(
     owner: MakeEngine, guest: MakeEngine, url: str, works: bool
 ) -> None:
     """What others began is awaited; what nobody began is begun by nobody, whoever comes."""
@@ -309,7 +311,8 @@ async def test_r8_a_cancel_does_not_wait_for_a_queue_that_nobody_serves(
     assert await check_database(url) == []
 
 
-async def test_r8_who_cancels_may_die_before_he_hears_what_was_taken_out(owner: MakeEngine, store: Store) -> None:
+@pytest.mark.requirement("B14")
+async def test_who_cancels_may_die_before_he_hears_what_was_taken_out(owner: MakeEngine, store: Store) -> None:
     """The mail that says so is committed with the cancel: whoever comes next reads it."""
     saga = one_step("s", Stage().does("work"), queue="nobodys").build()
     home = await owner(saga, **QUICK)
@@ -389,7 +392,8 @@ async def answer(store: Store, execution: str, number: int, value: bytes = b'"la
     return decode_answer(verdicts[letter.id])
 
 
-async def test_l6_an_answer_of_an_earlier_attempt_changes_nothing(
+@pytest.mark.requirement("F10")
+async def test_an_answer_of_an_earlier_attempt_changes_nothing(
     owner: MakeEngine, guest: MakeEngine, store: Store
 ) -> None:
     stage = Stage()
@@ -439,7 +443,8 @@ async def taken(store: Store, handles: list[Handle[Any]], session: str) -> int:
     return len(held & {handle.id for handle in handles})
 
 
-async def test_g8_a_guest_that_leaves_reports_what_ended_and_returns_the_rest(
+@pytest.mark.requirement("G8")
+async def test_a_guest_that_leaves_reports_what_ended_and_returns_the_rest(
     owner: MakeEngine, guest: MakeEngine, store: Store
 ) -> None:
     stage = Stage()

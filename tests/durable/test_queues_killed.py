@@ -53,10 +53,11 @@ def guest(url: str) -> Engine:
     return Engine(url, lease=LEASE, queues=("gpu",))
 
 
+@pytest.mark.requirement("B9")
 @pytest.mark.parametrize(
     ("safety", "asked"), [("safe_to_retry", 0), ("safe_to_retry_with_guard", 1), ("not_safe_to_retry", 1)]
 )
-async def test_b9_a_killed_guest_is_replaced(url: str, tmp_path: Path, safety: Safety, asked: int) -> None:
+async def test_a_killed_guest_is_replaced(url: str, tmp_path: Path, safety: Safety, asked: int) -> None:
     """An attempt that may have been made is looked for before it is made again, unless that is safe."""
     log = tmp_path / "effects"
     limited = safety == "safe_to_retry"
@@ -73,7 +74,8 @@ async def test_b9_a_killed_guest_is_replaced(url: str, tmp_path: Path, safety: S
     assert words(log)["begun"] == 2
 
 
-async def test_r3_what_may_not_be_repeated_waits_for_a_person(url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("C10")
+async def test_what_may_not_be_repeated_waits_for_a_person(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     async with owner(url) as home, guest(url) as away:
         home.register(paying(str(log), "manual"))
@@ -150,7 +152,8 @@ async def test_a_guest_that_is_told_to_end_leaves_in_good_order(url: str, tmp_pa
     assert Counter(result.output for result in results) == {"attempt 1": 2, "attempt 2": 1}
 
 
-async def test_l10_guests_are_killed_one_after_another(url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("B9")
+async def test_guests_are_killed_one_after_another(url: str, tmp_path: Path) -> None:
     """Whatever is killed when: every payment is made, and each of them once."""
     log = tmp_path / "effects"
     async with owner(url) as home:

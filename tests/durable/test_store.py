@@ -84,7 +84,8 @@ async def test_a_text_that_is_too_long_for_an_index_is_bad_data(postgres_url: st
     await store.close()
 
 
-async def test_g2_a_session_that_was_ended_writes_nothing(store: Store) -> None:
+@pytest.mark.requirement("G2")
+async def test_a_session_that_was_ended_writes_nothing(store: Store) -> None:
     await _session(store)
     await store.commit(started())
     await store.sessions.end("s1")
@@ -128,7 +129,8 @@ async def test_what_is_urgent_is_claimed_first_and_then_what_was_due_first_whate
     assert claimed == [["c"], ["a"], ["b"], []]
 
 
-async def test_b4_one_execution_for_one_key(store: Store) -> None:
+@pytest.mark.requirement("B4")
+async def test_one_execution_for_one_key(store: Store) -> None:
     await _session(store)
     await store.commit(started("x1", key="k"))
     committed = await store.commit(started("x2", key="k"))
@@ -364,7 +366,8 @@ def test_migrations_are_numbered_without_gaps(dialect: str) -> None:
 # The race that a mere comparison of epochs loses ----------------------------------------------------------------------
 
 
-async def test_g2_a_session_is_not_ended_while_it_commits(postgres_url: str) -> None:
+@pytest.mark.requirement("G2")
+async def test_a_session_is_not_ended_while_it_commits(postgres_url: str) -> None:
     store = make_store(postgres_url)
     await store.open(migrate=True)
     await _session(store, lease_ms=-1)
@@ -384,7 +387,8 @@ async def test_g2_a_session_is_not_ended_while_it_commits(postgres_url: str) -> 
     await store.close()
 
 
-async def test_g2_an_old_owner_cannot_commit_after_the_claim(postgres_url: str) -> None:
+@pytest.mark.requirement("G2")
+async def test_an_old_owner_cannot_commit_after_the_claim(postgres_url: str) -> None:
     """The old owner's batch begins before the takeover and ends after it. The fence is a lock.
 
     Whoever is first wins: either the reaper leaves the session for later, or the commit finds it ended.

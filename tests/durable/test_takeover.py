@@ -36,7 +36,8 @@ def _kill(child: "subprocess.Popen[str]") -> None:
     child.communicate()
 
 
-async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("B9")
+async def test_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     child = _child(url, log, EXECUTIONS)
     _until_started(child)
@@ -64,7 +65,8 @@ async def test_b9_a_killed_worker_is_replaced_and_nothing_is_lost_or_repeated(ur
     }
 
 
-async def test_g8_a_worker_that_leaves_in_good_order_loses_nothing(url: str, tmp_path: Path) -> None:
+@pytest.mark.requirement("G8")
+async def test_a_worker_that_leaves_in_good_order_loses_nothing(url: str, tmp_path: Path) -> None:
     log = tmp_path / "effects"
     async with Engine(url, lease=LEASE) as engine:
         engine.register(Slow(str(log)))

@@ -111,7 +111,7 @@ async def test_the_most_urgent_first_then_tenants_and_executions_in_turn(store: 
     assert order == ["x5", "x4", "x3", "x1", "x2", "x1", "x1", "x1", "x1"]
 
 
-async def test_i4_a_tenant_that_came_first_with_much_does_not_hold_up_the_others(store: Store) -> None:
+async def test_a_tenant_that_came_first_with_much_does_not_hold_up_the_others(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, *(row(key(f"x{n}"), created_at=n) for n in range(3_000)), row(key("y"), tenant="u"))
     assert {of.execution for of in await take(store, limit=2)} == {"x0", "y"}
@@ -222,7 +222,8 @@ async def test_who_could_not_run_it_does_not_take_it_again_until_it_knows_more(s
     assert await take(store, "s2") == [key()]
 
 
-async def test_l8_what_a_dead_session_had_is_swept_once(store: Store) -> None:
+@pytest.mark.requirement("G2")
+async def test_what_a_dead_session_had_is_swept_once(store: Store) -> None:
     await open_sessions(store, "s1")
     await open_sessions(store, "s2", lease_ms=-1)
     await open_sessions(store, "s3")
@@ -352,7 +353,8 @@ async def withdrawn(store: Store) -> list[tuple[str, tuple[Ref, ...]]]:
     return sorted((id, fact.refs) for id, fact in facts if isinstance(fact, Returned))
 
 
-async def test_r8_what_nobody_began_is_withdrawn_and_mail_says_so(store: Store) -> None:
+@pytest.mark.requirement("B14")
+async def test_what_nobody_began_is_withdrawn_and_mail_says_so(store: Store) -> None:
     """It waits, or was taken and not begun. A directive may have been sent by whoever took it: that is not noted."""
     waits, taken, begun, told = key("x1", "a#0"), key("x1", "a#1"), key("x1", "a#2"), key("x1", "a#3")
     other, sent, unsent = key("x2", "a"), key("x2", "b"), key("x2", "c")
@@ -373,7 +375,8 @@ async def test_r8_what_nobody_began_is_withdrawn_and_mail_says_so(store: Store) 
     assert len(await withdrawn(store)) == 2, "once"
 
 
-async def test_r8_whoever_owns_it_no_more_withdraws_nothing(store: Store) -> None:
+@pytest.mark.requirement("B14")
+async def test_whoever_owns_it_no_more_withdraws_nothing(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     await store.sessions.end("s1")
@@ -382,7 +385,8 @@ async def test_r8_whoever_owns_it_no_more_withdraws_nothing(store: Store) -> Non
     assert await take(store) == [key()]
 
 
-async def test_r8_a_task_begins_or_is_withdrawn_and_never_both(store: Store) -> None:
+@pytest.mark.requirement("B14")
+async def test_a_task_begins_or_is_withdrawn_and_never_both(store: Store) -> None:
     tasks = [key("x1", f"a#{n:02}") for n in range(40)]
     await open_sessions(store, "s1", "s2")
     await grant(store, *(row(of) for of in tasks))

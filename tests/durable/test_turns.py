@@ -119,7 +119,7 @@ async def test_many_tenants_are_looked_at_a_part_at_a_time(store: Store) -> None
     assert (len(first), after, len(rest), end) == (TENANTS_AT_ONCE, names[TENANTS_AT_ONCE - 1], 10, "")
 
 
-async def test_g6_a_tenant_with_many_executions_does_not_keep_others_out(url: str) -> None:
+async def test_a_tenant_with_many_executions_does_not_keep_others_out(url: str) -> None:
     """They were there first, hold all slots, and more of them wait than the worker has slots for."""
     gate = Stage().gate("held")
     saga = SagaBuilder("s").step("work", gate.pass_through).build()

@@ -39,6 +39,7 @@ def _joined(found: list[tuple[str, int | None, int | None]]) -> str:
     return path
 
 
+@pytest.mark.requirement("A7")
 @pytest.mark.parametrize(
     ("path", "parent", "id"),
     [
@@ -50,7 +51,7 @@ def _joined(found: list[tuple[str, int | None, int | None]]) -> str:
         ("loop@2/notify#7", "loop@2", "notify"),
     ],
 )
-def test_a7_a_path_names_its_parent_and_its_step(path: str, parent: str, id: str) -> None:
+def test_a_path_names_its_parent_and_its_step(path: str, parent: str, id: str) -> None:
     assert (parent_of(path), step_id(path)) == (parent, id)
 
 
@@ -70,8 +71,9 @@ def test_two_places_never_share_a_path(found: list[tuple[str, int | None, int | 
     assert (_joined(found) == _joined(other)) == (found == other)
 
 
+@pytest.mark.requirement("E12")
 @for_all(paths, indexes)
-def test_e12_a_clone_knows_its_fan_out(fan: str, index: int) -> None:
+def test_a_clone_knows_its_fan_out(fan: str, index: int) -> None:
     assert fan_of(clone_path(fan, index)) == (fan, index)
     assert parent_of(clone_path(fan, index)) == parent_of(fan)
     assert step_id(clone_path(fan, index)) == step_id(fan)
@@ -103,24 +105,28 @@ def test_an_identifier_is_bounded() -> None:
 # -- Keys --------------------------------------------------------------------------------------------------------------
 
 
-def test_0_10_fields_are_told_apart() -> None:
+@pytest.mark.requirement("D1")
+def test_fields_are_told_apart() -> None:
     assert fingerprint("a", "bc") != fingerprint("ab", "c")
     assert fingerprint("a") != fingerprint("a", "")
 
 
+@pytest.mark.requirement("D1")
 @for_all(st.lists(st.text(max_size=8), max_size=4), st.lists(st.text(max_size=8), max_size=4))
-def test_0_10_a_fingerprint_is_injective(some: list[str], others: list[str]) -> None:
+def test_a_fingerprint_is_injective(some: list[str], others: list[str]) -> None:
     assert (fingerprint(*some) == fingerprint(*others)) == (some == others)
 
 
-def test_d1_a_key_never_moves() -> None:
+@pytest.mark.requirement("D1")
+def test_a_key_never_moves() -> None:
     """If this fails, every handler's deduplication breaks on the day of the upgrade."""
     assert idempotency_key("acme", "x1", "pay", "forward", 1) == (
         "4b511eb44c136b0690737079485590ff6760b5cb72ec6e3da0f8cddb9bf4a538"
     )
 
 
-def test_r1_every_part_of_a_key_matters() -> None:
+@pytest.mark.requirement("B15")
+def test_every_part_of_a_key_matters() -> None:
     phases: tuple[Phase, ...] = PHASES
     keys = [
         idempotency_key(tenant, execution, path, phase, generation)
@@ -133,7 +139,8 @@ def test_r1_every_part_of_a_key_matters() -> None:
     assert len(set(keys)) == len(keys) == 2 * 2 * 4 * 5 * 2
 
 
-def test_f7_a_lease_names_one_attempt() -> None:
+@pytest.mark.requirement("F7")
+def test_a_lease_names_one_attempt() -> None:
     refs = [Ref(path, phase, number) for path in ("a", "b") for phase in PHASES for number in (1, 2)]
     assert len({lease_id("x1", ref) for ref in refs} | {lease_id("x2", ref) for ref in refs}) == 2 * len(refs)
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tenuto.kernel import facts as f
 from tenuto.kernel.effects import RequestAdmission
 from tenuto.kernel.evolve import ADMISSION
@@ -16,7 +18,8 @@ def queued(**policies: Any) -> Driver:
     return run
 
 
-def test_b5_nothing_starts_before_it_is_this_executions_turn() -> None:
+@pytest.mark.requirement("B5")
+def test_nothing_starts_before_it_is_this_executions_turn() -> None:
     run = queued()
     assert run.status == "running"
     assert run.state.agenda == {ADMISSION: RequestAdmission("7")}
@@ -28,13 +31,15 @@ def test_b5_nothing_starts_before_it_is_this_executions_turn() -> None:
     assert ADMISSION not in run.state.agenda
 
 
-def test_b5_admission_is_told_once() -> None:
+@pytest.mark.requirement("B5")
+def test_admission_is_told_once() -> None:
     run = queued()
     run.admit()
     assert run.admit() == f.Ignored("duplicate")
 
 
-def test_b5_the_turn_of_an_earlier_run_is_not_this_ones() -> None:
+@pytest.mark.requirement("B5")
+def test_the_turn_of_an_earlier_run_is_not_this_ones() -> None:
     run = queued(timeout_ms=1_000)
     run.tick()
     run.retry(admitted=False)
@@ -53,7 +58,8 @@ def test_an_admission_while_paused_starts_nothing_until_resume() -> None:
     assert run.open() == ["a/1"]
 
 
-def test_b13_the_time_of_an_execution_runs_while_it_queues() -> None:
+@pytest.mark.requirement("B13")
+def test_the_time_of_an_execution_runs_while_it_queues() -> None:
     run = queued(timeout_ms=1_000)
     run.tick()
     run.expect("""
@@ -103,7 +109,8 @@ def test_an_execution_without_steps_to_run_ends_only_when_it_was_admitted() -> N
     assert run.status == "succeeded"
 
 
-def test_b4_a_start_that_comes_twice_starts_once() -> None:
+@pytest.mark.requirement("B4")
+def test_a_start_that_comes_twice_starts_once() -> None:
     run = given(step("a"))
     run.start()
     assert run.start() == f.Ignored("duplicate")

@@ -14,7 +14,8 @@ from .driver import Driver, given
 from .rendering import START
 
 
-def test_i1_an_approval_waits_for_a_person() -> None:
+@pytest.mark.requirement("I1")
+def test_an_approval_waits_for_a_person() -> None:
     run = given(approval("ok", permission="payments", set_variable="answer"), step("a"))
     run.start()
     assert run.status == "waiting_approval"
@@ -30,21 +31,24 @@ def test_i1_an_approval_waits_for_a_person() -> None:
     assert bytes(run.state.variables["answer"]) == b'{"approved":true,"by":"ann","comment":""}'
 
 
-def test_i1_who_decided_is_recorded() -> None:
+@pytest.mark.requirement("I1")
+def test_who_decided_is_recorded() -> None:
     run = given(approval("ok"))
     run.start()
     run.approve("ok")
     assert run.history[2].actor == "ann"
 
 
-def test_i1_data_that_comes_with_an_approval_is_its_result() -> None:
+@pytest.mark.requirement("I1")
+def test_data_that_comes_with_an_approval_is_its_result() -> None:
     run = given(approval("ok"), output="${steps.ok.result}")
     run.start()
     run.resolve("ok", "approved", result={"limit": 5})
     assert bytes(run.history[-1].event.output) == b'{"limit":5}'  # type: ignore[union-attr]
 
 
-def test_0_2_a_rejection_without_an_edge_fails() -> None:
+@pytest.mark.requirement("I1")
+def test_a_rejection_without_an_edge_fails() -> None:
     run = given(approval("ok"), step("a"))
     run.start()
     run.reject("ok")
@@ -58,8 +62,9 @@ def test_0_2_a_rejection_without_an_edge_fails() -> None:
     """)
 
 
+@pytest.mark.requirement("I1")
 @pytest.mark.parametrize(("how", "next_step"), [("approve", "yes@1/1"), ("reject", "no@1/1"), ("wait", "late@1/1")])
-def test_0_2_each_answer_has_its_edge(how: str, next_step: str) -> None:
+def test_each_answer_has_its_edge(how: str, next_step: str) -> None:
     run = given(
         approval("ok", timeout_ms=1_000, on_success="yes", on_failure="no", on_timeout="late"),
         step("yes"),
@@ -73,7 +78,8 @@ def test_0_2_each_answer_has_its_edge(how: str, next_step: str) -> None:
     assert run.reviews() == []
 
 
-def test_i1_an_approval_that_nobody_gave_times_out() -> None:
+@pytest.mark.requirement("I1")
+def test_an_approval_that_nobody_gave_times_out() -> None:
     run = given(approval("ok", timeout_ms=1_000), step("a"))
     run.start()
     run.tick()
@@ -89,8 +95,9 @@ def test_i1_an_approval_that_nobody_gave_times_out() -> None:
     assert run.step("ok").status == "timed_out"
 
 
+@pytest.mark.requirement("I1")
 @pytest.mark.parametrize(("arrived", "status"), [(999, "succeeded"), (1_000, "failed"), (1_001, "failed")])
-def test_i1_the_race_between_an_approval_and_its_time_is_decided_by_arrival(arrived: int, status: str) -> None:
+def test_the_race_between_an_approval_and_its_time_is_decided_by_arrival(arrived: int, status: str) -> None:
     run = given(approval("ok", timeout_ms=1_000))
     run.start()
     run.now = START + 60_000
@@ -99,7 +106,8 @@ def test_i1_the_race_between_an_approval_and_its_time_is_decided_by_arrival(arri
     assert isinstance(answer, f.Applied if status == "succeeded" else f.Refused)
 
 
-def test_i1_an_approval_is_decided_once() -> None:
+@pytest.mark.requirement("I1")
+def test_an_approval_is_decided_once() -> None:
     run = given(approval("ok"), step("a"))
     run.start()
     run.approve("ok")
@@ -122,7 +130,8 @@ def test_nothing_waits_for_a_decision_that_was_never_asked_for() -> None:
         assert answer.code == "not_waiting"
 
 
-def test_0_17_it_waits_for_a_person_only_when_nothing_else_can_go_on() -> None:
+@pytest.mark.requirement("I1")
+def test_it_waits_for_a_person_only_when_nothing_else_can_go_on() -> None:
     run = given(approval("ok"), step("a"), mode="parallel")
     run.start()
     assert run.status == "running"
@@ -180,12 +189,14 @@ def compensation_review(**fields: Any) -> Driver:
     return run
 
 
-def test_0_3_i3_compensation_required_halts_and_asks() -> None:
+@pytest.mark.requirement("I3")
+def test_compensation_required_halts_and_asks() -> None:
     run = compensation_review()
     assert run.step("pay").status == "awaiting_approval"
     assert run.open() == []
 
 
+@pytest.mark.requirement("I3")
 @pytest.mark.parametrize(
     ("resolution", "events"),
     [
@@ -217,13 +228,14 @@ def test_0_3_i3_compensation_required_halts_and_asks() -> None:
         ),
     ],
 )
-def test_0_3_every_resolution_of_a_compensation_review(resolution: Resolution, events: list[str]) -> None:
+def test_every_resolution_of_a_compensation_review(resolution: Resolution, events: list[str]) -> None:
     run = compensation_review()
     run.resolve("pay", resolution)
     assert run.new_lines() == events
 
 
-def test_r1_do_it_again_takes_a_new_key() -> None:
+@pytest.mark.requirement("B15")
+def test_do_it_again_takes_a_new_key() -> None:
     run = compensation_review()
     run.resolve("pay", "retry", again=True)
     assert run.step("pay").generation == 2
@@ -232,7 +244,8 @@ def test_r1_do_it_again_takes_a_new_key() -> None:
     assert run.step("pay").generation == 1
 
 
-def test_r1_again_is_refused_where_no_step_is_tried_again() -> None:
+@pytest.mark.requirement("B15")
+def test_again_is_refused_where_no_step_is_tried_again() -> None:
     """A compensation has the key of the effect that it undoes, and an escalation has no effect."""
     undo = given(step("x", undo=True), step("z"))
     undo.start()
@@ -283,6 +296,7 @@ def indeterminate_review(**fields: Any) -> Driver:
     return run
 
 
+@pytest.mark.requirement("C11")
 @pytest.mark.parametrize(
     ("resolution", "events"),
     [
@@ -307,13 +321,14 @@ def indeterminate_review(**fields: Any) -> Driver:
         ),
     ],
 )
-def test_c11_every_resolution_of_an_indeterminate_review(resolution: Resolution, events: list[str]) -> None:
+def test_every_resolution_of_an_indeterminate_review(resolution: Resolution, events: list[str]) -> None:
     run = indeterminate_review()
     run.resolve("pay", resolution)
     assert run.new_lines() == events
 
 
-def test_c11_not_completed_is_bounded_by_max_attempts_and_retry_is_not() -> None:
+@pytest.mark.requirement("C11")
+def test_not_completed_is_bounded_by_max_attempts_and_retry_is_not() -> None:
     run = indeterminate_review(tries=1)
     run.resolve("pay", "not_completed")
     assert run.new_lines()[0] == "resolved indeterminate pay not_completed -> fail"
@@ -379,8 +394,9 @@ def test_a_review_in_a_nested_scope_holds_its_scope_open() -> None:
 # -- Reviews that stand apart ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("I3")
 @pytest.mark.parametrize("resolution", ["completed", "dismiss"])
-def test_i3_a_dead_letter_outlives_its_run_and_is_resolved_once(resolution: Resolution) -> None:
+def test_a_dead_letter_outlives_its_run_and_is_resolved_once(resolution: Resolution) -> None:
     run = given(step("a"))
     run.start()
     run.fail("a")
@@ -392,7 +408,8 @@ def test_i3_a_dead_letter_outlives_its_run_and_is_resolved_once(resolution: Reso
     assert run.reviews() == []
 
 
-def test_i3_a_dead_letter_is_not_resolved_by_a_word_that_starts_something() -> None:
+@pytest.mark.requirement("I3")
+def test_a_dead_letter_is_not_resolved_by_a_word_that_starts_something() -> None:
     run = given(step("a"))
     run.start()
     run.fail("a")

@@ -21,7 +21,8 @@ def protocol(**fields: Any) -> Driver:
     return run
 
 
-def test_f7_f8_f9_dispatched_acknowledged_answered() -> None:
+@pytest.mark.requirement("F7", "F8", "F9")
+def test_dispatched_acknowledged_answered() -> None:
     run = protocol()
     assert run.state.agenda == {Ref("ocr", "forward", 1): DispatchAttempt(Ref("ocr", "forward", 1))}
     run.dispatch("ocr")
@@ -39,7 +40,8 @@ def test_f7_f8_f9_dispatched_acknowledged_answered() -> None:
     assert run.wake_at is None
 
 
-def test_1_7_a_result_implies_its_ack() -> None:
+@pytest.mark.requirement("F8")
+def test_a_result_implies_its_ack() -> None:
     run = protocol()
     run.dispatch("ocr")
     run.answer("ocr", ok)
@@ -68,7 +70,8 @@ def test_an_ack_may_come_before_the_word_that_it_was_sent() -> None:
     assert run.wake_at is None
 
 
-def test_q4_the_ack_timer_starts_when_it_was_sent_and_not_before() -> None:
+@pytest.mark.requirement("F11")
+def test_the_ack_timer_starts_when_it_was_sent_and_not_before() -> None:
     run = protocol()
     assert run.wake_at is None, "a broker outage burns no time"
     run.tick_to(60_000)
@@ -76,6 +79,7 @@ def test_q4_the_ack_timer_starts_when_it_was_sent_and_not_before() -> None:
     assert run.wake_at == 61_000
 
 
+@pytest.mark.requirement("F11")
 @pytest.mark.parametrize(
     ("ack", "result", "sent", "acked"),
     [
@@ -84,14 +88,15 @@ def test_q4_the_ack_timer_starts_when_it_was_sent_and_not_before() -> None:
         (None, 10_000, "dispatched ocr/1 result@10000", "acked ocr/1 result@10000"),
     ],
 )
-def test_q4_either_timer_may_be_missing(ack: int | None, result: int | None, sent: str, acked: str) -> None:
+def test_either_timer_may_be_missing(ack: int | None, result: int | None, sent: str, acked: str) -> None:
     run = protocol(ack=ack, result=result)
     run.dispatch("ocr")
     run.ack("ocr")
     assert run.new_lines()[1:] == [sent, acked]
 
 
-def test_f11_no_ack_in_time_is_a_new_attempt() -> None:
+@pytest.mark.requirement("F11")
+def test_no_ack_in_time_is_a_new_attempt() -> None:
     run = protocol()
     run.dispatch("ocr")
     run.tick()
@@ -104,7 +109,8 @@ def test_f11_no_ack_in_time_is_a_new_attempt() -> None:
     """)
 
 
-def test_f11_f21_no_result_in_time_three_times_fails_it() -> None:
+@pytest.mark.requirement("F11", "F21")
+def test_no_result_in_time_three_times_fails_it() -> None:
     run = protocol()
     for _ in range(3):
         run.dispatch("ocr")
@@ -120,7 +126,8 @@ def test_f11_f21_no_result_in_time_three_times_fails_it() -> None:
     assert run.status == "failed"
 
 
-def test_f10_a_stale_result_is_told_and_changes_nothing() -> None:
+@pytest.mark.requirement("F10")
+def test_a_stale_result_is_told_and_changes_nothing() -> None:
     run = protocol()
     run.dispatch("ocr")
     run.tick()
@@ -132,7 +139,8 @@ def test_f10_a_stale_result_is_told_and_changes_nothing() -> None:
     assert run.ack("ocr", number=3) == f.Ignored("unknown")
 
 
-def test_f10_a_result_with_another_lease_is_told_and_changes_nothing() -> None:
+@pytest.mark.requirement("F10")
+def test_a_result_with_another_lease_is_told_and_changes_nothing() -> None:
     run = protocol()
     run.dispatch("ocr")
     assert run.report("ocr", ok, number=1, lease="other") == f.Ignored("stale_lease")
@@ -140,7 +148,8 @@ def test_f10_a_result_with_another_lease_is_told_and_changes_nothing() -> None:
     assert run.tell(acked) == f.Ignored("stale_lease")
 
 
-def test_1_17_an_ack_after_the_result_or_twice_changes_nothing() -> None:
+@pytest.mark.requirement("F8")
+def test_an_ack_after_the_result_or_twice_changes_nothing() -> None:
     run = protocol()
     run.dispatch("ocr")
     run.ack("ocr")
@@ -149,7 +158,8 @@ def test_1_17_an_ack_after_the_result_or_twice_changes_nothing() -> None:
     assert run.ack("ocr", number=1) == f.Ignored("duplicate")
 
 
-def test_d8_a_result_that_comes_twice_is_applied_once() -> None:
+@pytest.mark.requirement("D8")
+def test_a_result_that_comes_twice_is_applied_once() -> None:
     run = protocol()
     run.dispatch("ocr")
     run.answer("ocr", ok)
@@ -157,14 +167,16 @@ def test_d8_a_result_that_comes_twice_is_applied_once() -> None:
     assert run.answer("ocr", f.Failed(error_class="TRANSIENT", code="x"), number=1) == f.Ignored("duplicate")
 
 
-def test_f10_a_terminal_job_ignores_every_callback() -> None:
+@pytest.mark.requirement("F10")
+def test_a_terminal_job_ignores_every_callback() -> None:
     run = protocol()
     run.cancel("terminate")
     assert run.answer("ocr", ok, number=1) == f.Ignored("terminal")
     assert run.ack("ocr", number=1) == f.Ignored("terminal")
 
 
-def test_f10_callbacks_for_steps_that_were_never_reached() -> None:
+@pytest.mark.requirement("F10")
+def test_callbacks_for_steps_that_were_never_reached() -> None:
     run = protocol()
     ref = Ref("z", "forward", 1)
     assert run.tell(f.Acked(at=run.now, ref=ref, lease=lease_id(EXECUTION, ref))) == f.Ignored("unknown")
@@ -178,6 +190,7 @@ def test_f10_callbacks_for_steps_that_were_never_reached() -> None:
     assert run.tell(f.Reported(at=run.now, ref=nowhere, outcome=f.Planned(children=()))) == f.Ignored("unknown")
 
 
+@pytest.mark.requirement("F9")
 @pytest.mark.parametrize(
     ("outcome", "line"),
     [
@@ -185,7 +198,7 @@ def test_f10_callbacks_for_steps_that_were_never_reached() -> None:
         (f.Failed(error_class="NON_RETRYABLE", code="x"), "failed ocr/1 NON_RETRYABLE -> fail"),
     ],
 )
-def test_1_8_a_worker_says_what_kind_of_failure_it_was(outcome: f.Failed, line: str) -> None:
+def test_a_worker_says_what_kind_of_failure_it_was(outcome: f.Failed, line: str) -> None:
     run = protocol()
     run.dispatch("ocr")
     run.skip_lines()
@@ -196,7 +209,8 @@ def test_1_8_a_worker_says_what_kind_of_failure_it_was(outcome: f.Failed, line: 
 # -- Sends that failed -------------------------------------------------------------------------------------------------
 
 
-def test_f12_1_1_a_send_that_was_not_confirmed_is_a_new_attempt_and_costs_none() -> None:
+@pytest.mark.requirement("F12")
+def test_a_send_that_was_not_confirmed_is_a_new_attempt_and_costs_none() -> None:
     run = given(callback("ocr", tries=1))
     run.start()
     run.refuse_dispatch("ocr")
@@ -214,7 +228,8 @@ def test_f12_1_1_a_send_that_was_not_confirmed_is_a_new_attempt_and_costs_none()
     ]
 
 
-def test_f12_sends_have_a_bound_of_their_own() -> None:
+@pytest.mark.requirement("F12")
+def test_sends_have_a_bound_of_their_own() -> None:
     run = protocol()
     for _ in range(MAX_DISPATCHES - 1):
         run.refuse_dispatch("ocr")
@@ -229,7 +244,8 @@ def test_f12_sends_have_a_bound_of_their_own() -> None:
     """)
 
 
-def test_f12_a_send_that_was_refused_for_good_is_not_tried_again() -> None:
+@pytest.mark.requirement("F12")
+def test_a_send_that_was_refused_for_good_is_not_tried_again() -> None:
     run = protocol()
     run.refuse_dispatch("ocr", "NON_RETRYABLE")
     assert run.status == "failed"
@@ -243,7 +259,8 @@ def test_a_send_that_failed_in_a_closing_scope_is_not_tried_again() -> None:
     assert run.status == "failed"
 
 
-def test_c10_an_unsafe_directive_that_may_have_got_through_is_not_sent_again() -> None:
+@pytest.mark.requirement("C10")
+def test_an_unsafe_directive_that_may_have_got_through_is_not_sent_again() -> None:
     run = given(unsafe("pay", queue="q", reconcile=True))
     run.start()
     run.skip_lines()
@@ -290,7 +307,7 @@ def test_a_guard_on_a_queue_that_cannot_be_sent_is_sent_again_and_then_asks() ->
 # -- Queues ------------------------------------------------------------------------------------------------------------
 
 
-def test_k2_a_step_on_a_queue_is_handed_out_with_all_its_phases() -> None:
+def test_a_step_on_a_queue_is_handed_out_with_all_its_phases() -> None:
     run = given(guarded("a", undo=True, queue="q"), step("b"))
     run.start()
     assert isinstance(run.state.agenda[Ref("a", "forward", 1)], DispatchAttempt)

@@ -16,7 +16,8 @@ from .build import approval, callback, guarded, pause_for, scope, step, unsafe, 
 from .driver import Driver, given
 
 
-def test_b14_drain_lets_the_current_step_finish_and_undoes_nothing() -> None:
+@pytest.mark.requirement("B14")
+def test_drain_lets_the_current_step_finish_and_undoes_nothing() -> None:
     run = given(step("a", undo=True), step("b"), step("c"))
     run.start()
     run.succeed("a")
@@ -34,8 +35,9 @@ def test_b14_drain_lets_the_current_step_finish_and_undoes_nothing() -> None:
     """)
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("end", ["fail", "retryable", "timeout"])
-def test_1_6_a_cancel_ends_however_the_current_step_ends(end: str) -> None:
+def test_a_cancel_ends_however_the_current_step_ends(end: str) -> None:
     run = given(step("a"), step("b"))
     run.start()
     run.cancel("drain")
@@ -48,6 +50,7 @@ def test_1_6_a_cancel_ends_however_the_current_step_ends(end: str) -> None:
     assert run.reviews() == [], "no dead letter: it was asked for"
 
 
+@pytest.mark.requirement("B14", "E1")
 @pytest.mark.parametrize("end", ["retryable", "timeout", "lost"])
 def test_a_step_that_may_be_half_done_is_compensated_if_canceled_before_its_retry(end: str) -> None:
     run = given(step("a", undo=True, partial_effect=True))
@@ -65,7 +68,8 @@ def test_a_step_that_may_be_half_done_is_compensated_if_canceled_before_its_retr
     assert run.status == "canceled"
 
 
-def test_1_6_timers_of_the_current_step_go_on_and_end_the_cancel() -> None:
+@pytest.mark.requirement("B14")
+def test_timers_of_the_current_step_go_on_and_end_the_cancel() -> None:
     run = given(callback("ocr"), step("b"))
     run.start()
     run.dispatch("ocr")
@@ -74,7 +78,8 @@ def test_1_6_timers_of_the_current_step_go_on_and_end_the_cancel() -> None:
     assert run.status == "canceled"
 
 
-def test_1_6_what_waits_is_closed_at_once() -> None:
+@pytest.mark.requirement("B14")
+def test_what_waits_is_closed_at_once() -> None:
     run = given(
         approval("ok"),
         wait_for("w", "go"),
@@ -108,7 +113,8 @@ def test_a_cancel_of_a_scope_that_was_to_begin_another_round() -> None:
     assert run.status == "canceled"
 
 
-def test_x5_compensate_undoes_what_completed_and_ends_canceled() -> None:
+@pytest.mark.requirement("B14")
+def test_compensate_undoes_what_completed_and_ends_canceled() -> None:
     run = given(step("a", undo=True), step("b", undo=True), cancel="compensate")
     run.start()
     run.succeed("a")
@@ -128,7 +134,8 @@ def test_x5_compensate_undoes_what_completed_and_ends_canceled() -> None:
     """)
 
 
-def test_x5_with_nothing_to_undo_it_ends_at_once() -> None:
+@pytest.mark.requirement("B14")
+def test_with_nothing_to_undo_it_ends_at_once() -> None:
     run = given(approval("ok"), cancel="compensate")
     run.start()
     run.cancel()
@@ -150,7 +157,8 @@ def cancelled_payment(mode: CancelMode = "compensate") -> Driver:
     return run
 
 
-def test_3_5_done_is_undone() -> None:
+@pytest.mark.requirement("C11")
+def test_done_is_undone() -> None:
     run = cancelled_payment()
     run.done("pay")
     run.undo("pay", "reserve")
@@ -163,7 +171,8 @@ def test_3_5_done_is_undone() -> None:
     """)
 
 
-def test_3_5_not_done_ends_the_step_and_is_not_attempted_again() -> None:
+@pytest.mark.requirement("C11")
+def test_not_done_ends_the_step_and_is_not_attempted_again() -> None:
     run = cancelled_payment()
     run.not_done("pay")
     run.undo("reserve")
@@ -175,7 +184,8 @@ def test_3_5_not_done_ends_the_step_and_is_not_attempted_again() -> None:
     """)
 
 
-def test_3_5_unknown_waits_for_a_person() -> None:
+@pytest.mark.requirement("C11")
+def test_unknown_waits_for_a_person() -> None:
     run = cancelled_payment()
     run.unknown("pay")
     assert run.status == "waiting_approval"
@@ -185,7 +195,8 @@ def test_3_5_unknown_waits_for_a_person() -> None:
     assert run.status == "canceled"
 
 
-def test_3_8_pending_is_asked_until_its_deadline_and_then_a_person_is() -> None:
+@pytest.mark.requirement("C13")
+def test_pending_is_asked_until_its_deadline_and_then_a_person_is() -> None:
     run = cancelled_payment()
     for _ in range(200):
         if run.open():
@@ -198,7 +209,8 @@ def test_3_8_pending_is_asked_until_its_deadline_and_then_a_person_is() -> None:
     assert run.lines()[-2:] == ["expired pay reconcile_timeout -> review", "review indeterminate pay"]
 
 
-def test_3_5_drain_finds_out_too_and_leaves_it() -> None:
+@pytest.mark.requirement("C11")
+def test_drain_finds_out_too_and_leaves_it() -> None:
     run = cancelled_payment("drain")
     run.done("pay")
     assert run.status == "canceled"
@@ -208,7 +220,8 @@ def test_3_5_drain_finds_out_too_and_leaves_it() -> None:
 # -- Terminate ---------------------------------------------------------------------------------------------------------
 
 
-def test_x5_terminate_awaits_nothing() -> None:
+@pytest.mark.requirement("B14")
+def test_terminate_awaits_nothing() -> None:
     run = given(
         step("a"),
         guarded("g"),
@@ -237,8 +250,9 @@ def test_x5_terminate_awaits_nothing() -> None:
     assert run.succeed("a", number=1) == f.Ignored("terminal")
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("phase", ["running", "probing", "waiting to probe", "asked"])
-def test_k5_a_terminated_unsafe_effect_leaves_a_question(phase: str) -> None:
+def test_a_terminated_unsafe_effect_leaves_a_question(phase: str) -> None:
     run = given(unsafe("pay", reconcile=phase != "asked"))
     run.start()
     run.begin("pay")
@@ -255,15 +269,17 @@ def test_k5_a_terminated_unsafe_effect_leaves_a_question(phase: str) -> None:
     assert run.status == "canceled", "it can only record what was found"
 
 
-def test_k5_an_effect_that_never_began_leaves_none() -> None:
+@pytest.mark.requirement("B14")
+def test_an_effect_that_never_began_leaves_none() -> None:
     run = given(unsafe("pay"))
     run.start()
     run.cancel("terminate")
     assert run.reviews() == []
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("how", ["granted", "dispatched", "acknowledged"])
-def test_k5_what_is_handed_out_may_have_left_before_that_was_recorded(how: str) -> None:
+def test_what_is_handed_out_may_have_left_before_that_was_recorded(how: str) -> None:
     run = given(unsafe("pay", type="external_call", completion="callback", ack_timeout_ms=1_000))
     run.start()
     if how == "dispatched":
@@ -340,7 +356,8 @@ def test_cancel_is_idempotent_and_a_terminal_state_never_changes() -> None:
     assert (answer.code, run.status) == ("invalid_transition", "succeeded")
 
 
-def test_b14_late_results_are_ignored() -> None:
+@pytest.mark.requirement("B14")
+def test_late_results_are_ignored() -> None:
     run = given(step("a"), step("b"))
     run.start()
     run.cancel("drain")
@@ -386,7 +403,8 @@ def test_a_cancel_of_an_execution_that_was_to_begin_another_round() -> None:
     assert run.status == "canceled"
 
 
-def test_2_17_a_cancel_of_a_failed_run_that_waits_for_credits_prevents_the_next() -> None:
+@pytest.mark.requirement("B14")
+def test_a_cancel_of_a_failed_run_that_waits_for_credits_prevents_the_next() -> None:
     run = given(step("a", tries=1), failure_mode="retry")
     run.start(hold=5)
     run.fail("a", "TRANSIENT")
@@ -436,9 +454,10 @@ def test_a_scope_that_closes_does_not_await_an_unsafe_attempt_that_never_began()
     assert run.open() == ["s/pay/2", "s/b/2"], "it never began, so that it may be made now"
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("make", [step, unsafe, guarded])
 @pytest.mark.parametrize("cancel_first", [True, False])
-def test_r8_what_nobody_began_is_not_awaited(make: Callable[[str], Node], cancel_first: bool) -> None:
+def test_what_nobody_began_is_not_awaited(make: Callable[[str], Node], cancel_first: bool) -> None:
     """Handed back by a worker that cannot run it: a cancel needs nobody who can."""
     run = given(step("a", undo=True), make("b"), step("c"))
     run.start()
@@ -453,7 +472,8 @@ def test_r8_what_nobody_began_is_not_awaited(make: Callable[[str], Node], cancel
     assert (run.status, run.reviews()) == ("canceled", [])
 
 
-def test_r8_nor_is_it_begun_by_whoever_takes_over() -> None:
+@pytest.mark.requirement("B14")
+def test_nor_is_it_begun_by_whoever_takes_over() -> None:
     """Of a release that awaited it: canceled, handed back, and waiting for a worker ever since."""
     run = given(step("a"))
     run.start()
@@ -464,7 +484,8 @@ def test_r8_nor_is_it_begun_by_whoever_takes_over() -> None:
     assert state.status == "canceled"
 
 
-def test_r8_clones_that_nobody_began_are_not_awaited() -> None:
+@pytest.mark.requirement("B14")
+def test_clones_that_nobody_began_are_not_awaited() -> None:
     run = given(step("f", foreach="[1, 2, 3]"), step("b"))
     run.start()
     run.succeed("f#0")
@@ -475,7 +496,8 @@ def test_r8_clones_that_nobody_began_are_not_awaited() -> None:
     assert run.status == "canceled"
 
 
-def test_r8_what_was_begun_is_awaited() -> None:
+@pytest.mark.requirement("B14")
+def test_what_was_begun_is_awaited() -> None:
     run = given(step("a"), step("b"), mode="parallel")
     run.start()
     run.give_back("a")
@@ -488,9 +510,10 @@ def test_r8_what_was_begun_is_awaited() -> None:
 UNSAFE_DIRECTIVE: dict[str, Any] = {"safety": "NOT_SAFE_TO_RETRY", "reconcile_handler": "find"}
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("fields", [{}, UNSAFE_DIRECTIVE], ids=["safe", "unsafe"])
 @pytest.mark.parametrize("cancel_first", [True, False])
-def test_r8_a_directive_that_nobody_sent_is_not_awaited(fields: dict[str, Any], cancel_first: bool) -> None:
+def test_a_directive_that_nobody_sent_is_not_awaited(fields: dict[str, Any], cancel_first: bool) -> None:
     """The owner handed it back, because it cannot send it: nobody else has it."""
     run = given(step("a", undo=True), callback("b", **fields), step("c"))
     run.start()
@@ -506,14 +529,16 @@ def test_r8_a_directive_that_nobody_sent_is_not_awaited(fields: dict[str, Any], 
     assert (run.status, run.reviews()) == ("canceled", [])
 
 
-def test_r8_nor_is_one_of_an_execution_that_nobody_ever_took() -> None:
+@pytest.mark.requirement("B14")
+def test_nor_is_one_of_an_execution_that_nobody_ever_took() -> None:
     run = given(callback("a"))
     run.start(owned=False)
     run.cancel("drain")
     assert run.status == "canceled"
 
 
-def test_r8_whoever_takes_over_is_granted_what_nobody_sent() -> None:
+@pytest.mark.requirement("B14")
+def test_whoever_takes_over_is_granted_what_nobody_sent() -> None:
     """From then on it may have been sent, and a cancel awaits it, whoever comes after him."""
     run = given(callback("a"), step("b"))
     run.start()
@@ -532,7 +557,8 @@ def test_r8_whoever_takes_over_is_granted_what_nobody_sent() -> None:
     assert run.status == "canceled"
 
 
-def test_r8_a_canceled_directive_that_was_handed_back_is_sent_by_nobody() -> None:
+@pytest.mark.requirement("B14")
+def test_a_canceled_directive_that_was_handed_back_is_sent_by_nobody() -> None:
     """Of a release that awaited it: canceled, handed back, and waiting for a worker ever since."""
     run = given(callback("a"))
     run.start()
@@ -551,8 +577,9 @@ def _acked(run: Driver) -> None:
     run.ack("a")
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("happens", [_dispatched, _acked])
-def test_r8_what_was_sent_is_awaited_whoever_would_hand_it_back(happens: Callable[[Driver], None]) -> None:
+def test_what_was_sent_is_awaited_whoever_would_hand_it_back(happens: Callable[[Driver], None]) -> None:
     run = given(callback("a"), step("b"))
     run.start()
     happens(run)
@@ -563,7 +590,8 @@ def test_r8_what_was_sent_is_awaited_whoever_would_hand_it_back(happens: Callabl
     assert run.status == "canceled"
 
 
-def test_r8_what_was_recorded_to_begin_is_awaited_though_it_was_granted_to_nobody() -> None:
+@pytest.mark.requirement("B14")
+def test_what_was_recorded_to_begin_is_awaited_though_it_was_granted_to_nobody() -> None:
     """Of a release that did not grant it to whoever took over."""
     run = given(callback("a", **UNSAFE_DIRECTIVE))
     run.start(owned=False)
@@ -574,7 +602,8 @@ def test_r8_what_was_recorded_to_begin_is_awaited_though_it_was_granted_to_nobod
     assert run.open() == ["a/1"]
 
 
-def test_r8_what_is_fetched_by_whoever_answers_it_is_awaited() -> None:
+@pytest.mark.requirement("B14")
+def test_what_is_fetched_by_whoever_answers_it_is_awaited() -> None:
     """Nobody sends it: somebody may have it as soon as it is granted."""
     run = given(Step(id="a", type="external_call", completion="callback", result_timeout_ms=1_000), step("b"))
     run.start(owned=False)
@@ -583,9 +612,10 @@ def test_r8_what_is_fetched_by_whoever_answers_it_is_awaited() -> None:
     assert run.open() == ["a/1"]
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("path", ["", "s"])
 @pytest.mark.parametrize("cancel_first", [True, False])
-def test_r8_a_planner_that_nobody_asked_is_not_awaited(cancel_first: bool, path: str) -> None:
+def test_a_planner_that_nobody_asked_is_not_awaited(cancel_first: bool, path: str) -> None:
     nodes = [scope("s", planner="p", mode="parallel")] if path else []
     run = given(*nodes, planner=None if path else "p", mode="sequence" if path else "parallel")
     run.start()
@@ -599,7 +629,8 @@ def test_r8_a_planner_that_nobody_asked_is_not_awaited(cancel_first: bool, path:
     assert (run.status, run.open()) == ("canceled", [])
 
 
-def test_r8_a_planner_that_was_handed_back_under_a_cancel_is_asked_by_nobody() -> None:
+@pytest.mark.requirement("B14")
+def test_a_planner_that_was_handed_back_under_a_cancel_is_asked_by_nobody() -> None:
     """Of a release that awaited it."""
     run = given(planner="p", mode="parallel")
     run.start()
@@ -610,7 +641,8 @@ def test_r8_a_planner_that_was_handed_back_under_a_cancel_is_asked_by_nobody() -
     assert state.status == "canceled"
 
 
-def test_r8_an_undo_that_nobody_began_is_for_the_next_owner() -> None:
+@pytest.mark.requirement("B14")
+def test_an_undo_that_nobody_began_is_for_the_next_owner() -> None:
     run = given(step("a", undo=True), step("b"))
     run.start()
     run.succeed("a")
@@ -626,8 +658,9 @@ def test_r8_an_undo_that_nobody_began_is_for_the_next_owner() -> None:
 # -- Queues ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("B14")
 @pytest.mark.parametrize("owned", [True, False])
-def test_r8_what_is_taken_out_of_its_queue_is_not_awaited(owned: bool) -> None:
+def test_what_is_taken_out_of_its_queue_is_not_awaited(owned: bool) -> None:
     """Whoever takes it out knows that nobody began it, and that nobody will."""
     run = given(step("a", queue="gpu"), step("b"))
     run.start(owned=owned)
@@ -637,7 +670,8 @@ def test_r8_what_is_taken_out_of_its_queue_is_not_awaited(owned: bool) -> None:
     assert run.status == "canceled"
 
 
-def test_r8_a_planner_in_a_queue_is_awaited_unless_it_is_taken_out() -> None:
+@pytest.mark.requirement("B14")
+def test_a_planner_in_a_queue_is_awaited_unless_it_is_taken_out() -> None:
     run = given(scope("s", planner="p", mode="parallel", queue="gpu"))
     run.start(owned=False)
     run.cancel("drain")
@@ -646,7 +680,8 @@ def test_r8_a_planner_in_a_queue_is_awaited_unless_it_is_taken_out() -> None:
     assert run.status == "canceled"
 
 
-def test_r8_what_is_wanted_is_not_taken_out_of_its_queue() -> None:
+@pytest.mark.requirement("B14")
+def test_what_is_wanted_is_not_taken_out_of_its_queue() -> None:
     run = given(step("a", queue="gpu", undo=True), step("b"))
     run.start()
     assert run.give_back("a") == f.Ignored("stale_attempt")

@@ -33,8 +33,9 @@ def failed_saga(policy: CompensationOrder, **fields: Any) -> Driver:
     return run
 
 
+@pytest.mark.requirement("E2")
 @pytest.mark.parametrize("policy", SEQUENTIAL)
-def test_e2_reverse_completion_order_one_by_one(policy: CompensationOrder) -> None:
+def test_reverse_completion_order_one_by_one(policy: CompensationOrder) -> None:
     run = failed_saga(policy)
     run.undo("c", "a", "b")
     run.expect("""
@@ -50,7 +51,8 @@ def test_e2_reverse_completion_order_one_by_one(policy: CompensationOrder) -> No
     assert run.undone() == {"a": "done", "b": "done", "c": "done"}
 
 
-def test_e3_layer_by_layer_together_within_a_layer() -> None:
+@pytest.mark.requirement("E3")
+def test_layer_by_layer_together_within_a_layer() -> None:
     run = failed_saga("GROUPED_PARALLEL")
     run.undo("c", "b", "a")
     run.expect("""
@@ -65,7 +67,8 @@ def test_e3_layer_by_layer_together_within_a_layer() -> None:
     """)
 
 
-def test_e6_all_at_once() -> None:
+@pytest.mark.requirement("E6")
+def test_all_at_once() -> None:
     run = failed_saga("BEST_EFFORT_PARALLEL")
     run.undo("b", "c", "a")
     run.expect("""
@@ -80,7 +83,8 @@ def test_e6_all_at_once() -> None:
     """)
 
 
-def test_e14_parallel_undo_obeys_the_layer_concurrency() -> None:
+@pytest.mark.requirement("E14")
+def test_parallel_undo_obeys_the_layer_concurrency() -> None:
     run = given(
         step("a", undo=True),
         step("b", undo=True),
@@ -105,7 +109,8 @@ def test_e14_parallel_undo_obeys_the_layer_concurrency() -> None:
     """)
 
 
-def test_e3_layers_of_nested_scopes_count_from_the_outside() -> None:
+@pytest.mark.requirement("E3")
+def test_layers_of_nested_scopes_count_from_the_outside() -> None:
     run = given(
         scope("first", step("a", undo=True), step("b", undo=True)),
         scope("second", step("c", undo=True), step("d", undo=True), mode="parallel"),
@@ -122,7 +127,8 @@ def test_e3_layers_of_nested_scopes_count_from_the_outside() -> None:
     assert run.run_out() == "failed"
 
 
-def test_e3_in_a_flow_the_order_of_completion_takes_the_place_of_layers() -> None:
+@pytest.mark.requirement("E3")
+def test_in_a_flow_the_order_of_completion_takes_the_place_of_layers() -> None:
     run = given(
         step("a", undo=True, on_success="b"),
         step("b", undo=True, on_success="c"),
@@ -141,7 +147,8 @@ def test_e3_in_a_flow_the_order_of_completion_takes_the_place_of_layers() -> Non
 # -- What is undone ----------------------------------------------------------------------------------------------------
 
 
-def test_4_5_only_what_completed_is_undone_not_the_step_that_failed() -> None:
+@pytest.mark.requirement("E1")
+def test_only_what_completed_is_undone_not_the_step_that_failed() -> None:
     run = given(step("a", undo=True), step("b"), step("c", undo=True))
     run.start()
     run.succeed("a", "b")
@@ -151,8 +158,9 @@ def test_4_5_only_what_completed_is_undone_not_the_step_that_failed() -> None:
     assert run.undone() == {"a": "done"}
 
 
+@pytest.mark.requirement("E1")
 @pytest.mark.parametrize("where", ["declared", "reported"])
-def test_4_5_a_step_that_may_have_been_made_in_part_is_undone_too(where: str) -> None:
+def test_a_step_that_may_have_been_made_in_part_is_undone_too(where: str) -> None:
     run = given(step("a", undo=True), step("c", undo=True, partial_effect=where == "declared"))
     run.start()
     run.succeed("a")
@@ -170,7 +178,8 @@ def test_4_5_a_step_that_may_have_been_made_in_part_is_undone_too(where: str) ->
     """)
 
 
-def test_4_6_running_siblings_are_awaited_and_then_undone() -> None:
+@pytest.mark.requirement("E1")
+def test_running_siblings_are_awaited_and_then_undone() -> None:
     run = given(step("a", undo=True), step("b", undo=True), step("c"), mode="parallel")
     run.start()
     run.succeed("a")
@@ -192,7 +201,8 @@ def test_4_6_running_siblings_are_awaited_and_then_undone() -> None:
     """)
 
 
-def test_s4_nothing_is_undone_when_it_succeeds_or_when_there_is_nothing_to_undo() -> None:
+@pytest.mark.requirement("E1")
+def test_nothing_is_undone_when_it_succeeds_or_when_there_is_nothing_to_undo() -> None:
     run = given(step("a", undo=True), step("b", undo=True))
     run.start()
     assert run.run_out() == "succeeded"
@@ -205,7 +215,8 @@ def test_s4_nothing_is_undone_when_it_succeeds_or_when_there_is_nothing_to_undo(
     assert run.undone() == {}
 
 
-def test_s4_what_a_scope_that_was_passed_over_completed_is_undone_when_the_execution_fails() -> None:
+@pytest.mark.requirement("E1")
+def test_what_a_scope_that_was_passed_over_completed_is_undone_when_the_execution_fails() -> None:
     run = given(
         scope("optional", step("a", undo=True), step("b")),
         step("c"),
@@ -220,7 +231,8 @@ def test_s4_what_a_scope_that_was_passed_over_completed_is_undone_when_the_execu
     assert run.status == "failed"
 
 
-def test_e13_clones_are_undone_one_by_one_before_what_is_upstream() -> None:
+@pytest.mark.requirement("E13")
+def test_clones_are_undone_one_by_one_before_what_is_upstream() -> None:
     run = given(step("up", undo=True), step("n", foreach="[1, 2, 3]", undo=True), step("z"))
     run.start()
     run.succeed("up")
@@ -241,7 +253,8 @@ def test_e13_clones_are_undone_one_by_one_before_what_is_upstream() -> None:
     """)
 
 
-def test_e13_of_a_fan_out_that_failed_the_completed_clones_are_undone() -> None:
+@pytest.mark.requirement("E13")
+def test_of_a_fan_out_that_failed_the_completed_clones_are_undone() -> None:
     run = given(
         step("up", undo=True),
         step("n", foreach="[1, 2, 3]", undo=True),
@@ -273,7 +286,8 @@ def test_e13_of_a_fan_out_that_failed_the_completed_clones_are_undone() -> None:
 # -- Attempts of an undo -----------------------------------------------------------------------------------------------
 
 
-def test_e4_retry_with_backoff_gives_five_tries() -> None:
+@pytest.mark.requirement("E4")
+def test_retry_with_backoff_gives_five_tries() -> None:
     run = failed_saga("RETRY_WITH_BACKOFF")
     for _ in range(4):
         run.undo_fails("c", "TRANSIENT")
@@ -293,7 +307,8 @@ def test_e4_retry_with_backoff_gives_five_tries() -> None:
     ]
 
 
-def test_e7_the_steps_own_settings_win_whatever_the_policy() -> None:
+@pytest.mark.requirement("E7")
+def test_the_steps_own_settings_win_whatever_the_policy() -> None:
     run = failed_saga(
         "STRICT_SEQUENTIAL", compensation_max_attempts=2, compensation_backoff_ms=7, compensation_timeout_ms=9
     )
@@ -306,7 +321,8 @@ def test_e7_the_steps_own_settings_win_whatever_the_policy() -> None:
     assert (policy.max_attempts, policy.initial_delay_ms, policy.timeout_ms) == (2, 7, 9)
 
 
-def test_e7_what_a_step_does_not_set_is_the_policys() -> None:
+@pytest.mark.requirement("E7")
+def test_what_a_step_does_not_set_is_the_policys() -> None:
     policy = undo_policy(step("a", undo=True, timeout=1_234), POLICIES["RETRY_WITH_BACKOFF"].max_attempts)
     assert (policy.max_attempts, policy.initial_delay_ms, policy.timeout_ms) == (5, None, 1_234)
 
@@ -323,8 +339,9 @@ def test_an_undo_that_timed_out_is_retried_like_one_that_failed() -> None:
 # -- A failed undo -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("E10")
 @pytest.mark.parametrize("policy", ["STRICT_SEQUENTIAL", "RETRY_WITH_BACKOFF"])
-def test_4_1_e10_a_strict_rollback_stops_and_asks(policy: CompensationOrder) -> None:
+def test_a_strict_rollback_stops_and_asks(policy: CompensationOrder) -> None:
     run = failed_saga(policy)
     run.skip_lines()
     run.undo_fails("c")
@@ -337,7 +354,8 @@ def test_4_1_e10_a_strict_rollback_stops_and_asks(policy: CompensationOrder) -> 
     assert run.undone() == {"c": "failed"}
 
 
-def test_4_2_a_layer_is_finished_before_a_grouped_rollback_stops() -> None:
+@pytest.mark.requirement("E3")
+def test_a_layer_is_finished_before_a_grouped_rollback_stops() -> None:
     run = failed_saga("GROUPED_PARALLEL")
     run.undo("c")
     run.skip_lines()
@@ -351,7 +369,8 @@ def test_4_2_a_layer_is_finished_before_a_grouped_rollback_stops() -> None:
     assert run.status == "waiting_approval"
 
 
-def test_4_2_a_grouped_rollback_stops_before_the_next_layer() -> None:
+@pytest.mark.requirement("E3")
+def test_a_grouped_rollback_stops_before_the_next_layer() -> None:
     run = failed_saga("GROUPED_PARALLEL")
     run.skip_lines()
     run.undo_fails("c")
@@ -362,7 +381,8 @@ def test_4_2_a_grouped_rollback_stops_before_the_next_layer() -> None:
     """)
 
 
-def test_4_2_with_few_slots_the_rest_of_the_layer_is_still_started() -> None:
+@pytest.mark.requirement("E3")
+def test_with_few_slots_the_rest_of_the_layer_is_still_started() -> None:
     run = given(
         step("a", undo=True),
         step("b", undo=True),
@@ -382,7 +402,8 @@ def test_4_2_with_few_slots_the_rest_of_the_layer_is_still_started() -> None:
     """)
 
 
-def test_e6_best_effort_goes_on_and_asks_in_the_end() -> None:
+@pytest.mark.requirement("E6")
+def test_best_effort_goes_on_and_asks_in_the_end() -> None:
     run = failed_saga("BEST_EFFORT_PARALLEL")
     run.skip_lines()
     run.undo_fails("c")
@@ -401,7 +422,8 @@ def test_e6_best_effort_goes_on_and_asks_in_the_end() -> None:
     assert run.undone() == {"a": "done", "b": "done", "c": "skipped"}
 
 
-def test_e5_a_failed_critical_undo_opens_the_circuit() -> None:
+@pytest.mark.requirement("E5")
+def test_a_failed_critical_undo_opens_the_circuit() -> None:
     run = failed_saga("CIRCUIT_BREAKER", compensation_critical=True)
     run.skip_lines()
     run.undo_fails("c")
@@ -417,7 +439,8 @@ def test_e5_a_failed_critical_undo_opens_the_circuit() -> None:
     assert run.undone() == {"c": "skipped"}
 
 
-def test_e5_a_critical_undo_that_is_mended_closes_the_circuit() -> None:
+@pytest.mark.requirement("E5")
+def test_a_critical_undo_that_is_mended_closes_the_circuit() -> None:
     run = failed_saga("CIRCUIT_BREAKER", compensation_critical=True)
     run.undo_fails("c")
     run.skip_lines()
@@ -432,7 +455,8 @@ def test_e5_a_critical_undo_that_is_mended_closes_the_circuit() -> None:
     """)
 
 
-def test_e5_an_undo_that_is_not_critical_does_not_open_the_circuit() -> None:
+@pytest.mark.requirement("E5")
+def test_an_undo_that_is_not_critical_does_not_open_the_circuit() -> None:
     run = failed_saga("CIRCUIT_BREAKER")
     run.skip_lines()
     run.undo_fails("c")
@@ -446,6 +470,7 @@ def test_e5_an_undo_that_is_not_critical_does_not_open_the_circuit() -> None:
     """)
 
 
+@pytest.mark.requirement("E10")
 @pytest.mark.parametrize(
     ("resolution", "first"),
     [
@@ -455,7 +480,7 @@ def test_e5_an_undo_that_is_not_critical_does_not_open_the_circuit() -> None:
         ("dismiss", "resolved compensation_failed c dismiss -> skip + a:undo/1"),
     ],
 )
-def test_e10_a_person_resolves_a_failed_undo_and_the_rollback_goes_on(resolution: Resolution, first: str) -> None:
+def test_a_person_resolves_a_failed_undo_and_the_rollback_goes_on(resolution: Resolution, first: str) -> None:
     run = failed_saga("STRICT_SEQUENTIAL")
     run.undo_fails("c")
     run.skip_lines()
@@ -466,7 +491,8 @@ def test_e10_a_person_resolves_a_failed_undo_and_the_rollback_goes_on(resolution
     assert (run.step("a").undo, run.step("b").undo) == ("done", "done")
 
 
-def test_e10_an_undo_that_fails_again_asks_again() -> None:
+@pytest.mark.requirement("E10")
+def test_an_undo_that_fails_again_asks_again() -> None:
     run = failed_saga("STRICT_SEQUENTIAL")
     run.undo_fails("c")
     run.resolve("c", "retry")
@@ -516,8 +542,9 @@ def manual_saga() -> Driver:
     return run
 
 
+@pytest.mark.requirement("E8")
 @pytest.mark.parametrize("resolution", ["compensate", "retry", "approved"])
-def test_e8_a_manual_undo_runs_when_a_person_consents(resolution: Resolution) -> None:
+def test_a_manual_undo_runs_when_a_person_consents(resolution: Resolution) -> None:
     run = manual_saga()
     run.resolve("b", resolution)
     assert run.open() == ["b:undo/1"]
@@ -525,8 +552,9 @@ def test_e8_a_manual_undo_runs_when_a_person_consents(resolution: Resolution) ->
     assert run.undone() == {"a": "done", "b": "done"}
 
 
+@pytest.mark.requirement("E8")
 @pytest.mark.parametrize("resolution", ["dismiss", "rejected", "not_completed"])
-def test_e8_a_person_may_leave_it_as_it_is(resolution: Resolution) -> None:
+def test_a_person_may_leave_it_as_it_is(resolution: Resolution) -> None:
     run = manual_saga()
     run.resolve("b", resolution)
     run.undo("a")
@@ -534,14 +562,16 @@ def test_e8_a_person_may_leave_it_as_it_is(resolution: Resolution) -> None:
     assert run.undone() == {"a": "done", "b": "skipped"}
 
 
-def test_e8_a_person_may_have_done_it_by_hand() -> None:
+@pytest.mark.requirement("E8")
+def test_a_person_may_have_done_it_by_hand() -> None:
     run = manual_saga()
     run.resolve("b", "completed")
     run.undo("a")
     assert run.undone() == {"a": "done", "b": "done"}
 
 
-def test_e8_a_manual_clone_asks_for_itself() -> None:
+@pytest.mark.requirement("E8")
+def test_a_manual_clone_asks_for_itself() -> None:
     run = given(step("n", foreach="[1, 2]", undo=True, compensation_policy="manual"), step("z"))
     run.start()
     run.succeed("n#0", "n#1")
@@ -584,7 +614,8 @@ def test_a_lost_undo_is_made_again_three_times_and_then_asks() -> None:
     """)
 
 
-def test_s3_an_unsafe_step_that_failed_undoes_itself_and_ends_in_a_dead_letter() -> None:
+@pytest.mark.requirement("C10")
+def test_an_unsafe_step_that_failed_undoes_itself_and_ends_in_a_dead_letter() -> None:
     run = given(step("a", undo=True), unsafe("pay", undo=True))
     run.start()
     run.succeed("a")
@@ -631,7 +662,8 @@ def test_effects_of_a_round_that_is_over_are_undone_although_the_next_one_had_be
     assert run.run_out() == "succeeded"
 
 
-def test_e5_a_circuit_opens_when_the_others_that_run_are_done() -> None:
+@pytest.mark.requirement("E5")
+def test_a_circuit_opens_when_the_others_that_run_are_done() -> None:
     run = given(
         step("a", undo=True, compensation_critical=True),
         step("b", undo=True, compensation_critical=True),

@@ -12,7 +12,8 @@ from .build import guarded, scope, step, unsafe
 from .driver import Driver, given
 
 
-def test_h2_what_is_used_is_charged_and_the_rest_refunded() -> None:
+@pytest.mark.requirement("H2")
+def test_what_is_used_is_charged_and_the_rest_refunded() -> None:
     run = given(step("a"), step("b"))
     run.start(hold=100)
     run.succeed("a", usage=30)
@@ -25,14 +26,16 @@ def test_h2_what_is_used_is_charged_and_the_rest_refunded() -> None:
     """)
 
 
-def test_2_2_a_run_may_cost_nothing() -> None:
+@pytest.mark.requirement("H1")
+def test_a_run_may_cost_nothing() -> None:
     run = given(step("a"))
     run.start(hold=100)
     run.succeed("a")
     assert run.lines()[-1] == "finished succeeded charged=0 refunded=100"
 
 
-def test_h2_failed_and_timed_out_attempts_are_charged_too() -> None:
+@pytest.mark.requirement("H2")
+def test_failed_and_timed_out_attempts_are_charged_too() -> None:
     run = given(step("a"))
     run.start(hold=100)
     run.fail("a", "TRANSIENT", usage=5)
@@ -50,7 +53,8 @@ def test_without_a_hold_nothing_is_charged() -> None:
     assert (run.status, run.state.charged) == ("succeeded", 0)
 
 
-def test_h2_2_3_an_overrun_charges_what_is_left_and_ends_the_run() -> None:
+@pytest.mark.requirement("H2")
+def test_an_overrun_charges_what_is_left_and_ends_the_run() -> None:
     run = given(step("a", undo=True), step("b"))
     run.start(hold=10)
     run.succeed("a", usage=25)
@@ -113,7 +117,8 @@ def test_an_overrun_ends_a_run_that_passes_failures_over() -> None:
 # -- Estimates ---------------------------------------------------------------------------------------------------------
 
 
-def test_2_4_a_step_that_would_cost_more_than_is_left_is_not_started() -> None:
+@pytest.mark.requirement("H2")
+def test_a_step_that_would_cost_more_than_is_left_is_not_started() -> None:
     run = given(step("a"), step("b", estimate=8))
     run.start(hold=10)
     run.succeed("a", usage=3)
@@ -127,14 +132,16 @@ def test_2_4_a_step_that_would_cost_more_than_is_left_is_not_started() -> None:
     """)
 
 
-def test_2_4_a_step_that_costs_what_is_left_is_started() -> None:
+@pytest.mark.requirement("H2")
+def test_a_step_that_costs_what_is_left_is_started() -> None:
     run = given(step("a"), step("b", estimate=7))
     run.start(hold=10)
     run.succeed("a", usage=3)
     assert run.open() == ["b/1"]
 
 
-def test_2_4_clones_are_tested_like_steps() -> None:
+@pytest.mark.requirement("H2")
+def test_clones_are_tested_like_steps() -> None:
     run = given(step("n", foreach="[1, 2, 3]", estimate=4, max_concurrency=1, undo=True), step("z"))
     run.start(hold=10)
     run.succeed("n#0", usage=4)
@@ -154,14 +161,16 @@ def test_2_4_clones_are_tested_like_steps() -> None:
     """)
 
 
-def test_2_4_a_fan_out_that_cannot_be_paid_for_is_passed_over_in_continue_mode() -> None:
+@pytest.mark.requirement("H2")
+def test_a_fan_out_that_cannot_be_paid_for_is_passed_over_in_continue_mode() -> None:
     run = given(step("n", foreach="[1, 2]", estimate=20), step("z"), failure_mode="continue")
     run.start(hold=10)
     assert run.fan("n").status == "skipped"
     assert run.open() == ["z/1"]
 
 
-def test_2_4_a_fan_out_of_a_flow_that_cannot_be_paid_for_goes_by_its_failure() -> None:
+@pytest.mark.requirement("H2")
+def test_a_fan_out_of_a_flow_that_cannot_be_paid_for_goes_by_its_failure() -> None:
     run = given(step("n", foreach="[1, 2]", estimate=20, on_failure="z"), step("z"), mode="flow")
     run.start(hold=10)
     assert run.open() == ["z@1/1"]
@@ -179,7 +188,8 @@ def paid_run(**fields: Any) -> Driver:
     return run
 
 
-def test_h6_2_28_a_paid_run_is_retried_as_a_run_of_its_own_with_credits_of_its_own() -> None:
+@pytest.mark.requirement("H6")
+def test_a_paid_run_is_retried_as_a_run_of_its_own_with_credits_of_its_own() -> None:
     run = paid_run()
     run.undo("a")
     run.expect("""
@@ -203,7 +213,8 @@ def test_h6_2_28_a_paid_run_is_retried_as_a_run_of_its_own_with_credits_of_its_o
     """)
 
 
-def test_2_28_a_hold_that_is_refused_leaves_it_failed() -> None:
+@pytest.mark.requirement("H6")
+def test_a_hold_that_is_refused_leaves_it_failed() -> None:
     run = paid_run()
     run.undo("a")
     run.skip_lines()
@@ -214,7 +225,8 @@ def test_2_28_a_hold_that_is_refused_leaves_it_failed() -> None:
     assert run.reviews() == ["dead_letter b"]
 
 
-def test_b19_2_29_no_more_runs_than_attempts() -> None:
+@pytest.mark.requirement("B19")
+def test_no_more_runs_than_attempts() -> None:
     run = given(step("a", tries=1), failure_mode="retry", max_rounds=3)
     run.start(hold=10)
     runs = 1
@@ -234,7 +246,8 @@ def test_a_hold_that_was_not_asked_for_is_ignored() -> None:
     assert run.refuse_hold() == f.Ignored("duplicate")
 
 
-def test_h6_a_person_may_retry_while_the_hold_is_awaited() -> None:
+@pytest.mark.requirement("H6")
+def test_a_person_may_retry_while_the_hold_is_awaited() -> None:
     run = paid_run()
     run.undo("a")
     run.retry(hold=50)
@@ -260,7 +273,8 @@ def test_a_paid_run_that_is_cancelled_during_its_rollback_is_not_retried() -> No
     assert run.state.retry_hold == 0
 
 
-def test_c10_a_paid_run_is_not_retried_by_itself_over_an_unsafe_step() -> None:
+@pytest.mark.requirement("C10")
+def test_a_paid_run_is_not_retried_by_itself_over_an_unsafe_step() -> None:
     run = given(unsafe("pay", undo=True), failure_mode="retry")
     run.start(hold=10)
     run.begin("pay")
@@ -269,7 +283,8 @@ def test_c10_a_paid_run_is_not_retried_by_itself_over_an_unsafe_step() -> None:
     assert (run.status, run.state.retry_hold) == ("failed", 0)
 
 
-def test_2_26_a_paid_run_that_failed_for_good_is_not_retried() -> None:
+@pytest.mark.requirement("H6")
+def test_a_paid_run_that_failed_for_good_is_not_retried() -> None:
     run = given(step("a"), failure_mode="retry")
     run.start(hold=10)
     run.fail("a")

@@ -23,7 +23,8 @@ def diamond(scheduling: Scheduling, **policies: Any) -> Driver:
     )
 
 
-def test_a10_4_14_layers_wait_for_the_whole_layer_before_them() -> None:
+@pytest.mark.requirement("A10")
+def test_layers_wait_for_the_whole_layer_before_them() -> None:
     run = diamond("layered")
     run.start()
     run.succeed("a")
@@ -41,7 +42,8 @@ def test_a10_4_14_layers_wait_for_the_whole_layer_before_them() -> None:
     """)
 
 
-def test_4_14_eager_steps_wait_for_what_they_need_alone() -> None:
+@pytest.mark.requirement("A10")
+def test_eager_steps_wait_for_what_they_need_alone() -> None:
     run = diamond("eager")
     run.start()
     run.succeed("a")
@@ -57,8 +59,9 @@ def test_4_14_eager_steps_wait_for_what_they_need_alone() -> None:
     """)
 
 
+@pytest.mark.requirement("E14")
 @pytest.mark.parametrize("scheduling", ["layered", "eager"])
-def test_e14_no_more_at_once_than_the_layer_concurrency(scheduling: Scheduling) -> None:
+def test_no_more_at_once_than_the_layer_concurrency(scheduling: Scheduling) -> None:
     run = diamond(scheduling, max_concurrency=1)
     run.start()
     order = []
@@ -70,8 +73,9 @@ def test_e14_no_more_at_once_than_the_layer_concurrency(scheduling: Scheduling) 
     assert order == ["a", "b", "c", "d"]
 
 
+@pytest.mark.requirement("C15")
 @pytest.mark.parametrize("scheduling", ["layered", "eager"])
-def test_c15_a_failed_dependency_starts_nothing_that_needs_it(scheduling: Scheduling) -> None:
+def test_a_failed_dependency_starts_nothing_that_needs_it(scheduling: Scheduling) -> None:
     run = diamond(scheduling)
     run.start()
     run.fail("a")
@@ -80,8 +84,9 @@ def test_c15_a_failed_dependency_starts_nothing_that_needs_it(scheduling: Schedu
     assert run.statuses() == {"a": "failed", "b": "succeeded"}
 
 
+@pytest.mark.requirement("C15")
 @pytest.mark.parametrize("scheduling", ["layered", "eager"])
-def test_2_51_continue_skips_what_needs_a_failed_step(scheduling: Scheduling) -> None:
+def test_continue_skips_what_needs_a_failed_step(scheduling: Scheduling) -> None:
     run = diamond(scheduling, failure_mode="continue")
     run.start()
     run.fail("b")
@@ -90,7 +95,8 @@ def test_2_51_continue_skips_what_needs_a_failed_step(scheduling: Scheduling) ->
     assert (run.status, run.state.outcome) == ("succeeded", "partial")
 
 
-def test_g5_the_three_modes_order_their_children() -> None:
+@pytest.mark.requirement("G5")
+def test_the_three_modes_order_their_children() -> None:
     def opened(mode: str) -> list[str]:
         run = given(step("a"), step("b"), mode=mode)
         run.start()

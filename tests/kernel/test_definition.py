@@ -31,8 +31,9 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.requirement("A1")
 @pytest.mark.parametrize("made", EXAMPLES, ids=lambda made: content_hash(made)[:6])
-def test_a1_a_document_reads_as_the_definition_it_was_written_from(made: Definition) -> None:
+def test_a_document_reads_as_the_definition_it_was_written_from(made: Definition) -> None:
     document = to_document(made)
     assert isinstance(document, dict)
     again = from_document(document)
@@ -40,7 +41,8 @@ def test_a1_a_document_reads_as_the_definition_it_was_written_from(made: Definit
     assert canonical(again) == canonical(made)
 
 
-def test_a3_the_hash_is_of_the_content() -> None:
+@pytest.mark.requirement("A3")
+def test_the_hash_is_of_the_content() -> None:
     assert len({content_hash(made) for made in EXAMPLES}) == len(EXAMPLES)
     assert content_hash(definition(step("a"))) == content_hash(definition(step("a")))
     assert content_hash(definition(step("a"))) != content_hash(definition(step("a", tries=4)))
@@ -121,7 +123,8 @@ def differing(old: Definition, new: Definition) -> list[str]:
     return differences(to_document(old), to_document(new))
 
 
-def test_k1_where_two_definitions_differ_is_told_by_the_ids_of_steps() -> None:
+@pytest.mark.requirement("A3")
+def test_where_two_definitions_differ_is_told_by_the_ids_of_steps() -> None:
     old = definition(step("a"), scope("s", step("b")))
     assert differing(old, definition(step("a", tries=5), scope("s", step("b")))) == [
         "/steps/a/retry_policy/max_attempts"

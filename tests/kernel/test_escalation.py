@@ -23,7 +23,8 @@ def errors(count: int, *, apart: int = 0, **fields: Any) -> Driver:
     return run
 
 
-def test_h7_more_than_five_errors_in_five_minutes_pause_it_and_ask() -> None:
+@pytest.mark.requirement("H7")
+def test_more_than_five_errors_in_five_minutes_pause_it_and_ask() -> None:
     run = errors(5)
     assert run.status == "running"
     run.skip_lines()
@@ -37,12 +38,14 @@ def test_h7_more_than_five_errors_in_five_minutes_pause_it_and_ask() -> None:
     assert run.reviews() == ["escalation a"]
 
 
-def test_h7_errors_outside_the_window_do_not_count() -> None:
+@pytest.mark.requirement("H7")
+def test_errors_outside_the_window_do_not_count() -> None:
     assert errors(20, apart=60_001).status == "running"
     assert errors(20, apart=59_000).status == "paused"
 
 
-def test_h7_2_32_a_high_rate_counts_only_with_enough_of_them() -> None:
+@pytest.mark.requirement("H7")
+def test_a_high_rate_counts_only_with_enough_of_them() -> None:
     run = given(
         *(step(f"s{i}") for i in range(12)),
         mode="parallel",
@@ -59,7 +62,8 @@ def test_h7_2_32_a_high_rate_counts_only_with_enough_of_them() -> None:
     assert run.status == "paused"
 
 
-def test_h7_2_32_half_is_not_more_than_half() -> None:
+@pytest.mark.requirement("H7")
+def test_half_is_not_more_than_half() -> None:
     run = given(
         *(step(f"s{i}") for i in range(10)),
         mode="parallel",
@@ -73,7 +77,8 @@ def test_h7_2_32_half_is_not_more_than_half() -> None:
     assert run.status == "running"
 
 
-def test_h7_2_31_a_backoff_beyond_its_limit_escalates() -> None:
+@pytest.mark.requirement("H7")
+def test_a_backoff_beyond_its_limit_escalates() -> None:
     policy = RetryPolicy(max_attempts=100, initial_delay_ms=1_000, max_delay_ms=1_500, jitter=0)
     run = given(Step(id="a", handler="a", retry_policy=policy), escalation=Escalation(errors=100))
     run.start()
@@ -84,7 +89,8 @@ def test_h7_2_31_a_backoff_beyond_its_limit_escalates() -> None:
     assert run.lines()[-2] == "review escalation a (backoff beyond its limit)"
 
 
-def test_h7_timeouts_and_guards_count_too() -> None:
+@pytest.mark.requirement("H7")
+def test_timeouts_and_guards_count_too() -> None:
     run = given(guarded("a", tries=100), escalation=Escalation(errors=1))
     run.start()
     run.time_out("a")
@@ -93,15 +99,17 @@ def test_h7_timeouts_and_guards_count_too() -> None:
     assert run.status == "paused"
 
 
-def test_2_33_a_failure_that_is_not_retried_does_not_escalate() -> None:
+@pytest.mark.requirement("H7")
+def test_a_failure_that_is_not_retried_does_not_escalate() -> None:
     run = given(step("a", tries=1), failure_mode="continue", escalation=Escalation(errors=1))
     run.start()
     run.fail("a", "TRANSIENT")
     assert run.status == "succeeded"
 
 
+@pytest.mark.requirement("H8")
 @pytest.mark.parametrize("resolution", ["completed", "retry"])
-def test_h8_an_escalation_that_is_resolved_resumes_the_run(resolution: Resolution) -> None:
+def test_an_escalation_that_is_resolved_resumes_the_run(resolution: Resolution) -> None:
     run = errors(6)
     run.skip_lines()
     run.resolve("a", resolution)
@@ -111,7 +119,8 @@ def test_h8_an_escalation_that_is_resolved_resumes_the_run(resolution: Resolutio
     """)
 
 
-def test_h8_an_escalation_that_is_dismissed_leaves_the_run_paused() -> None:
+@pytest.mark.requirement("H8")
+def test_an_escalation_that_is_dismissed_leaves_the_run_paused() -> None:
     run = errors(6)
     run.resolve("a", "dismiss")
     assert (run.status, run.reviews()) == ("paused", [])
@@ -119,7 +128,8 @@ def test_h8_an_escalation_that_is_dismissed_leaves_the_run_paused() -> None:
     assert run.open() == ["a/7"]
 
 
-def test_h8_whoever_resumes_a_run_has_seen_its_escalation() -> None:
+@pytest.mark.requirement("H8")
+def test_whoever_resumes_a_run_has_seen_its_escalation() -> None:
     run = errors(6)
     run.skip_lines()
     run.resume()
@@ -154,7 +164,8 @@ def test_without_a_policy_nothing_is_counted() -> None:
     assert not run.state.error_times
 
 
-def test_2_21_an_escalated_run_can_be_cancelled() -> None:
+@pytest.mark.requirement("H8")
+def test_an_escalated_run_can_be_cancelled() -> None:
     run = errors(6)
     run.cancel("drain")
     assert run.status == "canceled"

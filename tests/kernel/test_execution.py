@@ -1,5 +1,7 @@
 """An execution as a whole (A4, A6, B6, B20, B21): what it is pinned to, what it carries, how its end is told."""
 
+import pytest
+
 from tenuto.kernel import facts as f
 from tenuto.kernel.definition import JSON, Node, content_hash
 from tenuto.kernel.events import ExecutionFinished, ExecutionStarted
@@ -15,7 +17,8 @@ def ended(run: Driver) -> ExecutionFinished:
     return event
 
 
-def test_a4_an_execution_is_pinned_to_one_version_of_one_definition() -> None:
+@pytest.mark.requirement("A4")
+def test_an_execution_is_pinned_to_one_version_of_one_definition() -> None:
     run = given(step("a"), name="orders")
     run.start()
     event = run.history[0].event
@@ -24,13 +27,15 @@ def test_a4_an_execution_is_pinned_to_one_version_of_one_definition() -> None:
     assert event.rules == run.state.rules > 0
 
 
-def test_a6_policies_of_a_definition_hold_for_all_of_it() -> None:
+@pytest.mark.requirement("A6")
+def test_policies_of_a_definition_hold_for_all_of_it() -> None:
     run = given(step("a"), step("b"), step("c"), mode="parallel", max_concurrency=2, timeout_ms=9_000)
     run.start()
     assert (len(run.open()), run.wake_at) == (2, 9_000)
 
 
-def test_b6_what_comes_with_a_start_is_recorded_and_carried() -> None:
+@pytest.mark.requirement("B6")
+def test_what_comes_with_a_start_is_recorded_and_carried() -> None:
     run = given(step("a", when="context.correlation_id == 'root'"))
     run.tell(
         f.Start(
@@ -51,7 +56,8 @@ def test_b6_what_comes_with_a_start_is_recorded_and_carried() -> None:
     assert run.open() == ["a/1"]
 
 
-def test_b21_an_end_says_when_and_why() -> None:
+@pytest.mark.requirement("B21")
+def test_an_end_says_when_and_why() -> None:
     run = given(step("a"))
     run.start()
     run.tick_to(700)
@@ -62,14 +68,16 @@ def test_b21_an_end_says_when_and_why() -> None:
     assert (error.error_class, error.code, error.path) == ("NON_RETRYABLE", "non_retryable", "a")
 
 
-def test_b21_a_canceled_execution_has_no_error() -> None:
+@pytest.mark.requirement("B21")
+def test_a_canceled_execution_has_no_error() -> None:
     run = given(approval("ok"))
     run.start()
     run.cancel("drain")
     assert (ended(run).status, ended(run).error) == ("canceled", None)
 
 
-def test_b1_b14_a_terminal_execution_hears_nothing_more() -> None:
+@pytest.mark.requirement("B1", "B14")
+def test_a_terminal_execution_hears_nothing_more() -> None:
     run = given(step("a"))
     run.start()
     run.succeed("a")
@@ -91,14 +99,16 @@ def checked(*nodes: Node, wanted: JSON, output: JSON = None) -> Driver:
     )
 
 
-def test_a5_the_output_is_checked_before_an_execution_succeeds() -> None:
+@pytest.mark.requirement("A5")
+def test_the_output_is_checked_before_an_execution_succeeds() -> None:
     run = checked(step("a"), output={"n": "${steps.a.result}"}, wanted={"n": 1})
     run.start()
     run.succeed("a", result=1)
     assert (ended(run).status, ended(run).output) == ("succeeded", raw({"n": 1}))
 
 
-def test_a5_an_output_that_does_not_fit_fails_the_execution_and_what_was_made_is_undone() -> None:
+@pytest.mark.requirement("A5")
+def test_an_output_that_does_not_fit_fails_the_execution_and_what_was_made_is_undone() -> None:
     run = checked(step("a", compensation_handler="undo"), output={"n": "${steps.a.result}"}, wanted={"n": 1})
     run.start()
     run.succeed("a", result=2)
@@ -110,7 +120,8 @@ def test_a5_an_output_that_does_not_fit_fails_the_execution_and_what_was_made_is
     assert [review.kind for review in run.state.reviews.values()] == ["dead_letter"]
 
 
-def test_a5_without_a_template_the_last_result_is_checked() -> None:
+@pytest.mark.requirement("A5")
+def test_without_a_template_the_last_result_is_checked() -> None:
     run = checked(step("a"), step("b"), wanted=2)
     run.start()
     run.succeed("a", result=1)
@@ -118,7 +129,8 @@ def test_a5_without_a_template_the_last_result_is_checked() -> None:
     assert ended(run).status == "succeeded"
 
 
-def test_a5_of_a_fan_out_the_list_of_results_is_checked() -> None:
+@pytest.mark.requirement("A5")
+def test_of_a_fan_out_the_list_of_results_is_checked() -> None:
     run = checked(step("n", foreach="[1, 2]"), wanted=["x", "y"])
     run.start()
     run.succeed("n#1", result="y")
@@ -126,7 +138,8 @@ def test_a5_of_a_fan_out_the_list_of_results_is_checked() -> None:
     assert ended(run).status == "succeeded"
 
 
-def test_a5_where_nothing_was_completed_the_output_is_null() -> None:
+@pytest.mark.requirement("A5")
+def test_where_nothing_was_completed_the_output_is_null() -> None:
     run = checked(step("a", when="false"), wanted=None)
     run.start()
     assert ended(run).status == "succeeded"

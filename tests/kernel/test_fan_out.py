@@ -29,7 +29,8 @@ def fan(items: str = "[1, 2, 3]", **fields: Any) -> Driver:
 # -- Where the items come from -----------------------------------------------------------------------------------------
 
 
-def test_e12_a_clone_for_each_item_and_dependents_wait_for_all() -> None:
+@pytest.mark.requirement("E12")
+def test_a_clone_for_each_item_and_dependents_wait_for_all() -> None:
     run = fan()
     run.succeed("n#1", "n#0", "n#2")
     run.succeed("z")
@@ -45,13 +46,15 @@ def test_e12_a_clone_for_each_item_and_dependents_wait_for_all() -> None:
     """)
 
 
-def test_e12_a_single_item_is_a_clone_too() -> None:
+@pytest.mark.requirement("E12")
+def test_a_single_item_is_a_clone_too() -> None:
     run = fan("['only']")
     run.succeed("n#0")
     assert run.lines()[1:3] == ["expanded n 1 + n#0/1", "ok n#0/1"]
 
 
-def test_4_11_items_from_an_earlier_result() -> None:
+@pytest.mark.requirement("E12")
+def test_items_from_an_earlier_result() -> None:
     run = given(step("list"), step("n", foreach="steps.list.result.people"))
     run.start()
     run.succeed("list", result={"people": ["ann", "bob"]})
@@ -61,7 +64,8 @@ def test_4_11_items_from_an_earlier_result() -> None:
     assert bytes(event.items) == b'["ann","bob"]'
 
 
-def test_e12_items_given_with_the_start() -> None:
+@pytest.mark.requirement("E12")
+def test_items_given_with_the_start() -> None:
     run = given(step("n"), step("z"))
     run.start(each={"n": 2})
     run.succeed("n#0", "n#1", "z")
@@ -69,7 +73,8 @@ def test_e12_items_given_with_the_start() -> None:
     assert run.status == "succeeded"
 
 
-def test_4_8_results_are_a_list_in_the_order_of_the_items() -> None:
+@pytest.mark.requirement("E12")
+def test_results_are_a_list_in_the_order_of_the_items() -> None:
     run = given(
         step("n", foreach="[1, 2, 3]", failure_mode="continue"),
         output="${steps.n.result}",
@@ -81,7 +86,8 @@ def test_4_8_results_are_a_list_in_the_order_of_the_items() -> None:
     assert bytes(run.history[-1].event.output) == b'["a",null,"c"]'  # type: ignore[union-attr]
 
 
-def test_4_8_status_and_result_of_one_clone_are_not_those_of_the_fan_out() -> None:
+@pytest.mark.requirement("E12")
+def test_status_and_result_of_one_clone_are_not_those_of_the_fan_out() -> None:
     run = given(
         step("n", foreach="[1, 2]"), step("z", when="steps.n.status == 'succeeded' && size(steps.n.result) == 2")
     )
@@ -90,7 +96,8 @@ def test_4_8_status_and_result_of_one_clone_are_not_those_of_the_fan_out() -> No
     assert run.open() == ["z/1"]
 
 
-def test_4_9_clones_are_called_by_their_suffix() -> None:
+@pytest.mark.requirement("E12")
+def test_clones_are_called_by_their_suffix() -> None:
     run = given(step("n", foreach="input", suffix="item.mail"))
     run.start([{"mail": "ann@x"}, {"mail": "bob@x"}])
     event = run.history[1].event
@@ -99,18 +106,20 @@ def test_4_9_clones_are_called_by_their_suffix() -> None:
     assert run.open() == ["n#0/1", "n#1/1"], "the index is the address, the label is shown"
 
 
+@pytest.mark.requirement("E12")
 @pytest.mark.parametrize(
     ("items", "code"),
     [(["a", "a"], "duplicate_suffix"), (["a", " "], "expression_failed"), ([{}], "expression_failed")],
 )
-def test_4_9_a_duplicate_or_blank_suffix_is_an_error(items: list[object], code: str) -> None:
+def test_a_duplicate_or_blank_suffix_is_an_error(items: list[object], code: str) -> None:
     run = given(step("n", foreach="input", suffix="item"))
     run.start(items)  # type: ignore[arg-type]
     assert run.lines()[1] == f"refused n {code} -> fail"
     assert run.status == "failed"
 
 
-def test_4_10_an_empty_list_is_skipped_and_dependents_run_with_an_empty_list() -> None:
+@pytest.mark.requirement("E12")
+def test_an_empty_list_is_skipped_and_dependents_run_with_an_empty_list() -> None:
     run = given(
         step("n", foreach="[]"),
         step("z", after=("n",), when="steps.n.status == 'skipped'"),
@@ -126,7 +135,8 @@ def test_4_10_an_empty_list_is_skipped_and_dependents_run_with_an_empty_list() -
     """)
 
 
-def test_4_11_the_size_is_capped() -> None:
+@pytest.mark.requirement("E12")
+def test_the_size_is_capped() -> None:
     run = given(step("n"), step("z"), mode="parallel")
     run.start(each={"n": FAN_OUT_LIMIT + 1})
     assert run.lines()[1] == "refused n fan_out_limit -> fail"
@@ -141,7 +151,8 @@ def test_a_list_that_is_none_is_refused() -> None:
 # -- How many at once --------------------------------------------------------------------------------------------------
 
 
-def test_e12_no_more_clones_at_once_than_the_step_allows() -> None:
+@pytest.mark.requirement("E12")
+def test_no_more_clones_at_once_than_the_step_allows() -> None:
     run = fan("[1, 2, 3, 4, 5]", max_concurrency=2)
     run.succeed("n#1")
     run.succeed("n#0", "n#2", "n#3", "n#4", "z")
@@ -159,7 +170,8 @@ def test_e12_no_more_clones_at_once_than_the_step_allows() -> None:
     """)
 
 
-def test_e14_nor_than_the_scope_allows() -> None:
+@pytest.mark.requirement("E14")
+def test_nor_than_the_scope_allows() -> None:
     run = given(step("a"), step("n", foreach="[1, 2, 3]"), step("b"), mode="parallel", max_concurrency=2)
     run.start()
     assert run.open() == ["a/1", "n#0/1"]
@@ -168,7 +180,8 @@ def test_e14_nor_than_the_scope_allows() -> None:
     assert run.run_out() == "succeeded"
 
 
-def test_k7_a_fan_out_without_a_limit_of_its_own_has_a_thousand_at_a_time() -> None:
+@pytest.mark.requirement("E14")
+def test_a_fan_out_without_a_limit_of_its_own_has_a_thousand_at_a_time() -> None:
     plan = Plan(definition(step("n"), name="wide"))
     state = Execution(plan)
     start = f.Start(at=1, execution="x", tenant="t", input=raw(None), by_step=True, each={"n": 2_500})
@@ -198,7 +211,8 @@ def test_a_delayed_clone_takes_a_free_slot_at_once() -> None:
 # -- Failure -----------------------------------------------------------------------------------------------------------
 
 
-def test_e13_one_clone_that_fails_stops_the_others_and_awaits_those_that_run() -> None:
+@pytest.mark.requirement("E13")
+def test_one_clone_that_fails_stops_the_others_and_awaits_those_that_run() -> None:
     run = fan("[1, 2, 3, 4]", max_concurrency=3, undo=True)
     run.fail("n#1", "TRANSIENT")
     run.skip_lines()
@@ -224,7 +238,8 @@ def test_e13_one_clone_that_fails_stops_the_others_and_awaits_those_that_run() -
     """)
 
 
-def test_c16_clones_are_passed_over_if_their_step_says_so() -> None:
+@pytest.mark.requirement("C16")
+def test_clones_are_passed_over_if_their_step_says_so() -> None:
     run = fan(failure_mode="continue")
     run.fail("n#0")
     run.succeed("n#1")
@@ -233,7 +248,8 @@ def test_c16_clones_are_passed_over_if_their_step_says_so() -> None:
     assert run.statuses() == {"n": "succeeded", "n#0": "skipped", "n#1": "succeeded", "n#2": "skipped", "z": "running"}
 
 
-def test_c16_a_fan_out_of_which_nothing_succeeded_is_skipped() -> None:
+@pytest.mark.requirement("C16")
+def test_a_fan_out_of_which_nothing_succeeded_is_skipped() -> None:
     run = fan("[1]", failure_mode="continue")
     run.fail("n#0")
     assert run.fan("n").status == "skipped"
@@ -270,7 +286,8 @@ def test_clones_have_deadlines_of_their_own() -> None:
     assert run.open() == ["z/1"]
 
 
-def test_c11_an_unsafe_clone_whose_outcome_is_unknown_is_found_out_alone() -> None:
+@pytest.mark.requirement("C11")
+def test_an_unsafe_clone_whose_outcome_is_unknown_is_found_out_alone() -> None:
     run = given(unsafe("n", foreach="[1, 2]", reconcile=True, undo=True), step("z"))
     run.start()
     run.begin("n#0")
@@ -413,7 +430,8 @@ def test_a_round_that_fails_before_a_fan_out_leaves_its_earlier_effects_to_be_un
     assert run.run_out() == "failed"
 
 
-def test_b15_a_new_run_keeps_completed_clones_and_runs_the_others() -> None:
+@pytest.mark.requirement("B15")
+def test_a_new_run_keeps_completed_clones_and_runs_the_others() -> None:
     run = fan("[1, 2, 3]")
     run.succeed("n#0", "n#2")
     run.fail("n#1")
@@ -431,7 +449,8 @@ def test_b15_a_new_run_keeps_completed_clones_and_runs_the_others() -> None:
     """)
 
 
-def test_r1_clones_that_were_undone_are_made_again_under_a_new_key() -> None:
+@pytest.mark.requirement("B15")
+def test_clones_that_were_undone_are_made_again_under_a_new_key() -> None:
     run = fan("[1, 2, 3]", undo=True)
     run.succeed("n#0", "n#2")
     run.fail("n#1")

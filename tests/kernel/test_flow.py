@@ -9,6 +9,7 @@ from .build import approval, decision, guarded, scope, step, wait_for
 from .driver import given
 
 
+@pytest.mark.requirement("A9")
 @pytest.mark.parametrize(
     ("outcome", "edge"),
     [
@@ -18,7 +19,7 @@ from .driver import given
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
-def test_a9_each_way_a_step_ends_has_its_own_edge(outcome: f.Outcome, edge: str) -> None:
+def test_each_way_a_step_ends_has_its_own_edge(outcome: f.Outcome, edge: str) -> None:
     run = given(
         step("a", tries=1, on_success="good", on_failure="bad", on_timeout="late"),
         step("good"),
@@ -31,7 +32,8 @@ def test_a9_each_way_a_step_ends_has_its_own_edge(outcome: f.Outcome, edge: str)
     assert run.open() == [edge]
 
 
-def test_a9_0_8_an_edge_that_is_taken_makes_no_dead_letter() -> None:
+@pytest.mark.requirement("A9")
+def test_an_edge_that_is_taken_makes_no_dead_letter() -> None:
     run = given(step("a", on_failure="mend"), step("mend", on_success="$succeed"), mode="flow")
     run.start()
     run.fail("a@1")
@@ -45,7 +47,8 @@ def test_a9_0_8_an_edge_that_is_taken_makes_no_dead_letter() -> None:
     """)
 
 
-def test_s6_without_an_edge_a_success_ends_well_and_a_failure_ends_badly() -> None:
+@pytest.mark.requirement("A9")
+def test_without_an_edge_a_success_ends_well_and_a_failure_ends_badly() -> None:
     run = given(step("a"), mode="flow")
     run.start()
     run.succeed("a@1")
@@ -62,7 +65,8 @@ def test_s6_without_an_edge_a_success_ends_well_and_a_failure_ends_badly() -> No
     """)
 
 
-def test_s6_fail_and_succeed_are_targets() -> None:
+@pytest.mark.requirement("A9")
+def test_fail_and_succeed_are_targets() -> None:
     run = given(step("a", on_success="$fail", on_failure="$succeed"), mode="flow")
     run.start()
     run.succeed("a@1")
@@ -78,7 +82,8 @@ def test_s6_fail_and_succeed_are_targets() -> None:
     assert run.status == "succeeded"
 
 
-def test_s6_a_flow_whose_step_timed_out_without_an_edge_has_failed_not_timed_out() -> None:
+@pytest.mark.requirement("A9")
+def test_a_flow_whose_step_timed_out_without_an_edge_has_failed_not_timed_out() -> None:
     run = given(scope("f", step("a", tries=1), mode="flow", on_timeout="$succeed"), mode="flow", name="t")
     run.start()
     run.time_out("f@1/a@1")
@@ -94,8 +99,9 @@ def test_s6_a_flow_whose_step_timed_out_without_an_edge_has_failed_not_timed_out
     """)
 
 
+@pytest.mark.requirement("A8")
 @pytest.mark.parametrize(("amount", "taken"), [(5_000, ["approve@1"]), (500, ["check@1"]), (50, [])])
-def test_a8_a_decision_takes_the_first_branch_that_holds(amount: int, taken: list[str]) -> None:
+def test_a_decision_takes_the_first_branch_that_holds(amount: int, taken: list[str]) -> None:
     run = given(
         decision("size", ("input.amount > 1000", "approve"), ("input.amount > 100", "check"), default="$succeed"),
         approval("approve"),
@@ -117,7 +123,8 @@ def test_a_decision_without_a_branch_that_holds_and_without_a_default_fails() ->
     """)
 
 
-def test_s7_a_decision_whose_condition_fails_goes_by_its_failure() -> None:
+@pytest.mark.requirement("C16")
+def test_a_decision_whose_condition_fails_goes_by_its_failure() -> None:
     run = given(
         decision("size", ("input.amount > 1", "a")),
         step("a"),
@@ -133,7 +140,8 @@ def test_s7_a_decision_whose_condition_fails_goes_by_its_failure() -> None:
     """)
 
 
-def test_x1_a_loop_numbers_its_visits() -> None:
+@pytest.mark.requirement("A9")
+def test_a_loop_numbers_its_visits() -> None:
     run = given(
         step("draft", on_success="review"),
         approval("review", on_success="publish", on_failure="draft"),
@@ -160,7 +168,8 @@ def test_x1_a_loop_numbers_its_visits() -> None:
     """)
 
 
-def test_x1_a_loop_is_bounded() -> None:
+@pytest.mark.requirement("A9")
+def test_a_loop_is_bounded() -> None:
     run = given(step("a", on_success="a", on_failure="$succeed", max_visits=2), mode="flow")
     run.start()
     run.succeed("a@1", "a@2")
@@ -268,7 +277,8 @@ def test_a_retry_delay_in_a_flow_is_awaited_and_its_slot_queued_for() -> None:
     assert run.open() == ["a@1/2"]
 
 
-def test_b20_the_output_is_a_template() -> None:
+@pytest.mark.requirement("B20")
+def test_the_output_is_a_template() -> None:
     run = given(
         step("a", on_success="b"),
         step("b"),
@@ -282,7 +292,8 @@ def test_b20_the_output_is_a_template() -> None:
     assert bytes(event.output) == b'{"sum":3,"of":"ann"}'  # type: ignore[union-attr]
 
 
-def test_s7_an_output_that_cannot_be_made_fails_and_undoes() -> None:
+@pytest.mark.requirement("C16")
+def test_an_output_that_cannot_be_made_fails_and_undoes() -> None:
     run = given(step("a", undo=True), output="${steps.a.result.x}")
     run.start()
     run.succeed("a", result=1)

@@ -1,10 +1,13 @@
 """Marks and variables (D10, A17): a key that was seen in this run, and values that steps leave for one another."""
 
+import pytest
+
 from .build import guarded, pause_for, step
 from .driver import given
 
 
-def test_d10_a_step_whose_key_was_completed_in_this_run_is_passed_over() -> None:
+@pytest.mark.requirement("D10")
+def test_a_step_whose_key_was_completed_in_this_run_is_passed_over() -> None:
     run = given(
         step("a", idempotency_key="mail-${input.to}"),
         step("b", idempotency_key="mail-${input.to}", undo=True),
@@ -23,7 +26,8 @@ def test_d10_a_step_whose_key_was_completed_in_this_run_is_passed_over() -> None
     assert run.state.marks == {"mail-ann": "a", "other": "c"}
 
 
-def test_d10_what_was_passed_over_is_not_undone() -> None:
+@pytest.mark.requirement("D10")
+def test_what_was_passed_over_is_not_undone() -> None:
     run = given(step("a", idempotency_key="k"), step("b", idempotency_key="k", undo=True), step("c"))
     run.start()
     run.succeed("a")
@@ -32,7 +36,8 @@ def test_d10_what_was_passed_over_is_not_undone() -> None:
     assert run.status == "failed"
 
 
-def test_d10_a_failed_step_leaves_no_mark() -> None:
+@pytest.mark.requirement("D10")
+def test_a_failed_step_leaves_no_mark() -> None:
     run = given(
         step("a", idempotency_key="k", failure_mode="continue"), step("b", idempotency_key="k"), mode="sequence"
     )
@@ -41,7 +46,8 @@ def test_d10_a_failed_step_leaves_no_mark() -> None:
     assert run.open() == ["b/1"]
 
 
-def test_d10_a_probe_that_finds_the_effect_leaves_the_mark() -> None:
+@pytest.mark.requirement("D10")
+def test_a_probe_that_finds_the_effect_leaves_the_mark() -> None:
     run = given(guarded("a", idempotency_key="k"), step("b", idempotency_key="k"))
     run.start()
     run.time_out("a")
@@ -49,7 +55,8 @@ def test_d10_a_probe_that_finds_the_effect_leaves_the_mark() -> None:
     assert run.status == "succeeded"
 
 
-def test_d10_a_key_that_can_no_longer_be_made_leaves_no_mark() -> None:
+@pytest.mark.requirement("D10")
+def test_a_key_that_can_no_longer_be_made_leaves_no_mark() -> None:
     run = given(
         step("a", set_variable="n"),
         step("b", idempotency_key="k-${variables.n + 1}"),
@@ -62,13 +69,15 @@ def test_d10_a_key_that_can_no_longer_be_made_leaves_no_mark() -> None:
     assert run.state.marks == {}
 
 
-def test_d10_a_key_that_cannot_be_made_fails_its_step() -> None:
+@pytest.mark.requirement("D10")
+def test_a_key_that_cannot_be_made_fails_its_step() -> None:
     run = given(step("b", idempotency_key="k-${variables.n + 1}"))
     run.start(variables={"n": "text"})
     assert run.lines()[1] == "refused b expression_failed -> fail"
 
 
-def test_a17_a_result_becomes_a_variable_that_others_read() -> None:
+@pytest.mark.requirement("A17")
+def test_a_result_becomes_a_variable_that_others_read() -> None:
     run = given(
         step("a", set_variable="x"),
         step("b", when="variables.x == 5 && variables.given == 'v'"),
@@ -78,7 +87,8 @@ def test_a17_a_result_becomes_a_variable_that_others_read() -> None:
     assert run.open() == ["b/1"]
 
 
-def test_a17_the_last_one_wins() -> None:
+@pytest.mark.requirement("A17")
+def test_the_last_one_wins() -> None:
     run = given(step("a", set_variable="x"), step("b", set_variable="x"), output="${variables.x}")
     run.start()
     run.succeed("a", result=1)
@@ -109,13 +119,15 @@ def test_a_step_that_was_not_reached_is_pending_to_expressions() -> None:
     assert run.open() == ["b/1", "c/1"]
 
 
-def test_b20_the_input_is_kept_with_the_execution() -> None:
+@pytest.mark.requirement("B20")
+def test_the_input_is_kept_with_the_execution() -> None:
     run = given(step("a"))
     run.start({"deep": [1, {"x": None}]})
     assert bytes(run.state.input) == b'{"deep":[1,{"x":null}]}'
 
 
-def test_d10_what_was_undone_leaves_no_mark() -> None:
+@pytest.mark.requirement("D10")
+def test_what_was_undone_leaves_no_mark() -> None:
     run = given(step("a", undo=True, idempotency_key="k"), step("b", idempotency_key="k"), step("z"))
     run.start()
     run.succeed("a")

@@ -11,7 +11,8 @@ from .build import approval, decision, scope, step, unsafe, wait_for
 from .driver import Driver, given
 
 
-def test_b15_a_new_run_goes_on_from_the_failed_step() -> None:
+@pytest.mark.requirement("B15")
+def test_a_new_run_goes_on_from_the_failed_step() -> None:
     run = given(step("a"), step("b"), step("c"))
     run.start()
     run.succeed("a")
@@ -30,7 +31,8 @@ def test_b15_a_new_run_goes_on_from_the_failed_step() -> None:
     assert (run.state.run, run.step("a").number, run.step("b").number) == (2, 1, 2)
 
 
-def test_s4_r1_what_was_undone_is_made_again_under_a_new_key() -> None:
+@pytest.mark.requirement("B15")
+def test_what_was_undone_is_made_again_under_a_new_key() -> None:
     run = given(step("a", undo=True), step("b"), step("c"))
     run.start()
     run.succeed("a", "b")
@@ -48,7 +50,8 @@ def test_s4_r1_what_was_undone_is_made_again_under_a_new_key() -> None:
     assert run.open() == ["c/2"]
 
 
-def test_r1_a_second_failure_is_undone_and_made_again_once_more() -> None:
+@pytest.mark.requirement("B15")
+def test_a_second_failure_is_undone_and_made_again_once_more() -> None:
     run = given(step("a", undo=True), step("c"))
     run.start()
     for generation in (1, 2, 3):
@@ -61,7 +64,8 @@ def test_r1_a_second_failure_is_undone_and_made_again_once_more() -> None:
     assert run.step("a").undo_number == 3
 
 
-def test_b15_max_attempts_count_from_the_beginning_of_the_run() -> None:
+@pytest.mark.requirement("B15")
+def test_max_attempts_count_from_the_beginning_of_the_run() -> None:
     run = given(step("a", tries=2))
     run.start()
     for _ in range(2):
@@ -76,8 +80,9 @@ def test_b15_max_attempts_count_from_the_beginning_of_the_run() -> None:
     assert run.open() == ["a/4"], "numbers rise for ever"
 
 
+@pytest.mark.requirement("B15")
 @pytest.mark.parametrize("end", ["running", "succeeded", "canceled"])
-def test_0_1_only_a_failed_execution_is_retried(end: str) -> None:
+def test_only_a_failed_execution_is_retried(end: str) -> None:
     run = given(step("a"))
     run.start()
     if end == "succeeded":
@@ -90,7 +95,8 @@ def test_0_1_only_a_failed_execution_is_retried(end: str) -> None:
     assert run.status == end
 
 
-def test_b15_who_retried_and_why_is_recorded() -> None:
+@pytest.mark.requirement("B15")
+def test_who_retried_and_why_is_recorded() -> None:
     run = given(step("a"))
     run.start()
     run.fail("a")
@@ -99,7 +105,8 @@ def test_b15_who_retried_and_why_is_recorded() -> None:
     assert (opened.actor, opened.event.reason) == ("ann", "mended")  # type: ignore[union-attr]
 
 
-def test_b13_a_new_run_has_its_own_time_and_its_own_wait_for_a_worker() -> None:
+@pytest.mark.requirement("B13")
+def test_a_new_run_has_its_own_time_and_its_own_wait_for_a_worker() -> None:
     run = given(step("a"), timeout_ms=5_000, pending_timeout_ms=500)
     run.start()
     run.tick_to(1_000)
@@ -190,7 +197,8 @@ def diamond() -> Driver:
     return run
 
 
-def test_b15_from_a_step_makes_it_and_all_that_depends_on_it_again_under_the_same_keys() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_makes_it_and_all_that_depends_on_it_again_under_the_same_keys() -> None:
     run = diamond()
     run.retry(start="b")
     run.succeed("b")
@@ -203,15 +211,17 @@ def test_b15_from_a_step_makes_it_and_all_that_depends_on_it_again_under_the_sam
     """)
 
 
-def test_r1_from_a_step_again_takes_new_keys() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_again_takes_new_keys() -> None:
     run = diamond()
     run.retry(start="b", again=True)
     assert run.new_lines()[1] == "run 2 redo b=2 c=2 z=2"
 
 
+@pytest.mark.requirement("B15")
 @pytest.mark.parametrize("error", ["NON_RETRYABLE", "TRANSIENT"])
 @pytest.mark.parametrize("start", ["a", "pay"])
-def test_r1_again_gives_a_step_that_failed_a_new_key(start: str, error: ErrorClass) -> None:
+def test_again_gives_a_step_that_failed_a_new_key(start: str, error: ErrorClass) -> None:
     run = given(step("a"), step("pay", tries=1), step("z"))
     run.start()
     run.succeed("a")
@@ -223,7 +233,8 @@ def test_r1_again_gives_a_step_that_failed_a_new_key(start: str, error: ErrorCla
     assert run.run_out() == "succeeded"
 
 
-def test_r1_a_retry_without_again_keeps_the_key_of_what_failed() -> None:
+@pytest.mark.requirement("B15")
+def test_a_retry_without_again_keeps_the_key_of_what_failed() -> None:
     run = given(step("pay", tries=1))
     run.start()
     run.fail("pay")
@@ -233,7 +244,8 @@ def test_r1_a_retry_without_again_keeps_the_key_of_what_failed() -> None:
         run.fail("pay")
 
 
-def test_r1_each_again_gives_what_failed_another_key() -> None:
+@pytest.mark.requirement("B15")
+def test_each_again_gives_what_failed_another_key() -> None:
     run = given(step("pay", tries=1), mode="flow")
     run.start()
     for generation in (1, 2, 3):
@@ -242,7 +254,8 @@ def test_r1_each_again_gives_what_failed_another_key() -> None:
         run.retry(start="pay", again=True)
 
 
-def test_r1_again_gives_clones_that_failed_new_keys_and_no_others() -> None:
+@pytest.mark.requirement("B15")
+def test_again_gives_clones_that_failed_new_keys_and_no_others() -> None:
     run = given(step("n", foreach="[1, 2, 3, 4]", tries=1, max_concurrency=2), step("z"))
     run.start()
     run.fail("n#0")
@@ -261,7 +274,8 @@ def test_r1_again_gives_clones_that_failed_new_keys_and_no_others() -> None:
     assert run.run_out() == "succeeded"
 
 
-def test_r1_again_gives_a_clone_that_waits_in_line_to_be_tried_again_a_new_key() -> None:
+@pytest.mark.requirement("B15")
+def test_again_gives_a_clone_that_waits_in_line_to_be_tried_again_a_new_key() -> None:
     """It has no object of its own any more: it failed in an earlier run, and this one did not come to it."""
     run = given(step("n", foreach="[1, 2]", tries=1, max_concurrency=1))
     run.start()
@@ -275,7 +289,8 @@ def test_r1_again_gives_a_clone_that_waits_in_line_to_be_tried_again_a_new_key()
     assert run.run_out() == "succeeded"
 
 
-def test_r1_again_reaches_what_failed_in_a_scope_and_all_that_follows() -> None:
+@pytest.mark.requirement("B15")
+def test_again_reaches_what_failed_in_a_scope_and_all_that_follows() -> None:
     run = given(scope("s", step("a", tries=1), step("b"), mode="parallel", failure_mode="continue"), step("z", tries=1))
     run.start()
     run.fail("s/a")
@@ -287,14 +302,16 @@ def test_r1_again_reaches_what_failed_in_a_scope_and_all_that_follows() -> None:
     assert run.run_out() == "succeeded"
 
 
-def test_b15_from_a_step_that_does_not_exist_is_refused() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_that_does_not_exist_is_refused() -> None:
     run = diamond()
     answer = run.retry(start="nowhere")
     assert isinstance(answer, f.Refused)
     assert answer.code == "not_found"
 
 
-def test_b15_from_a_step_that_was_never_reached_is_where_it_would_be_anyway() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_that_was_never_reached_is_where_it_would_be_anyway() -> None:
     run = given(step("a"), step("b"))
     run.start()
     run.fail("a")
@@ -302,7 +319,8 @@ def test_b15_from_a_step_that_was_never_reached_is_where_it_would_be_anyway() ->
     assert run.open() == ["a/2"]
 
 
-def test_c10_from_a_step_does_not_repeat_an_unsafe_one_unless_it_is_said() -> None:
+@pytest.mark.requirement("C10")
+def test_from_a_step_does_not_repeat_an_unsafe_one_unless_it_is_said() -> None:
     run = given(step("a"), unsafe("pay"), step("z"))
     run.start()
     run.succeed("a")
@@ -317,7 +335,8 @@ def test_c10_from_a_step_does_not_repeat_an_unsafe_one_unless_it_is_said() -> No
     assert run.new_lines()[1] == "run 2 redo a=2 pay=2 z=2 + a/2"
 
 
-def test_b15_from_a_scope_makes_all_in_it_again() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_scope_makes_all_in_it_again() -> None:
     run = given(scope("s", step("a"), scope("t", step("b"))), step("c"), step("z"))
     run.start()
     run.succeed("s/a", "s/t/b", "c")
@@ -327,7 +346,8 @@ def test_b15_from_a_scope_makes_all_in_it_again() -> None:
     assert run.new_lines()[1] == "run 2 redo s/t/b=1 c=1"
 
 
-def test_b15_from_a_fan_out_makes_its_clones_again() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_fan_out_makes_its_clones_again() -> None:
     run = given(step("n", foreach="[1, 2]"), step("z"))
     run.start()
     run.succeed("n#0", "n#1")
@@ -341,7 +361,8 @@ def test_b15_from_a_fan_out_makes_its_clones_again() -> None:
     """)
 
 
-def test_b15_from_a_step_before_a_repetition_makes_its_visits_again() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_before_a_repetition_makes_its_visits_again() -> None:
     run = given(step("a"), scope("loop", step("b"), repeat_until="steps.b.result == 2"), step("z"))
     run.start()
     run.succeed("a")
@@ -353,7 +374,8 @@ def test_b15_from_a_step_before_a_repetition_makes_its_visits_again() -> None:
     assert run.new_lines()[1] == "run 2 redo a=1 loop@1/b=1 loop@2/b=1 + a/2"
 
 
-def test_b15_from_a_step_inside_a_repetition_takes_its_last_visit() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_inside_a_repetition_takes_its_last_visit() -> None:
     run = given(scope("loop", step("b"), repeat_until="steps.b.result == 2"), step("z"))
     run.start()
     run.succeed("loop@1/b", result=1)
@@ -394,7 +416,8 @@ def loop_flow(**draft: Any) -> Driver:
     return run
 
 
-def test_s4_a_flow_begins_again_at_its_earliest_undone_visit() -> None:
+@pytest.mark.requirement("B15")
+def test_a_flow_begins_again_at_its_earliest_undone_visit() -> None:
     run = loop_flow()
     run.undo("pay@1")
     run.skip_lines()
@@ -410,7 +433,8 @@ def test_s4_a_flow_begins_again_at_its_earliest_undone_visit() -> None:
     """)
 
 
-def test_s4_a_flow_of_which_a_visit_of_a_loop_was_undone() -> None:
+@pytest.mark.requirement("B15")
+def test_a_flow_of_which_a_visit_of_a_loop_was_undone() -> None:
     run = loop_flow(undo=True)
     run.undo("pay@1", "draft@2", "draft@1")
     run.skip_lines()
@@ -457,7 +481,8 @@ def test_a_half_made_step_that_was_undone_does_not_hide_what_was_undone_before_i
     assert run.open() == ["a@1/2"]
 
 
-def test_b15_a_flow_begins_where_the_operator_says_at_the_last_visit_of_that_step() -> None:
+@pytest.mark.requirement("B15")
+def test_a_flow_begins_where_the_operator_says_at_the_last_visit_of_that_step() -> None:
     run = given(
         step("draft", on_success="ok"),
         approval("ok", on_success="book", on_failure="draft"),
@@ -481,7 +506,8 @@ def test_b15_a_flow_begins_where_the_operator_says_at_the_last_visit_of_that_ste
     """)
 
 
-def test_c10_a_flow_that_begins_earlier_does_not_repeat_an_unsafe_step_that_came_after() -> None:
+@pytest.mark.requirement("C10")
+def test_a_flow_that_begins_earlier_does_not_repeat_an_unsafe_step_that_came_after() -> None:
     run = given(step("draft", on_success="pay"), unsafe("pay", on_success="book"), step("book"), mode="flow")
     run.start()
     run.succeed("draft@1")
@@ -496,7 +522,8 @@ def test_c10_a_flow_that_begins_earlier_does_not_repeat_an_unsafe_step_that_came
     assert run.new_lines()[1] == "run 2 from draft redo draft@1=2 pay@1=2 book@1=2 + draft@1/2"
 
 
-def test_b15_a_flow_may_begin_at_a_step_that_was_never_reached() -> None:
+@pytest.mark.requirement("B15")
+def test_a_flow_may_begin_at_a_step_that_was_never_reached() -> None:
     run = given(step("a", on_success="b"), step("b", on_success="c"), step("c"), mode="flow")
     run.start()
     run.fail("a@1")
@@ -508,7 +535,8 @@ def test_b15_a_flow_may_begin_at_a_step_that_was_never_reached() -> None:
     """)
 
 
-def test_b15_a_flow_begins_at_the_scope_that_the_step_is_in() -> None:
+@pytest.mark.requirement("B15")
+def test_a_flow_begins_at_the_scope_that_the_step_is_in() -> None:
     run = given(step("a", on_success="s"), scope("s", step("x"), step("y"), on_success="z"), step("z"), mode="flow")
     run.start()
     run.succeed("a@1", "s@1/x", "s@1/y")
@@ -582,7 +610,8 @@ def test_a_flow_begins_again_at_a_scope_or_a_fan_out_of_which_something_was_undo
     assert run.run_out() == "succeeded"
 
 
-def test_r1_again_without_a_start_makes_nothing_anew() -> None:
+@pytest.mark.requirement("B15")
+def test_again_without_a_start_makes_nothing_anew() -> None:
     run = given(step("a"), step("b"))
     run.start()
     run.succeed("a")
@@ -606,7 +635,8 @@ def test_a_new_run_queues_for_its_key_again() -> None:
     """)
 
 
-def test_b15_from_a_step_takes_each_of_its_dependents_once() -> None:
+@pytest.mark.requirement("B15")
+def test_from_a_step_takes_each_of_its_dependents_once() -> None:
     run = given(
         step("a"),
         step("b", after=("a",)),
@@ -623,7 +653,8 @@ def test_b15_from_a_step_takes_each_of_its_dependents_once() -> None:
     assert run.new_lines()[1] == "run 2 redo a=1 b=1 c=1 d=1 + a/2"
 
 
-def test_b15_a_flow_begins_at_the_scope_to_which_a_planner_added_the_step() -> None:
+@pytest.mark.requirement("B15")
+def test_a_flow_begins_at_the_scope_to_which_a_planner_added_the_step() -> None:
     run = given(
         step("f", on_success="w"),
         scope("w", planner="p", mode="parallel", on_success="z"),

@@ -9,7 +9,8 @@ from .build import approval, callback, guarded, pause_for, scope, step, unsafe, 
 from .driver import Driver, given
 
 
-def test_b10_q3_what_runs_finishes_and_nothing_new_starts() -> None:
+@pytest.mark.requirement("B10")
+def test_what_runs_finishes_and_nothing_new_starts() -> None:
     run = given(step("a"), step("b"))
     run.start()
     run.pause()
@@ -27,7 +28,8 @@ def test_b10_q3_what_runs_finishes_and_nothing_new_starts() -> None:
     assert run.status == "running"
 
 
-def test_b10_pausing_and_resuming_twice_is_the_same_as_once() -> None:
+@pytest.mark.requirement("B10")
+def test_pausing_and_resuming_twice_is_the_same_as_once() -> None:
     run = given(step("a"))
     run.start()
     assert run.resume() == f.APPLIED
@@ -94,7 +96,8 @@ def test_probes_wait_for_the_resume_too() -> None:
     assert sorted(run.open()) == ["g:guard/1", "p:reconcile/1", "q:reconcile/2"]
 
 
-def test_2_16_deadlines_shift_by_the_length_of_the_pause() -> None:
+@pytest.mark.requirement("B10")
+def test_deadlines_shift_by_the_length_of_the_pause() -> None:
     run = given(
         step("a", timeout=100, timeout_ms=1_000),
         approval("ok", timeout_ms=2_000),
@@ -137,7 +140,8 @@ def test_two_timers_that_go_on_fire_in_their_order() -> None:
     assert [line.split(" ")[1] for line in run.lines() if line.startswith("timeout")] == ["b/1", "a/1"]
 
 
-def test_b12_a_pause_that_is_too_long_is_a_cancel_by_the_system() -> None:
+@pytest.mark.requirement("B12")
+def test_a_pause_that_is_too_long_is_a_cancel_by_the_system() -> None:
     run = given(step("a"), step("b"), pause_limit_ms=1_000)
     run.start(hold=10)
     run.succeed("a", usage=3)
@@ -155,14 +159,16 @@ def test_b12_a_pause_that_is_too_long_is_a_cancel_by_the_system() -> None:
     assert {entry.actor for entry in run.history[-5:]} == {"system"}
 
 
-def test_b12_without_a_limit_a_pause_lasts() -> None:
+@pytest.mark.requirement("B12")
+def test_without_a_limit_a_pause_lasts() -> None:
     run = given(step("a"), pause_limit_ms=None)
     run.start()
     run.pause()
     assert run.wake_at is None
 
 
-def test_s9_what_waits_for_a_person_can_be_paused_and_decided() -> None:
+@pytest.mark.requirement("B10")
+def test_what_waits_for_a_person_can_be_paused_and_decided() -> None:
     run = given(approval("ok"), step("a"))
     run.start()
     assert run.status == "waiting_approval"
@@ -177,7 +183,8 @@ def test_s9_what_waits_for_a_person_can_be_paused_and_decided() -> None:
     assert run.open() == ["a/1"]
 
 
-def test_s9_a_person_may_say_retry_while_paused() -> None:
+@pytest.mark.requirement("B10")
+def test_a_person_may_say_retry_while_paused() -> None:
     run = given(unsafe("pay"))
     run.start()
     run.begin("pay")

@@ -1,5 +1,6 @@
 """Plans (A10): edges counted, layers numbered, expressions at hand."""
 
+import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
@@ -12,7 +13,8 @@ def layers(plan: Plan) -> dict[str, int]:
     return {node.id: node.layer for node in plan.root.children}
 
 
-def test_a10_layers_are_topological() -> None:
+@pytest.mark.requirement("A10")
+def test_layers_are_topological() -> None:
     plan = Plan(
         definition(
             step("init"),
@@ -28,8 +30,9 @@ def test_a10_layers_are_topological() -> None:
     assert plan.root.layers == ((0,), (1, 2), (3,), (4,))
 
 
+@pytest.mark.requirement("A10")
 @for_all(st.integers(1, 8), st.data())
-def test_a10_a_layer_is_one_more_than_the_highest_it_depends_on(size: int, data: st.DataObject) -> None:
+def test_a_layer_is_one_more_than_the_highest_it_depends_on(size: int, data: st.DataObject) -> None:
     edges = [data.draw(st.sets(st.integers(0, index - 1)) if index else st.just(set())) for index in range(size)]
     nodes = [step(f"s{i}", after=tuple(f"s{j}" for j in sorted(before))) for i, before in enumerate(edges)]
     found = layers(Plan(definition(*nodes, mode="dag")))

@@ -22,7 +22,8 @@ def planned(*children: Node, mode: str = "parallel", **fields: Any) -> Driver:
     return run
 
 
-def test_h9_a_plan_is_an_attempt_and_its_children_run() -> None:
+@pytest.mark.requirement("H9")
+def test_a_plan_is_an_attempt_and_its_children_run() -> None:
     run = planned(agent("a"), agent("b"))
     run.succeed("a/a_s", "b/b_s")
     run.expect("""
@@ -38,7 +39,8 @@ def test_h9_a_plan_is_an_attempt_and_its_children_run() -> None:
     """)
 
 
-def test_h9_a_nested_scope_may_have_a_planner() -> None:
+@pytest.mark.requirement("H9")
+def test_a_nested_scope_may_have_a_planner() -> None:
     run = given(step("first"), scope("work", planner="p", mode="parallel"), step("last"))
     run.start()
     run.succeed("first")
@@ -56,7 +58,8 @@ def test_h9_a_nested_scope_may_have_a_planner() -> None:
     """)
 
 
-def test_h9_a_planner_may_add_to_what_is_there() -> None:
+@pytest.mark.requirement("H9")
+def test_a_planner_may_add_to_what_is_there() -> None:
     run = given(step("fixed"), planner="p", mode="parallel")
     run.start()
     assert run.open() == [".:plan/1"], "the plan comes first"
@@ -88,7 +91,8 @@ def test_a_layered_scope_takes_a_planners_children_as_they_come() -> None:
     assert run.run_out() == "succeeded"
 
 
-def test_2_36_no_more_children_than_the_scope_allows() -> None:
+@pytest.mark.requirement("H9")
+def test_no_more_children_than_the_scope_allows() -> None:
     run = planned(*(step(f"s{i}") for i in range(5)), max_children=3)
     assert len(run.open()) == 3
 
@@ -104,7 +108,8 @@ def test_a_plan_of_nothing_fails() -> None:
     """)
 
 
-def test_h2_a_plan_is_charged_and_may_overrun() -> None:
+@pytest.mark.requirement("H2")
+def test_a_plan_is_charged_and_may_overrun() -> None:
     run = given(planner="p", mode="parallel")
     run.start(hold=10)
     run.planned(step("a"), usage=4)
@@ -210,7 +215,8 @@ def test_a_new_plan_may_not_use_an_id_again() -> None:
 # -- Another plan ------------------------------------------------------------------------------------------------------
 
 
-def test_h9_2_35_when_most_agents_failed_the_planner_is_asked_again() -> None:
+@pytest.mark.requirement("H9")
+def test_when_most_agents_failed_the_planner_is_asked_again() -> None:
     run = planned(*(agent(f"a{i}") for i in range(5)), failure_mode="continue")
     run.fail("a0/a0_s")
     run.fail("a1/a1_s")
@@ -232,8 +238,9 @@ def test_h9_2_35_when_most_agents_failed_the_planner_is_asked_again() -> None:
     assert run.state.replans == 1
 
 
+@pytest.mark.requirement("H9")
 @pytest.mark.parametrize("mode", ["fail_fast", "retry"])
-def test_2_35_also_before_a_scope_that_fails_fast_fails(mode: FailureMode) -> None:
+def test_also_before_a_scope_that_fails_fast_fails(mode: FailureMode) -> None:
     run = planned(agent("a"), failure_mode=mode)
     run.fail("a/a_s", "NON_RETRYABLE")
     assert run.open() == [".:plan/2"]
@@ -242,14 +249,16 @@ def test_2_35_also_before_a_scope_that_fails_fast_fails(mode: FailureMode) -> No
     assert run.status == "succeeded"
 
 
-def test_2_35_fail_fast_closes_when_most_have_not_failed() -> None:
+@pytest.mark.requirement("H9")
+def test_fail_fast_closes_when_most_have_not_failed() -> None:
     run = planned(agent("a"), agent("b"), agent("c"))
     run.fail("a/a_s")
     assert run.open() == ["b/b_s/1", "c/c_s/1"]
     assert run.scope().status == "closing"
 
 
-def test_h9_more_than_ten_failed_tasks_are_reason_enough() -> None:
+@pytest.mark.requirement("H9")
+def test_more_than_ten_failed_tasks_are_reason_enough() -> None:
     tasks = [scope(f"t{i}", step(f"t{i}_s")) for i in range(12)]
     run = planned(
         scope("a", *tasks, mode="parallel", failure_mode="continue"), agent("b"), agent("c"), failure_mode="continue"
@@ -264,7 +273,8 @@ def test_h9_more_than_ten_failed_tasks_are_reason_enough() -> None:
     assert ".:plan/3" not in run.open(), "the new plan begins with a clean slate"
 
 
-def test_h9_plain_steps_count_like_agents() -> None:
+@pytest.mark.requirement("H9")
+def test_plain_steps_count_like_agents() -> None:
     run = planned(step("a"), step("b"), step("c"), failure_mode="continue")
     run.fail("a")
     run.fail("b")
@@ -275,7 +285,8 @@ def test_h9_plain_steps_count_like_agents() -> None:
     assert (run.status, run.state.outcome) == ("succeeded", ""), "what was replaced was not passed over"
 
 
-def test_2_36_re_plans_are_bounded() -> None:
+@pytest.mark.requirement("H9")
+def test_re_plans_are_bounded() -> None:
     run = planned(agent("a0"), failure_mode="continue", max_replans=2)
     for i in range(2):
         run.fail(f"a{i}/a{i}_s")
@@ -291,7 +302,8 @@ def test_2_36_re_plans_are_bounded() -> None:
     """)
 
 
-def test_2_36_superseded_agents_make_room() -> None:
+@pytest.mark.requirement("H9")
+def test_superseded_agents_make_room() -> None:
     run = planned(agent("a0"), agent("a1"), max_children=2, failure_mode="continue")
     run.fail("a0/a0_s")
     run.fail("a1/a1_s")

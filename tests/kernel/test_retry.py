@@ -85,13 +85,15 @@ def judged(
     )
 
 
+@pytest.mark.requirement("C2", "C8")
 @pytest.mark.parametrize("error_class", ERROR_CLASSES)
-def test_c2_c8_the_matrix_after_a_first_failure(error_class: ErrorClass) -> None:
+def test_the_matrix_after_a_first_failure(error_class: ErrorClass) -> None:
     assert judged("failed", error_class) == AFTER_FAILURE[error_class]
 
 
+@pytest.mark.requirement("C3")
 @pytest.mark.parametrize("error_class", ERROR_CLASSES)
-def test_c3_the_matrix_when_attempts_are_spent(error_class: ErrorClass) -> None:
+def test_the_matrix_when_attempts_are_spent(error_class: ErrorClass) -> None:
     assert judged("failed", error_class, tries=3) == AFTER_LAST_FAILURE[error_class]
 
 
@@ -100,13 +102,15 @@ def test_the_matrix_when_nothing_may_be_repeated(error_class: ErrorClass) -> Non
     assert judged("failed", error_class, repeat=False) == AFTER_LAST_FAILURE[error_class]
 
 
+@pytest.mark.requirement("C10", "C11")
 @pytest.mark.parametrize(("how", "error_class"), [("timed_out", "TRANSIENT"), ("lost", "INDETERMINATE")])
-def test_c10_c11_the_matrix_when_the_outcome_is_unknown(how: How, error_class: ErrorClass) -> None:
+def test_the_matrix_when_the_outcome_is_unknown(how: How, error_class: ErrorClass) -> None:
     assert judged(how, error_class) == AFTER_SILENCE[how]
     assert judged(how, error_class, tries=3, losses=MAX_LOSSES + 1) == AFTER_LAST_SILENCE[how]
     assert judged(how, error_class, repeat=False) == AFTER_LAST_SILENCE[how]
 
 
+@pytest.mark.requirement("C10")
 @for_all(
     how=st.sampled_from(get_args(How)),
     error_class=st.sampled_from(ERROR_CLASSES),
@@ -116,7 +120,7 @@ def test_c10_c11_the_matrix_when_the_outcome_is_unknown(how: How, error_class: E
     repeat=st.booleans(),
     partial=st.booleans(),
 )
-def test_c10_not_safe_is_never_retried(
+def test_not_safe_is_never_retried(
     how: How, error_class: ErrorClass, tries: int, losses: int, max_attempts: int, repeat: bool, partial: bool
 ) -> None:
     for name, spec in SAFETIES.items():
@@ -128,8 +132,9 @@ def test_c10_not_safe_is_never_retried(
             assert said.verdict != "retry"
 
 
+@pytest.mark.requirement("C3")
 @for_all(max_attempts=st.integers(1, 50), error_class=st.sampled_from(RETRIED_BY_DEFAULT))
-def test_c3_a_step_is_tried_exactly_max_attempts_times(max_attempts: int, error_class: ErrorClass) -> None:
+def test_a_step_is_tried_exactly_max_attempts_times(max_attempts: int, error_class: ErrorClass) -> None:
     spec = step("s", tries=max_attempts)
     verdicts = [
         judge(spec, "failed", error_class, tries=tries, losses=0, may_repeat=True).verdict
@@ -146,7 +151,8 @@ def test_losses_are_bounded_by_themselves_and_not_by_max_attempts() -> None:
     assert verdicts == ["retry", "retry", "retry", "fail", "fail"]
 
 
-def test_c4_classes_that_the_step_does_not_name_are_not_retried() -> None:
+@pytest.mark.requirement("C4")
+def test_classes_that_the_step_does_not_name_are_not_retried() -> None:
     spec = step("s", on=("TRANSIENT",))
     verdicts = {
         error_class: judge(spec, "failed", error_class, tries=1, losses=0, may_repeat=True).verdict
@@ -163,6 +169,7 @@ def test_c4_classes_that_the_step_does_not_name_are_not_retried() -> None:
     }
 
 
+@pytest.mark.requirement("E1")
 @pytest.mark.parametrize(
     ("declared", "reported", "undo", "half_done"),
     [
@@ -174,7 +181,7 @@ def test_c4_classes_that_the_step_does_not_name_are_not_retried() -> None:
     ],
 )
 @pytest.mark.parametrize("safety", [SAFE, GUARDED, UNSAFE])
-def test_4_5_a_failed_step_is_undone_only_if_it_may_have_left_something(
+def test_a_failed_step_is_undone_only_if_it_may_have_left_something(
     safety: Safety, declared: bool, reported: bool, undo: bool, half_done: bool
 ) -> None:
     spec = step("s", safety=safety, partial_effect=declared, undo=undo)
@@ -182,7 +189,8 @@ def test_4_5_a_failed_step_is_undone_only_if_it_may_have_left_something(
     assert said == Judgement("fail", half_done)
 
 
-def test_c1_the_matrix_has_every_class() -> None:
+@pytest.mark.requirement("C1")
+def test_the_matrix_has_every_class() -> None:
     assert set(MATRIX) == set(ERROR_CLASSES)
     assert [name for name, rule in MATRIX.items() if not rule.retried] == ["NON_RETRYABLE", "COMPENSATION_REQUIRED"]
 
@@ -190,6 +198,7 @@ def test_c1_the_matrix_has_every_class() -> None:
 # -- Undo --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("E9")
 @pytest.mark.parametrize(
     ("error_class", "tries", "verdict"),
     [
@@ -201,7 +210,7 @@ def test_c1_the_matrix_has_every_class() -> None:
         ("COMPENSATION_REQUIRED", 1, "review"),
     ],
 )
-def test_e9_an_undo_is_retried_until_its_attempts_are_spent(error_class: ErrorClass, tries: int, verdict: str) -> None:
+def test_an_undo_is_retried_until_its_attempts_are_spent(error_class: ErrorClass, tries: int, verdict: str) -> None:
     assert judge_undo(error_class, tries, 0, 5, lost=False) == verdict
 
 
@@ -214,6 +223,7 @@ def test_an_undo_survives_three_losses() -> None:
 CALM = RetryPolicy(jitter=0)
 
 
+@pytest.mark.requirement("C7", "C21")
 @pytest.mark.parametrize(
     ("error_class", "delays"),
     [
@@ -224,24 +234,27 @@ CALM = RetryPolicy(jitter=0)
         ("DEPENDENCY_FAILED", [5_000, 10_000, 20_000, 40_000, 80_000]),
     ],
 )
-def test_c7_c21_each_class_has_its_own_start(error_class: ErrorClass, delays: list[int]) -> None:
+def test_each_class_has_its_own_start(error_class: ErrorClass, delays: list[int]) -> None:
     assert [delay_ms(CALM, error_class, tries, None) for tries in range(1, 6)] == delays
 
 
+@pytest.mark.requirement("C21")
 @pytest.mark.parametrize(
     ("error_class", "cap"), [("TRANSIENT", 30_000), ("RATE_LIMITED", 300_000), ("DEPENDENCY_FAILED", 300_000)]
 )
-def test_c21_delays_are_capped(error_class: ErrorClass, cap: int) -> None:
+def test_delays_are_capped(error_class: ErrorClass, cap: int) -> None:
     assert delay_ms(CALM, error_class, 1_000_000, None) == cap
 
 
-def test_c3_the_policys_own_delays_win() -> None:
+@pytest.mark.requirement("C3")
+def test_the_policys_own_delays_win() -> None:
     policy = RetryPolicy(jitter=0, initial_delay_ms=7, max_delay_ms=20)
     assert [delay_ms(policy, "DEPENDENCY_FAILED", tries, None) for tries in (1, 2, 3, 4)] == [7, 14, 20, 20]
     fixed = RetryPolicy(jitter=0, initial_delay_ms=7, backoff_strategy="fixed")
     assert [delay_ms(fixed, "TRANSIENT", tries, None) for tries in (1, 2, 3)] == [7, 7, 7]
 
 
+@pytest.mark.requirement("C6")
 @pytest.mark.parametrize(
     ("error_class", "asked", "delay"),
     [
@@ -252,7 +265,7 @@ def test_c3_the_policys_own_delays_win() -> None:
         ("TRANSIENT", 60_000, 100),
     ],
 )
-def test_c6_retry_after_is_respected(error_class: ErrorClass, asked: int, delay: int) -> None:
+def test_retry_after_is_respected(error_class: ErrorClass, asked: int, delay: int) -> None:
     assert delay_ms(CALM, error_class, 1, asked) == delay
 
 
@@ -290,8 +303,9 @@ def _sending() -> Driver:
     return run
 
 
+@pytest.mark.requirement("C6")
 @pytest.mark.parametrize("make", [_failing, _undoing, _probing, _planning, _sending])
-def test_c6_what_was_asked_for_is_recorded_and_kept_to(make: Callable[[], Driver]) -> None:
+def test_what_was_asked_for_is_recorded_and_kept_to(make: Callable[[], Driver]) -> None:
     """Whoever it was: a step, an undo, a probe, a planner, or where a directive is sent."""
     run = make()
     (ref,) = (key for key in run.state.agenda if isinstance(key, Ref))
@@ -306,13 +320,14 @@ def test_c6_what_was_asked_for_is_recorded_and_kept_to(make: Callable[[], Driver
     assert run.wake_at == run.elapsed + 60_000
 
 
+@pytest.mark.requirement("C5")
 @for_all(
     error_class=st.sampled_from(RETRIED_BY_DEFAULT),
     tries=st.integers(1, 60),
     jitter=st.floats(0, 1),
     seed=st.text(max_size=20),
 )
-def test_c5_jitter_stays_in_its_range_and_is_the_same_everywhere(
+def test_jitter_stays_in_its_range_and_is_the_same_everywhere(
     error_class: ErrorClass, tries: int, jitter: float, seed: str
 ) -> None:
     policy = RetryPolicy(jitter=jitter)
@@ -322,7 +337,8 @@ def test_c5_jitter_stays_in_its_range_and_is_the_same_everywhere(
     assert delay == delay_ms(policy, error_class, tries, None, seed)
 
 
-def test_c5_jitter_spreads() -> None:
+@pytest.mark.requirement("C5")
+def test_jitter_spreads() -> None:
     delays = {delay_ms(RetryPolicy(jitter=0.1), "RATE_LIMITED", 1, None, f"x{i}", "pay") for i in range(200)}
     assert len(delays) > 100
     assert min(delays) < 920
@@ -334,13 +350,15 @@ def test_chance_is_in_its_range(fields: list[str]) -> None:
     assert 0 <= chance(*fields) < 1
 
 
-def test_2_31_the_uncapped_delay_is_told_with_its_cap() -> None:
+@pytest.mark.requirement("H7")
+def test_the_uncapped_delay_is_told_with_its_cap() -> None:
     assert uncapped_delay_ms(CALM, "TRANSIENT", 10) == (51_200, 30_000)
 
 
 # -- Ordinary exceptions -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C2")
 @pytest.mark.parametrize(
     ("ancestry", "error_class"),
     [
@@ -353,11 +371,12 @@ def test_2_31_the_uncapped_delay_is_told_with_its_cap() -> None:
         (("SomethingElse", "Exception"), "RETRYABLE"),
     ],
 )
-def test_c2_exceptions_are_classified_by_the_nearest_name(ancestry: tuple[str, ...], error_class: ErrorClass) -> None:
+def test_exceptions_are_classified_by_the_nearest_name(ancestry: tuple[str, ...], error_class: ErrorClass) -> None:
     assert classify(ancestry, step("s"), {}) == error_class
 
 
-def test_s11_an_unknown_exception_of_an_unsafe_step_tells_nothing() -> None:
+@pytest.mark.requirement("C10")
+def test_an_unknown_exception_of_an_unsafe_step_tells_nothing() -> None:
     assert classify(("SomethingElse",), step("s", safety=UNSAFE), {}) == "INDETERMINATE"
     assert classify(("ValueError",), step("s", safety=UNSAFE), {}) == "NON_RETRYABLE"
 
@@ -377,7 +396,8 @@ def test_every_exception_of_the_table_has_a_class() -> None:
 # -- The same, through the kernel --------------------------------------------------------------------------------------
 
 
-def test_c21_c23_three_attempts_100_and_200_ms_apart_then_a_dead_letter() -> None:
+@pytest.mark.requirement("C21", "C23")
+def test_three_attempts_100_and_200_ms_apart_then_a_dead_letter() -> None:
     run = given(step("a"))
     run.start()
     run.fail("a", "TRANSIENT")
@@ -401,7 +421,8 @@ def test_c21_c23_three_attempts_100_and_200_ms_apart_then_a_dead_letter() -> Non
     """)
 
 
-def test_b7_every_attempt_is_kept_with_its_class_and_its_time() -> None:
+@pytest.mark.requirement("B7")
+def test_every_attempt_is_kept_with_its_class_and_its_time() -> None:
     run = given(step("a"))
     run.start()
     run.fail("a", "RATE_LIMITED", retry_after=5_000)
@@ -417,7 +438,8 @@ def test_b7_every_attempt_is_kept_with_its_class_and_its_time() -> None:
     """)
 
 
-def test_c14_a_deadline_covers_all_attempts_and_the_delays_between_them() -> None:
+@pytest.mark.requirement("C14")
+def test_a_deadline_covers_all_attempts_and_the_delays_between_them() -> None:
     run = given(step("a", tries=10, timeout=100, delay=300, timeout_ms=1_000))
     run.start()
     for _ in range(3):
@@ -439,7 +461,8 @@ def test_c14_a_deadline_covers_all_attempts_and_the_delays_between_them() -> Non
     assert run.step("a").status == "timed_out"
 
 
-def test_c14_a_deadline_ends_a_running_attempt_of_a_safe_step() -> None:
+@pytest.mark.requirement("C14")
+def test_a_deadline_ends_a_running_attempt_of_a_safe_step() -> None:
     run = given(step("a", timeout=500, timeout_ms=1_000))
     run.start()
     run.tick()
@@ -453,7 +476,8 @@ def test_c14_a_deadline_ends_a_running_attempt_of_a_safe_step() -> None:
     """)
 
 
-def test_s5_a_timeout_that_will_be_retried_is_retrying_and_the_last_one_timed_out() -> None:
+@pytest.mark.requirement("C3")
+def test_a_timeout_that_will_be_retried_is_retrying_and_the_last_one_timed_out() -> None:
     run = given(step("a", tries=2))
     run.start()
     run.time_out("a")
@@ -472,7 +496,8 @@ def test_s5_a_timeout_that_will_be_retried_is_retrying_and_the_last_one_timed_ou
     """)
 
 
-def test_c12_a_business_refusal_is_not_retried_but_undone() -> None:
+@pytest.mark.requirement("C12")
+def test_a_business_refusal_is_not_retried_but_undone() -> None:
     run = given(step("reserve", undo=True), step("pay", safety=UNSAFE, undo=True))
     run.start()
     run.succeed("reserve")
@@ -509,7 +534,8 @@ def guarded_run(tries: int = 3) -> Driver:
     return run
 
 
-def test_c9_the_guard_is_asked_after_the_delay_and_says_not_done() -> None:
+@pytest.mark.requirement("C9")
+def test_the_guard_is_asked_after_the_delay_and_says_not_done() -> None:
     run = guarded_run()
     run.fail("a", "TRANSIENT")
     run.tick()
@@ -526,7 +552,8 @@ def test_c9_the_guard_is_asked_after_the_delay_and_says_not_done() -> None:
     """)
 
 
-def test_c9_the_guard_says_done_and_its_result_is_taken() -> None:
+@pytest.mark.requirement("C9")
+def test_the_guard_says_done_and_its_result_is_taken() -> None:
     run = guarded_run()
     run.time_out("a")
     run.done("a", result=7)
@@ -539,7 +566,8 @@ def test_c9_the_guard_says_done_and_its_result_is_taken() -> None:
     assert bytes(run.state.variables["v"]) == b"7"
 
 
-def test_0_11_a_guard_that_cannot_tell_asks_a_person() -> None:
+@pytest.mark.requirement("C9")
+def test_a_guard_that_cannot_tell_asks_a_person() -> None:
     run = guarded_run()
     run.time_out("a")
     run.unknown("a")
@@ -576,7 +604,8 @@ def run_failure(error_class: ErrorClass) -> Failed:
     return Failed(error_class=error_class, code="x", summary="y")
 
 
-def test_c9_attempts_of_a_guarded_step_are_bounded() -> None:
+@pytest.mark.requirement("C9")
+def test_attempts_of_a_guarded_step_are_bounded() -> None:
     run = guarded_run(tries=2)
     for _ in range(2):
         run.time_out("a")

@@ -12,7 +12,8 @@ from .driver import Driver, given
 # -- Fail fast ---------------------------------------------------------------------------------------------------------
 
 
-def test_c15_fail_fast_moves_up_at_once_and_starts_nothing_more() -> None:
+@pytest.mark.requirement("C15")
+def test_fail_fast_moves_up_at_once_and_starts_nothing_more() -> None:
     run = given(scope("agent", scope("task", step("a"), step("b"))), step("c"))
     run.start()
     run.fail("agent/task/a")
@@ -31,7 +32,8 @@ def test_c15_fail_fast_moves_up_at_once_and_starts_nothing_more() -> None:
     """)
 
 
-def test_c15_fail_fast_awaits_what_runs_and_closes_what_only_waits() -> None:
+@pytest.mark.requirement("C15")
+def test_fail_fast_awaits_what_runs_and_closes_what_only_waits() -> None:
     run = given(
         step("bad"),
         step("running"),
@@ -86,7 +88,8 @@ def test_an_attempt_that_fails_in_a_closing_scope_is_not_repeated() -> None:
     """)
 
 
-def test_c11_a_closing_scope_waits_until_an_unknown_outcome_is_known() -> None:
+@pytest.mark.requirement("C11")
+def test_a_closing_scope_waits_until_an_unknown_outcome_is_known() -> None:
     run = given(step("bad"), unsafe("pay", reconcile=True, undo=True), mode="parallel")
     run.start()
     run.begin("pay")
@@ -121,7 +124,8 @@ def test_a_guarded_step_that_waits_for_its_delay_is_not_awaited_because_its_outc
 # -- Continue ----------------------------------------------------------------------------------------------------------
 
 
-def test_c16_2_23_continue_passes_over_the_step_and_not_the_task() -> None:
+@pytest.mark.requirement("C16")
+def test_continue_passes_over_the_step_and_not_the_task() -> None:
     run = given(scope("task", step("a"), step("b"), failure_mode="continue"), step("c"))
     run.start()
     run.fail("task/a")
@@ -138,7 +142,8 @@ def test_c16_2_23_continue_passes_over_the_step_and_not_the_task() -> None:
     assert run.statuses() == {"task/a": "skipped", "task/b": "succeeded", "c": "succeeded"}
 
 
-def test_c16_2_24_a_task_whose_steps_were_all_passed_over_is_skipped() -> None:
+@pytest.mark.requirement("C16")
+def test_a_task_whose_steps_were_all_passed_over_is_skipped() -> None:
     run = given(scope("task", step("a"), step("b"), failure_mode="continue"), step("c"))
     run.start()
     run.fail("task/a")
@@ -155,7 +160,8 @@ def test_c16_2_24_a_task_whose_steps_were_all_passed_over_is_skipped() -> None:
     """)
 
 
-def test_2_24_unless_it_says_that_this_is_a_failure() -> None:
+@pytest.mark.requirement("C16")
+def test_unless_it_says_that_this_is_a_failure() -> None:
     run = given(scope("task", step("a"), failure_mode="continue", fail_if_empty=True), step("c"))
     run.start()
     run.fail("task/a")
@@ -170,13 +176,12 @@ def test_2_24_unless_it_says_that_this_is_a_failure() -> None:
     """)
 
 
+@pytest.mark.requirement("C16")
 @pytest.mark.parametrize(
     ("failed", "status", "outcome"),
     [((), "succeeded", ""), (("a",), "succeeded", "partial"), (("a", "b"), "succeeded", "skipped")],
 )
-def test_2_22_the_outcome_of_a_run_says_what_was_passed_over(
-    failed: tuple[str, ...], status: str, outcome: str
-) -> None:
+def test_the_outcome_of_a_run_says_what_was_passed_over(failed: tuple[str, ...], status: str, outcome: str) -> None:
     run = given(
         scope("a", step("s1")),
         scope("b", step("s2")),
@@ -192,13 +197,15 @@ def test_2_22_the_outcome_of_a_run_says_what_was_passed_over(
     assert (run.status, run.state.outcome) == (status, outcome)
 
 
-def test_2_22_what_was_skipped_by_its_own_condition_is_not_partial() -> None:
+@pytest.mark.requirement("C16")
+def test_what_was_skipped_by_its_own_condition_is_not_partial() -> None:
     run = given(step("a", when="false"), step("b"), step("n", foreach="[]"))
     run.start()
     assert (run.run_out(), run.state.outcome) == ("succeeded", "")
 
 
-def test_2_22_a_fan_out_with_failed_clones_is_partial() -> None:
+@pytest.mark.requirement("C16")
+def test_a_fan_out_with_failed_clones_is_partial() -> None:
     run = given(step("n", foreach="[1]", failure_mode="continue"), step("b"))
     run.start()
     run.fail("n#0")
@@ -206,7 +213,8 @@ def test_2_22_a_fan_out_with_failed_clones_is_partial() -> None:
     assert (run.status, run.state.outcome) == ("succeeded", "partial")
 
 
-def test_2_51_dependents_of_a_failed_step_are_skipped_and_others_run() -> None:
+@pytest.mark.requirement("C15")
+def test_dependents_of_a_failed_step_are_skipped_and_others_run() -> None:
     run = given(
         step("a"),
         step("b", after=("a",)),
@@ -232,7 +240,8 @@ def test_2_51_dependents_of_a_failed_step_are_skipped_and_others_run() -> None:
     """)
 
 
-def test_2_51_in_a_sequence_mere_order_is_not_dependence() -> None:
+@pytest.mark.requirement("C15")
+def test_in_a_sequence_mere_order_is_not_dependence() -> None:
     run = given(step("a"), step("b"), failure_mode="continue")
     run.start()
     run.fail("a")
@@ -299,7 +308,8 @@ def retry_run(**fields: Any) -> Driver:
     return run
 
 
-def test_c15_c21_2_29_a_scope_is_run_three_times_in_all() -> None:
+@pytest.mark.requirement("C15", "C21")
+def test_a_scope_is_run_three_times_in_all() -> None:
     run = retry_run()
     for _ in range(2):
         run.fail("task/b", "TRANSIENT")
@@ -326,13 +336,15 @@ def test_c15_c21_2_29_a_scope_is_run_three_times_in_all() -> None:
     """)
 
 
-def test_2_26_only_retryable_failures_begin_another_round() -> None:
+@pytest.mark.requirement("C15")
+def test_only_retryable_failures_begin_another_round() -> None:
     run = retry_run()
     run.fail("task/b", "NON_RETRYABLE")
     assert run.status == "failed"
 
 
-def test_2_27_one_budget_caps_the_product_of_all_levels() -> None:
+@pytest.mark.requirement("C15")
+def test_one_budget_caps_the_product_of_all_levels() -> None:
     run = given(
         scope("agent", scope("task", step("a", tries=1), failure_mode="retry"), failure_mode="retry"),
         failure_mode="retry",
@@ -349,7 +361,8 @@ def test_2_27_one_budget_caps_the_product_of_all_levels() -> None:
     assert run.status == "failed"
 
 
-def test_2_25_completed_unsafe_and_reusable_steps_give_their_stored_result() -> None:
+@pytest.mark.requirement("C15")
+def test_completed_unsafe_and_reusable_steps_give_their_stored_result() -> None:
     run = given(
         scope(
             "task",
@@ -378,7 +391,8 @@ def test_2_25_completed_unsafe_and_reusable_steps_give_their_stored_result() -> 
     """)
 
 
-def test_c10_a_round_never_repeats_an_unsafe_step_that_was_tried_in_vain() -> None:
+@pytest.mark.requirement("C10")
+def test_a_round_never_repeats_an_unsafe_step_that_was_tried_in_vain() -> None:
     run = given(scope("task", unsafe("pay", undo=True), failure_mode="retry"))
     run.start()
     run.begin("task/pay")
@@ -398,8 +412,9 @@ def test_c10_a_round_never_repeats_an_unsafe_step_that_was_tried_in_vain() -> No
     """)
 
 
+@pytest.mark.requirement("C10")
 @pytest.mark.parametrize("nested", [False, True])
-def test_c10_nor_does_it_when_another_step_failed(nested: bool) -> None:
+def test_nor_does_it_when_another_step_failed(nested: bool) -> None:
     pay = step("n", foreach="[1]", safety="NOT_SAFE_TO_RETRY", undo=True)
     where = "inner/n#0" if nested else "n#0"
     run = given(
@@ -498,8 +513,9 @@ def test_effects_of_an_earlier_round_are_undone_once_all_rounds_failed() -> None
 # -- Time and space ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("C20")
 @pytest.mark.parametrize("mode", ["fail_fast", "continue"])
-def test_c20_k6_a_scope_has_its_own_time(mode: FailureMode) -> None:
+def test_a_scope_has_its_own_time(mode: FailureMode) -> None:
     run = given(
         scope("task", step("a"), approval("b"), mode="parallel", timeout_ms=1_000), step("c"), failure_mode=mode
     )
@@ -519,7 +535,8 @@ def test_c20_k6_a_scope_has_its_own_time(mode: FailureMode) -> None:
     )
 
 
-def test_c20_the_time_of_a_scope_begins_anew_with_a_round() -> None:
+@pytest.mark.requirement("C20")
+def test_the_time_of_a_scope_begins_anew_with_a_round() -> None:
     run = given(scope("task", step("a", tries=1), failure_mode="retry", timeout_ms=1_000))
     run.start()
     run.tick_to(900)
@@ -528,7 +545,8 @@ def test_c20_the_time_of_a_scope_begins_anew_with_a_round() -> None:
     assert run.wake_at == 1_900
 
 
-def test_b13_the_time_of_an_execution_is_bounded() -> None:
+@pytest.mark.requirement("B13")
+def test_the_time_of_an_execution_is_bounded() -> None:
     run = given(step("a"), step("b"), timeout_ms=1_000)
     run.start()
     run.tick()
@@ -543,7 +561,8 @@ def test_b13_the_time_of_an_execution_is_bounded() -> None:
     """)
 
 
-def test_g4_no_more_children_run_than_the_scope_allows() -> None:
+@pytest.mark.requirement("G4")
+def test_no_more_children_run_than_the_scope_allows() -> None:
     run = given(
         scope("wide", *(step(f"a{i}") for i in range(4)), mode="parallel", max_concurrency=2),
         *(scope(f"s{i}", step(f"b{i}")) for i in range(2)),
@@ -578,7 +597,8 @@ def test_waits_and_approvals_hold_no_slot() -> None:
     assert run.open() == ["a/1"]
 
 
-def test_b17_no_child_is_left_open_when_its_scope_is_closed() -> None:
+@pytest.mark.requirement("B17")
+def test_no_child_is_left_open_when_its_scope_is_closed() -> None:
     run = given(scope("x", scope("y", step("a"), step("b"), mode="parallel"), step("c"), mode="parallel"))
     run.start()
     run.fail("x/y/a")
@@ -620,8 +640,9 @@ def test_dependents_of_a_step_skipped_by_its_condition_run() -> None:
     assert run.open() == ["b/1"]
 
 
+@pytest.mark.requirement("C16")
 @pytest.mark.parametrize("mode", ["fail_fast", "continue"])
-def test_s7_a_condition_that_fails_fails_its_step(mode: FailureMode) -> None:
+def test_a_condition_that_fails_fails_its_step(mode: FailureMode) -> None:
     run = given(
         step("a", when="input.x > 1"),
         scope("s", step("c"), when="input.x > 1"),
@@ -752,7 +773,8 @@ def test_a_scope_that_is_closing_already_keeps_its_own_reason() -> None:
     assert run.lines()[-1] == "finished failed non_retryable"
 
 
-def test_2_27_the_last_of_the_budget_goes_to_whoever_comes_first() -> None:
+@pytest.mark.requirement("C15")
+def test_the_last_of_the_budget_goes_to_whoever_comes_first() -> None:
     run = given(
         *(scope(f"s{i}", step(f"a{i}", tries=1), step(f"b{i}"), mode="parallel", failure_mode="retry") for i in (1, 2)),
         mode="parallel",

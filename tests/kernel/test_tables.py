@@ -47,7 +47,8 @@ def test_the_tables_have_every_status() -> None:
     assert set(FAN_OUT_TRANSITIONS) == set(get_args(FanOutStatus))
 
 
-def test_b1_a_terminal_execution_has_no_way_out_but_an_audited_retry() -> None:
+@pytest.mark.requirement("B1")
+def test_a_terminal_execution_has_no_way_out_but_an_audited_retry() -> None:
     assert {status: EXECUTION_TRANSITIONS[status] for status in TERMINAL} == {
         "succeeded": (),
         "failed": ("running",),
@@ -55,7 +56,8 @@ def test_b1_a_terminal_execution_has_no_way_out_but_an_audited_retry() -> None:
     }
 
 
-def test_b1_the_seeds_transitions_are_allowed() -> None:
+@pytest.mark.requirement("B1")
+def test_the_seeds_transitions_are_allowed() -> None:
     """000 section 3.1, with decisions 0-1 (retry) and S-9 (pausing what waits for a person)."""
     seeds = {
         ("running", "waiting_approval"),

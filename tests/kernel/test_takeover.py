@@ -10,7 +10,8 @@ from .build import approval, guarded, scope, step, unsafe
 from .driver import given
 
 
-def test_b9_a_safe_attempt_is_made_again_at_once_and_costs_no_try() -> None:
+@pytest.mark.requirement("B9")
+def test_a_safe_attempt_is_made_again_at_once_and_costs_no_try() -> None:
     run = given(step("a", tries=1))
     run.start()
     run.tick_to(50)
@@ -46,7 +47,8 @@ def test_losses_are_bounded_so_that_input_that_kills_workers_ends() -> None:
     """)
 
 
-def test_c9_a_guarded_attempt_is_asked_after() -> None:
+@pytest.mark.requirement("C9")
+def test_a_guarded_attempt_is_asked_after() -> None:
     run = given(guarded("a"))
     run.start()
     run.crash()
@@ -68,7 +70,8 @@ def test_a_probe_that_was_lost_is_asked_again() -> None:
     run.expect("lost a:guard/1 -> probe@0 + a:guard/2")
 
 
-def test_k4_an_unsafe_attempt_that_never_began_simply_runs() -> None:
+@pytest.mark.requirement("C10")
+def test_an_unsafe_attempt_that_never_began_simply_runs() -> None:
     run = given(unsafe("pay"))
     run.start()
     run.crash()
@@ -83,7 +86,8 @@ def test_k4_an_unsafe_attempt_that_never_began_simply_runs() -> None:
     """)
 
 
-def test_c10_an_unsafe_attempt_that_began_is_not_repeated_but_asked_about() -> None:
+@pytest.mark.requirement("C10")
+def test_an_unsafe_attempt_that_began_is_not_repeated_but_asked_about() -> None:
     run = given(unsafe("pay"))
     run.start()
     run.begin("pay")
@@ -97,7 +101,8 @@ def test_c10_an_unsafe_attempt_that_began_is_not_repeated_but_asked_about() -> N
     assert run.status == "waiting_approval"
 
 
-def test_c11_a_lost_effect_is_not_looked_for_before_its_time_and_one_lease_are_over() -> None:
+@pytest.mark.requirement("C11")
+def test_a_lost_effect_is_not_looked_for_before_its_time_and_one_lease_are_over() -> None:
     run = given(unsafe("pay", reconcile=True, timeout=10_000))
     run.start()
     run.tick_to(2_000)
@@ -114,7 +119,8 @@ def test_c11_a_lost_effect_is_not_looked_for_before_its_time_and_one_lease_are_o
     """)
 
 
-def test_c11_unless_that_time_is_over_already() -> None:
+@pytest.mark.requirement("C11")
+def test_unless_that_time_is_over_already() -> None:
     run = given(unsafe("pay", reconcile=True, timeout=10_000))
     run.start()
     run.begin("pay")
@@ -123,7 +129,8 @@ def test_c11_unless_that_time_is_over_already() -> None:
     assert run.open() == ["pay:reconcile/1"]
 
 
-def test_b9_a_worker_that_leaves_in_good_order_costs_nothing() -> None:
+@pytest.mark.requirement("B9")
+def test_a_worker_that_leaves_in_good_order_costs_nothing() -> None:
     run = given(step("a"), unsafe("b"), guarded("c"), mode="parallel")
     run.start()
     run.give_back("a", "b", "c")
@@ -255,7 +262,8 @@ def test_timers_that_came_due_are_fired_for_the_new_owner() -> None:
 # -- Pending -----------------------------------------------------------------------------------------------------------
 
 
-def test_b13_what_no_worker_takes_in_time_fails() -> None:
+@pytest.mark.requirement("B13")
+def test_what_no_worker_takes_in_time_fails() -> None:
     run = given(step("a"), step("n", foreach="[1]"), step("b"), mode="parallel", pending_timeout_ms=1_000)
     run.start(owned=False)
     run.tick()
@@ -273,22 +281,25 @@ def test_b13_what_no_worker_takes_in_time_fails() -> None:
     """)
 
 
-def test_b13_a_plan_that_no_worker_takes_fails_too() -> None:
+@pytest.mark.requirement("B13")
+def test_a_plan_that_no_worker_takes_fails_too() -> None:
     run = given(planner="p", mode="parallel", pending_timeout_ms=1_000)
     run.start(owned=False)
     run.tick()
     assert run.status == "failed"
 
 
-def test_b13_nothing_in_hand_is_no_excuse() -> None:
+@pytest.mark.requirement("B13")
+def test_nothing_in_hand_is_no_excuse() -> None:
     run = given(approval("ok"), pending_timeout_ms=1_000)
     run.start(owned=False)
     run.tick()
     assert run.status == "failed"
 
 
+@pytest.mark.requirement("B13")
 @pytest.mark.parametrize("how", ["taken", "begun", "reported", "failed", "dispatched"])
-def test_b13_a_sign_of_life_ends_the_wait(how: str) -> None:
+def test_a_sign_of_life_ends_the_wait(how: str) -> None:
     run = given(step("a", queue="q") if how == "dispatched" else step("a"), pending_timeout_ms=1_000)
     run.start(owned=False)
     assert run.wake_at == 1_000
@@ -306,13 +317,15 @@ def test_b13_a_sign_of_life_ends_the_wait(how: str) -> None:
     assert ("pending", "") not in run.state.timers
 
 
-def test_b13_an_owned_start_waits_for_nobody() -> None:
+@pytest.mark.requirement("B13")
+def test_an_owned_start_waits_for_nobody() -> None:
     run = given(step("a"), pending_timeout_ms=1_000)
     run.start()
     assert run.wake_at is None
 
 
-def test_b13_whoever_takes_what_has_nothing_to_run_is_recorded_as_its_owner() -> None:
+@pytest.mark.requirement("B13")
+def test_whoever_takes_what_has_nothing_to_run_is_recorded_as_its_owner() -> None:
     run = given(approval("ok"), pending_timeout_ms=1_000)
     run.start(owned=False)
     run.crash()
@@ -327,7 +340,7 @@ def test_b13_whoever_takes_what_has_nothing_to_run_is_recorded_as_its_owner() ->
 # -- Queues ------------------------------------------------------------------------------------------------------------
 
 
-def test_k2_a_worker_of_a_queue_is_lost_with_what_it_had_alone() -> None:
+def test_a_worker_of_a_queue_is_lost_with_what_it_had_alone() -> None:
     run = given(step("a", queue="q"), guarded("g", queue="q"), step("b", queue="q"), mode="parallel")
     run.start()
     run.skip_lines()
@@ -336,7 +349,7 @@ def test_k2_a_worker_of_a_queue_is_lost_with_what_it_had_alone() -> None:
     assert "b/1" in run.open()
 
 
-def test_k2_what_a_worker_of_a_queue_no_longer_has_is_not_lost() -> None:
+def test_what_a_worker_of_a_queue_no_longer_has_is_not_lost() -> None:
     run = given(step("a", queue="q"))
     run.start()
     assert run.tell(f.Lost(at=run.now, refs=(Ref("a", "forward", 7), Ref("x", "forward", 1)))) == f.Ignored(
@@ -366,7 +379,8 @@ def test_decide_takes_the_epoch_of_whoever_decides() -> None:
     assert [entry.epoch for entry in decide(state, fact, run.now, 7).entries] == [7]
 
 
-def test_b13_a_takeover_ends_the_wait_for_a_worker_also_when_something_was_lost() -> None:
+@pytest.mark.requirement("B13")
+def test_a_takeover_ends_the_wait_for_a_worker_also_when_something_was_lost() -> None:
     run = given(step("a"), approval("ok"), mode="parallel", pending_timeout_ms=1_000)
     run.start(owned=False)
     run.crash()

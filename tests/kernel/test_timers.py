@@ -1,5 +1,7 @@
 """Time (R-3, design section 3): what is due fires in order, before a fact that arrived later, and never goes back."""
 
+import pytest
+
 from tenuto.kernel import facts as f
 
 from .build import approval, pause_for, step
@@ -32,7 +34,7 @@ def test_a_fact_is_decided_between_the_timers_before_and_after_its_arrival() -> 
     """)
 
 
-def test_r3_a_clock_that_goes_back_does_not_take_the_execution_with_it() -> None:
+def test_a_clock_that_goes_back_does_not_take_the_execution_with_it() -> None:
     run = given(step("a"), step("b"))
     run.start()
     run.tick_to(1_000)
@@ -59,7 +61,8 @@ def test_timers_that_were_replaced_do_not_fire() -> None:
     assert run.wake_at is None
 
 
-def test_i6_who_and_what_brought_a_fact_is_recorded_and_a_timer_is_nobodys() -> None:
+@pytest.mark.requirement("I6")
+def test_who_and_what_brought_a_fact_is_recorded_and_a_timer_is_nobodys() -> None:
     run = given(pause_for("w", 100), step("a"))
     run.start()
     run.tick_to(100)

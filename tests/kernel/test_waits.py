@@ -18,7 +18,8 @@ from .driver import Driver, given, raw
 from .rendering import START
 
 
-def test_a8_a_wait_ends_when_its_time_has_come() -> None:
+@pytest.mark.requirement("A8")
+def test_a_wait_ends_when_its_time_has_come() -> None:
     run = given(pause_for("w", 1_000), step("a"))
     run.start()
     assert (run.status, run.wake_at) == ("running", 1_000)
@@ -30,7 +31,8 @@ def test_a8_a_wait_ends_when_its_time_has_come() -> None:
     """)
 
 
-def test_a8_a_duration_may_be_computed() -> None:
+@pytest.mark.requirement("A8")
+def test_a_duration_may_be_computed() -> None:
     run = given(pause_for("w", "${input.seconds * 1000}"))
     run.start({"seconds": 3})
     assert run.wake_at == 3_000
@@ -49,7 +51,8 @@ def until(value: JSON, input: JSON = None) -> Driver:
     return run
 
 
-def test_a8_a_wait_for_a_moment() -> None:
+@pytest.mark.requirement("A8")
+def test_a_wait_for_a_moment() -> None:
     assert until(START + 5_000).wake_at == 5_000
     assert until("1970-01-01T00:20:00Z").wake_at == 200_000
     assert until("${input.at}", {"at": "1970-01-01T01:20:00+01:00"}).wake_at == 200_000
@@ -107,7 +110,8 @@ def test_milliseconds_are_a_moment() -> None:
 # -- Signals -----------------------------------------------------------------------------------------------------------
 
 
-def test_a8_a_signal_ends_a_wait_and_its_payload_is_the_result() -> None:
+@pytest.mark.requirement("A8")
+def test_a_signal_ends_a_wait_and_its_payload_is_the_result() -> None:
     run = given(wait_for("w", "paid", set_variable="payment"), step("a", when="steps.w.result.amount == 5"))
     run.start()
     assert run.status == "running"
@@ -237,7 +241,8 @@ def test_a_terminal_execution_takes_no_signals() -> None:
     assert answer.code == "terminal"
 
 
-def test_c14_a_wait_for_a_signal_has_a_deadline() -> None:
+@pytest.mark.requirement("C14")
+def test_a_wait_for_a_signal_has_a_deadline() -> None:
     run = given(wait_for("w", "go", timeout_ms=1_000), step("a"))
     run.start()
     run.tick()
@@ -276,7 +281,8 @@ def test_a_signal_while_paused_is_taken_and_acts_on_resume() -> None:
     assert run.open() == ["a/1"]
 
 
-def test_i8_a_wait_is_visible() -> None:
+@pytest.mark.requirement("I8")
+def test_a_wait_is_visible() -> None:
     run = given(wait_for("w", "go"), wait_for("v", "go"), mode="parallel")
     run.start()
     assert run.state.waits == {"go": {"w": None, "v": None}}

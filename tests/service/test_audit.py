@@ -45,7 +45,8 @@ async def actions(site: Site, **filters: str) -> list[tuple[str, str]]:
     return [(row["action"], ":".join(row["actor"].split(":")[:2])) for row in reversed(rows)]
 
 
-async def test_i6_what_people_do_to_an_execution_is_in_it(site: Site) -> None:
+@pytest.mark.requirement("I6")
+async def test_what_people_do_to_an_execution_is_in_it(site: Site) -> None:
     admin = await site.client()
     operator = await site.client("acme", "operator")
     id = (await operator.post("/v1/executions", json={"definition": "asks"})).json()["execution_id"]
@@ -217,7 +218,8 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
     await store.close()
 
 
-async def test_i6_a_signal_is_told_by_its_name_whether_it_came_early_or_not(make_site: MakeSite) -> None:
+@pytest.mark.requirement("I6")
+async def test_a_signal_is_told_by_its_name_whether_it_came_early_or_not(make_site: MakeSite) -> None:
     saga = SagaBuilder("waits").approval("ok").signal("paid", "paid", depends_on=["ok"])
     site = await make_site(saga.signal("sent", "sent", depends_on=["paid"]))
     http = await site.client()

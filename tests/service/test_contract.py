@@ -36,7 +36,8 @@ async def attempts(client: httpx2.AsyncClient, id: str) -> list[dict[str, Any]]:
 # 1 --------------------------------------------------------------------------------------------------------------------
 
 
-async def test_1_idempotent_creation_of_executions(make_site: MakeSite) -> None:
+@pytest.mark.requirement("B4", "K4")
+async def test_idempotent_creation_of_executions(make_site: MakeSite) -> None:
     site = await make_site(SagaBuilder("asks").approval("ok"))
     client, other = await site.client("acme"), await site.client("other")
     body = {"definition": "asks", "input": {"amount": 1}}
@@ -79,7 +80,8 @@ class Receiver:
         return ctx.idempotency_key
 
 
-async def test_2_step_idempotency_across_duplicate_jobs_and_retries(make_site: MakeSite) -> None:
+@pytest.mark.requirement("D1", "K4")
+async def test_step_idempotency_across_duplicate_jobs_and_retries(make_site: MakeSite) -> None:
     receiver = Receiver(failures=2)
     retry = Retry(max_attempts=3, initial="1ms")
     builder = SagaBuilder("s").step("send", receiver.call, retry=retry)
@@ -98,7 +100,8 @@ async def test_2_step_idempotency_across_duplicate_jobs_and_retries(make_site: M
     assert len(receiver.effects) == 4, "another execution has keys of its own"
 
 
-async def test_2_a_job_that_is_handed_out_twice_has_one_effect(make_site: MakeSite, url: str) -> None:
+@pytest.mark.requirement("D1", "K4")
+async def test_a_job_that_is_handed_out_twice_has_one_effect(make_site: MakeSite, url: str) -> None:
     """The first worker is taken for dead, and is not: what it began is begun by another, under the same key."""
     receiver = Receiver(failures=0)
     begun, released = asyncio.Event(), asyncio.Event()
@@ -138,8 +141,9 @@ MATRIX: dict[str, tuple[type[errors.StepError], int, str]] = {
 }
 
 
+@pytest.mark.requirement("C2", "K4")
 @pytest.mark.parametrize("error_class", MATRIX)
-async def test_3_retry_matrix_correctness(make_site: MakeSite, error_class: str) -> None:
+async def test_retry_matrix_correctness(make_site: MakeSite, error_class: str) -> None:
     error, tries, status = MATRIX[error_class]
 
     async def fail() -> None:
@@ -163,8 +167,9 @@ async def fine() -> int:
 # 4 --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("I3", "K4")
 @pytest.mark.parametrize(("error", "tries"), [(errors.NonRetryableError, 1), (errors.TransientError, 2)])
-async def test_4_dlq_routing_for_non_retryable_and_exhausted_retries(
+async def test_dlq_routing_for_non_retryable_and_exhausted_retries(
     make_site: MakeSite, error: type[errors.StepError], tries: int
 ) -> None:
     async def fail() -> None:
@@ -183,7 +188,8 @@ async def test_4_dlq_routing_for_non_retryable_and_exhausted_retries(
     assert review["id"] == letter["id"], "one queue shows all that waits for a person"
 
 
-async def test_4_a_failure_that_is_answered_makes_no_dead_letter(make_site: MakeSite) -> None:
+@pytest.mark.requirement("I3", "K4")
+async def test_a_failure_that_is_answered_makes_no_dead_letter(make_site: MakeSite) -> None:
     async def fail(given: Any) -> None:
         raise errors.NonRetryableError("no")
 
@@ -207,7 +213,8 @@ async def test_4_a_failure_that_is_answered_makes_no_dead_letter(make_site: Make
 # 5 --------------------------------------------------------------------------------------------------------------------
 
 
-async def test_5_two_workers_cannot_run_the_same_step_concurrently(make_site: MakeSite, url: str) -> None:
+@pytest.mark.requirement("G1", "K4")
+async def test_two_workers_cannot_run_the_same_step_concurrently(make_site: MakeSite, url: str) -> None:
     running: Counter[str] = Counter()
     most: Counter[str] = Counter()
     calls: Counter[str] = Counter()
@@ -237,7 +244,8 @@ async def test_5_two_workers_cannot_run_the_same_step_concurrently(make_site: Ma
 # 6 --------------------------------------------------------------------------------------------------------------------
 
 
-async def test_6_the_compensation_required_path_halts_and_surfaces_manual_action(make_site: MakeSite) -> None:
+@pytest.mark.requirement("I3", "K4")
+async def test_the_compensation_required_path_halts_and_surfaces_manual_action(make_site: MakeSite) -> None:
     undone: list[str] = []
 
     async def pay() -> None:

@@ -88,7 +88,8 @@ async def test_the_same_draft_twice_is_one(site: Site) -> None:
     assert first.json()["hash"] == second.json()["hash"]
 
 
-async def test_d3_a_repeated_request_gets_the_first_answer(site: Site) -> None:
+@pytest.mark.requirement("D3")
+async def test_a_repeated_request_gets_the_first_answer(site: Site) -> None:
     client = await site.client()
     key = {"Idempotency-Key": "draft-1"}
     first = await client.post("/v1/definitions", json=flow(), headers=key)

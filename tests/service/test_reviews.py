@@ -135,7 +135,8 @@ async def test_a_review_is_listed_looked_at_and_resolved(site: Site) -> None:
     ).status_code == 404
 
 
-async def test_i5_all_that_waits_for_a_person_is_in_one_place(site: Site) -> None:
+@pytest.mark.requirement("I5")
+async def test_all_that_waits_for_a_person_is_in_one_place(site: Site) -> None:
     """Approvals, outcomes that nobody knows, undos that want consent, and what failed for good."""
     admin = await site.client()
     await stands(admin, await start(admin, "asks"), "waiting_approval")
@@ -148,7 +149,8 @@ async def test_i5_all_that_waits_for_a_person_is_in_one_place(site: Site) -> Non
     assert [each["id"] for each in letters] == [found[1]["id"]]
 
 
-async def test_d4_a_signal_is_sent_once_under_its_key(site: Site) -> None:
+@pytest.mark.requirement("D4")
+async def test_a_signal_is_sent_once_under_its_key(site: Site) -> None:
     client = await site.client("acme", "operator")
     id = await start(client, "waits")
     at = f"/v1/executions/{id}/signals/paid"
@@ -188,7 +190,8 @@ async def test_signals_with_names_that_look_alike_are_two(site: Site, names: tup
         assert (answer.status_code, "idempotency-replayed" in answer.headers) == (200, False), answer.text
 
 
-async def test_d4_the_longest_name_that_a_signal_can_have(site: Site) -> None:
+@pytest.mark.requirement("D4")
+async def test_the_longest_name_that_a_signal_can_have(site: Site) -> None:
     client = await site.client("acme", "operator")
     at = f"/v1/executions/{await start(client, 'waits')}/signals/{quote('😀' * 256)}"
     for _ in range(2):
@@ -234,7 +237,8 @@ async def test_a_dead_letter_is_discarded(site: Site) -> None:
     assert (await client.get("/v1/dlq")).json()["items"] == []
 
 
-async def test_i4_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank) -> None:
+@pytest.mark.requirement("I4")
+async def test_dead_letters_are_reprocessed_by_filter(site: Site, bank: Bank) -> None:
     client = await site.client("acme", "operator")
     ids = [await start(client, "pays", number) for number in range(3)]
     for id in ids:

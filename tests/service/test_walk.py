@@ -126,8 +126,9 @@ async def site(make_site: MakeSite) -> Site:
     return await make_site(*SAGAS)
 
 
+@pytest.mark.requirement("K1")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_k1_whatever_is_asked_in_whatever_order_is_answered_as_documented(site: Site, seed: int) -> None:
+async def test_whatever_is_asked_in_whatever_order_is_answered_as_documented(site: Site, seed: int) -> None:
     client = await site.client()
     walk = Walk(seed, client, (await client.get("/openapi.json")).json())
     for _ in range(STEPS):

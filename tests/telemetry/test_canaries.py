@@ -98,8 +98,9 @@ def places(server: web.Web, mail: smtp.Mail) -> dict[str, dict[str, Any]]:
     }
 
 
+@pytest.mark.requirement("I10")
 @pytest.mark.parametrize("place", ["exception", "input", "url", "unreachable", "webhook", "signed", "bad", "email"])
-async def test_i10_no_secret_escapes(told: Told, server: web.Web, place: str) -> None:
+async def test_no_secret_escapes(told: Told, server: web.Web, place: str) -> None:
     server.answers += [(400, {"x-echo": CANARY}, CANARY.encode())] * 4
     async with smtp.running() as mail:
         mail.answers[f"RCPT {CANARY}@example.org"] = f"550 no {CANARY}"
@@ -172,8 +173,9 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 }
 
 
+@pytest.mark.requirement("I10")
 @pytest.mark.parametrize("in_thread", [False, True])
-async def test_a3_no_secret_of_an_exception_is_told_or_stored(told: Told, tmp_path: Path, in_thread: bool) -> None:
+async def test_no_secret_of_an_exception_is_told_or_stored(told: Told, tmp_path: Path, in_thread: bool) -> None:
     """Neither in what is said, nor in the file: the whole record of it is looked through."""
 
     async def in_loop(what: str) -> None:

@@ -21,11 +21,12 @@ KNOWN = {metric.name for metric in CATALOGUE} | {
 NAME = re.compile(r"\b(?:tenuto|saga|order)_\w+")
 
 
+@pytest.mark.requirement("J6")
 @pytest.mark.parametrize(
     "command",
     [("check", "rules", "rules.yml"), ("check", "config", "prometheus.yml"), ("test", "rules", "rules.test.yml")],
 )
-def test_j6_promtool_agrees(command: tuple[str, ...]) -> None:
+def test_promtool_agrees(command: tuple[str, ...]) -> None:
     answer = promtool(*command, cwd=RULES)
     assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
 

@@ -39,7 +39,8 @@ def of_tenuto(stream: StringIO) -> list[dict[str, Any]]:
     return [line for line in lines(stream) if line["logger"] == "tenuto.executions"]
 
 
-async def test_j4_lines_carry_what_a_reader_needs(make_engine: MakeEngine, stream: StringIO) -> None:
+@pytest.mark.requirement("J4")
+async def test_lines_carry_what_a_reader_needs(make_engine: MakeEngine, stream: StringIO) -> None:
     flaky = fails_first(TransientError("503"), NonRetryableError("no such card 4111 1111 1111 1111"))
     saga = SagaBuilder("pay").step("hold", fine, compensate=undo)
     saga.step("charge", flaky, depends_on=["hold"], retry=Retry(3, initial="1ms"))

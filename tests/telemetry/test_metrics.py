@@ -43,7 +43,8 @@ async def scrape(telemetry: Telemetry) -> Figures:
     return await figures(telemetry)
 
 
-async def test_j1_executions_retries_and_dead_letters_are_counted(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("J1")
+async def test_executions_retries_and_dead_letters_are_counted(make_engine: MakeEngine) -> None:
     telemetry = Telemetry()
     flaky = fails_first(TransientError(), RateLimitedError(retry_after=0.001))
     builder = SagaBuilder("trip").step("book", flaky, retry=Retry(3, initial="1ms"), compensate=undo)
@@ -70,7 +71,8 @@ async def test_j1_executions_retries_and_dead_letters_are_counted(make_engine: M
     assert found["tenuto_execution_duration_seconds_count"] == 2
 
 
-async def test_j2_sagas_steps_and_orders_have_names_of_their_own(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("J2")
+async def test_sagas_steps_and_orders_have_names_of_their_own(make_engine: MakeEngine) -> None:
     telemetry = Telemetry()
     engine = await make_engine(SagaBuilder("order").step("pay", fine).build(), telemetry=telemetry)
     await engine.execute("order", target=("Order", "o-1"))
@@ -83,7 +85,8 @@ async def test_j2_sagas_steps_and_orders_have_names_of_their_own(make_engine: Ma
     assert found["order_e2e_latency_seconds_count", "succeeded"] == 1
 
 
-async def test_j5_timeouts_are_counted(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("J5")
+async def test_timeouts_are_counted(make_engine: MakeEngine) -> None:
     telemetry = Telemetry()
 
     async def waits(ctx: SagaContext) -> None:

@@ -40,7 +40,8 @@ def ids(span: ReadableSpan) -> tuple[str, str, str]:
     return f"{context.trace_id:032x}", f"{context.span_id:016x}", parent
 
 
-async def test_j3_every_attempt_has_a_span_under_its_execution(make_engine: MakeEngine) -> None:
+@pytest.mark.requirement("J3")
+async def test_every_attempt_has_a_span_under_its_execution(make_engine: MakeEngine) -> None:
     traced = Traced()
     saga = SagaBuilder("order").step("pay", fails_first(TransientError()), retry=Retry(2, initial="1ms")).build()
     engine = await make_engine(saga, telemetry=traced.telemetry)
