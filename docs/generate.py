@@ -6,7 +6,18 @@ Tests compare the pages with what this would write, so that they never tell anyt
 from collections.abc import Callable
 from pathlib import Path
 
-from .generators import commands, endpoints, errors, invariants, kernel, metrics, python, security, settings
+from .generators import (
+    commands,
+    endpoints,
+    errors,
+    invariants,
+    kernel,
+    metrics,
+    python,
+    requirements,
+    security,
+    settings,
+)
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -29,8 +40,9 @@ def main() -> None:
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page(), encoding="utf-8")
         print(f"docs/reference/{name}")
-    security.PAGE.write_text(security.filled(security.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    print("docs/security.md")
+    for partly in (requirements, security):
+        partly.PAGE.write_text(partly.filled(partly.PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"docs/{partly.PAGE.name}")
 
 
 if __name__ == "__main__":

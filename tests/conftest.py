@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from docs.generators.requirements import requirements
 from tests import draw
 from tests.servers import postgres
 
@@ -42,12 +43,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    refuse_unknown_requirements(items)
     dropped = _left_out_of_contract(config.getoption("contract"), items)
     if not config.getoption("prove"):
         dropped |= _left_to_prove(items)
     if dropped:
         config.hook.pytest_deselected(items=[item for item in items if item in dropped])
         items[:] = [item for item in items if item not in dropped]
+
+
+def refuse_unknown_requirements(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("requirement"):
+            unknown = [id for id in mark.args if id not in requirements()]
+            if unknown or not mark.args:
+                raise pytest.UsageError(
+                    f"{item.nodeid} names the requirements {unknown}. Name rows of docs/requirements.md."
+                )
 
 
 def _left_to_prove(items: list[pytest.Item]) -> set[pytest.Item]:

@@ -77,6 +77,7 @@ async def _found(url: str) -> list[str]:
     return [found.invariant for found in await check_database(url)]
 
 
+@pytest.mark.requirement("B18")
 async def test_what_the_engine_leaves_is_sound(url: str) -> None:
     await _fill(url)
     await assert_sound(url)
@@ -138,6 +139,7 @@ async def test_rows_of_nobody_are_noticed(url: str) -> None:
     assert await _found(url) == ["G6"]
 
 
+@pytest.mark.requirement("I7")
 async def test_what_nobody_takes_is_stuck(url: str) -> None:
     waiting, _ = await _fill(url)
     assert [found async for found in find_stuck_in(url)] == []
@@ -146,6 +148,7 @@ async def test_what_nobody_takes_is_stuck(url: str) -> None:
     assert [(one.invariant, one.execution) for one in found] == [("V5", waiting)]
 
 
+@pytest.mark.requirement("I7")
 async def test_what_a_dead_owner_left_is_stuck(url: str) -> None:
     await _fill(url)
     await _run(

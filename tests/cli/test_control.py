@@ -151,6 +151,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tenuto.api.bulk_commands.VERDICT_SECONDS", 60)
 
 
+@pytest.mark.requirement("I7")
 @pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("which", [["--all"], ["--definition", "book-trip"], ["--error-class", "NON_RETRYABLE"]])
 def test_dead_letters_are_reprocessed_by_filter(tenuto: Run, work: Work, which: list[str]) -> None:

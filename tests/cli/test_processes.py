@@ -24,6 +24,7 @@ def tenuto(url: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([TENUTO, "--url", url, *arguments], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.requirement("F19")
 def test_a_worker_runs_what_others_start_and_ends_when_it_is_told(url: str) -> None:
     with running("worker", "--app", APP, ready="worker on", TENUTO_URL=url) as worker:
         (row,) = json.loads(tenuto(url, "workers", "--json").stdout)
@@ -130,6 +131,7 @@ def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None
     assert row["revoked_at"] is not None
 
 
+@pytest.mark.requirement("F19")
 def test_serve_answers_and_runs_nothing(url: str) -> None:
     key = tenuto(url, "keys", "create", "--tenant", "default", "--role", "operator").stdout.strip()
     with running("serve", "--app", APP, "--port", "0", ready="serving on", TENUTO_URL=url) as service:

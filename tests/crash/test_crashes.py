@@ -29,6 +29,7 @@ def test_there_are_scenarios_of_all_kinds() -> None:
     assert len(NAMES) >= 40
 
 
+@pytest.mark.requirement("B9", "G1")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("database", DRAWN)

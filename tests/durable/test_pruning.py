@@ -78,6 +78,7 @@ async def _sweep(store: Store, before: int) -> int:
         cursor = after
 
 
+@pytest.mark.requirement("J7")
 async def test_what_ended_before_goes_as_a_whole_and_the_rest_stays(store: Store) -> None:
     await _session(store)
     await _ended(store, "old", 100)
@@ -216,6 +217,7 @@ async def test_pruning_while_others_work(url: str) -> None:
             await worker.prune(older_than=0)
 
 
+@pytest.mark.requirement("J7")
 async def test_an_engine_prunes_by_itself_where_that_is_asked_for(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from tenuto.runtime.shared import retention
 

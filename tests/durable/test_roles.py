@@ -86,6 +86,7 @@ SAGAS = (
 )
 
 
+@pytest.mark.requirement("K6")
 async def test_a_service_that_owns_nothing_does_its_work(service: str) -> None:
     async with Engine(service, queues=("default", "gpu"), messages=["*"], shutdown_grace="1s") as engine:
         engine.register(*SAGAS)

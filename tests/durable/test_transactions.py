@@ -51,6 +51,7 @@ async def _rows(driver: str, url: str, query: str) -> list[tuple[Any, ...]]:
         return await own.run(query)
 
 
+@pytest.mark.requirement("D5")
 async def test_an_execution_is_started_with_the_callers_rows(driver: str, url: str) -> None:
     async with Engine(url) as engine:
         engine.register(doubling())
@@ -64,6 +65,7 @@ async def test_an_execution_is_started_with_the_callers_rows(driver: str, url: s
     assert await _rows(driver, url, "SELECT id FROM orders") == [(7,)]
 
 
+@pytest.mark.requirement("D5")
 async def test_what_is_rolled_back_was_never_started(driver: str, url: str) -> None:
     async with Engine(url) as engine:
         engine.register(doubling())
@@ -247,6 +249,7 @@ async def test_a_caller_that_is_killed_around_his_commit(driver: str, url: str, 
 # Once -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("D6")
 async def test_a_message_is_met_once_by_each_consumer(driver: str, url: str) -> None:
     async def meet(consumer: str, message: str, fails: bool = False) -> bool:
         async with transaction(driver, url) as own, engine.inbox(consumer, message, own.connection) as first:
@@ -261,6 +264,7 @@ async def test_a_message_is_met_once_by_each_consumer(driver: str, url: str) -> 
         assert [await meet("shipping", "m1"), await meet("billing", "m2")] == [True, True]
 
 
+@pytest.mark.requirement("D6")
 @pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])  # SQLite has one writer: nobody else gets in at all
 async def test_two_that_meet_a_message_at_once_do_not_both_act_on_it(driver: str, url: str) -> None:
     async with Engine(url) as engine:

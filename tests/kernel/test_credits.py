@@ -12,7 +12,7 @@ from .build import guarded, scope, step, unsafe
 from .driver import Driver, given
 
 
-@pytest.mark.requirement("H2")
+@pytest.mark.requirement("H1", "H2")
 def test_what_is_used_is_charged_and_the_rest_refunded() -> None:
     run = given(step("a"), step("b"))
     run.start(hold=100)
@@ -53,7 +53,7 @@ def test_without_a_hold_nothing_is_charged() -> None:
     assert (run.status, run.state.charged) == ("succeeded", 0)
 
 
-@pytest.mark.requirement("H2")
+@pytest.mark.requirement("C18", "H2")
 def test_an_overrun_charges_what_is_left_and_ends_the_run() -> None:
     run = given(step("a", undo=True), step("b"))
     run.start(hold=10)

@@ -66,6 +66,7 @@ def one(name: str, function: Callable[..., Any], **options: Any) -> SagaBuilder:
 # -- Threads -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("K7")
 async def test_plain_handlers_run_in_threads_and_never_block_the_loop() -> None:
     gate = ThreadGate()
     main = threading.current_thread()
@@ -143,6 +144,7 @@ async def test_the_late_answer_of_a_thread_counts_until_another_attempt_is_grant
         assert t.elapsed == timedelta(seconds=5)
 
 
+@pytest.mark.requirement("K7")
 async def test_an_async_handler_that_is_timed_out_is_cancelled() -> None:
     gate = Gate()
     async with Harness(one("s", gate, timeout="5s", retry=0)) as t:
@@ -234,6 +236,7 @@ async def _quick() -> str:
     return "quick"
 
 
+@pytest.mark.requirement("G4")
 async def test_no_more_run_than_there_are_slots() -> None:
     gate = Gate()
     async with Engine(slots=3) as engine:
@@ -265,6 +268,7 @@ async def test_a_large_fan_out_starves_nobody() -> None:
     assert len(order) == 1_001
 
 
+@pytest.mark.requirement("G6")
 async def test_high_priority_goes_first_and_undo_before_all() -> None:
     order: list[str] = []
     gate = Gate()
@@ -658,6 +662,7 @@ async def test_commands_that_are_not_allowed_say_so() -> None:
 # -- Once --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirement("D2")
 async def test_once_is_true_once_per_step() -> None:
     made: list[bool] = []
 

@@ -267,6 +267,7 @@ async def test_a_stored_value_that_does_not_decode_parks_the_execution() -> None
     assert fail(PayloadError("x")).code == "payload_invalid"
 
 
+@pytest.mark.requirement("K5")
 async def test_an_engine_runs_without_a_harness_too() -> None:
     async with Engine() as engine:
         engine.register(SagaBuilder("hostile").step("x", raising(SystemExit(1)), retry=0))

@@ -165,7 +165,7 @@ async def test_nobody_does_anything_without_a_credential(make_site: MakeSite) ->
     assert (await client.get("/healthz")).status_code == 200
 
 
-@pytest.mark.requirement("I2")
+@pytest.mark.requirement("F17", "I2")
 @pytest.mark.parametrize("role", GRANTS)
 async def test_a_role_may_what_the_matrix_says_and_nothing_of_another_tenant(make_site: MakeSite, role: str) -> None:
     site = await make_site(*SAGAS)

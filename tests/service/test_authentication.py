@@ -52,6 +52,7 @@ def operations(site: Site) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.requirement("F17")
 async def test_the_body_of_a_stranger_is_not_read_whatever_he_asks_for(make_site: MakeSite) -> None:
     site = await make_site()
     found = operations(site)

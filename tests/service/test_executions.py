@@ -19,6 +19,7 @@ async def test_the_process_says_that_it_lives_and_is_ready(make_site: MakeSite) 
     assert (await client.get("/readyz")).json() == {"status": "ready"}
 
 
+@pytest.mark.requirement("K2")
 async def test_an_execution_is_started_and_looked_at(make_site: MakeSite) -> None:
     client = await (await make_site(DOUBLE)).client()
     started = await client.post("/v1/executions", json={"definition": "double", "input": 21})

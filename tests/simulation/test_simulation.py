@@ -22,6 +22,7 @@ def test_seeds_that_found_something_hold() -> None:
     _hold(corpus())
 
 
+@pytest.mark.requirement("B18")
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_seeds_hold(shard: int) -> None:
     _hold(draw(f"simulation {shard}", range(SEEDS), SEEDS_PER_SHARD))
