@@ -28,6 +28,7 @@ LONG_AGO_MS = 24 * 3_600_000  # nobody was there since it was taken: it is not l
 class Image(NamedTuple):
     folder: Path
     taken_at: float
+    taken_by: float
 
     @property
     def file(self) -> File:
@@ -47,14 +48,14 @@ def take(file: Path, folder: Path) -> Image:
                 shutil.copyfile(source, folder / name)
     finally:
         connection.close()
-    return Image(folder, taken_at)
+    return Image(folder, taken_at, time.monotonic())
 
 
 async def finish(image: Image, effects: Path, seed: int) -> list[str]:
     """Somebody else goes on from the copy, to the end of everything in it. Gives what is wrong."""
     url = image.file.url
     wrong = [f"before it was opened: {line}" for line in await findings_at(url, slack_ms=LONG_AGO_MS)]
-    outside = Outside(image.folder / "effects", seed, before=effects)
+    outside = Outside(image.folder / "effects", seed, before=effects, cut=image.taken_by)
     wrong += await _to_the_end(image, outside, seed)
     record = await record_at(url)
     wrong += await findings_at(url)

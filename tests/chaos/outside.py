@@ -27,13 +27,14 @@ Line = dict[str, Any]
 
 
 class Outside:
-    """`before`: what happened earlier, elsewhere, for those who go on from a copy."""
+    """`before` has what happened until `cut`, for those who go on from a copy that was taken then."""
 
-    def __init__(self, folder: Path, seed: int, before: Path | None = None) -> None:
+    def __init__(self, folder: Path, seed: int, before: Path | None = None, cut: float = 0.0) -> None:
         self.folder = folder
         self.folder.mkdir(exist_ok=True)
         self._seed = seed
         self._before = before
+        self._cut = cut
         self._calls = count()
 
     def note(self, what: str, x: str, **fields: Any) -> None:
@@ -48,14 +49,18 @@ class Outside:
 
     def is_made(self, x: str, key: str) -> bool:
         """Whether an effect was made under this key, and not undone since."""
-        lines = self.lines_of(x)
-        made = [line for line in lines if line["what"] == "made" and line["key"] == key]
-        undone = [line for line in lines if line["what"] == "undone" and line["undoes"] == key]
-        return len(made) > len(undone)
+        made = False
+        for line in self.lines_of(x):
+            if line["what"] == "made" and line["key"] == key:
+                made = True
+            elif line["what"] == "undone" and line["undoes"] == key:  # perhaps for the second time
+                made = False
+        return made
 
     def lines_of(self, x: str) -> list[Line]:
-        folders = filter(None, (self._before, self.folder))
-        return [line for folder in folders for line in _read(self._file(folder, x)) if line["x"] == x]
+        before = _read(self._file(self._before, x)) if self._before is not None else ()
+        lines = [*(line for line in before if line["t"] < self._cut), *_read(self._file(self.folder, x))]
+        return [line for line in lines if line["x"] == x]
 
     def _file(self, folder: Path, x: str) -> Path:
         return folder / f"{crc32(x.encode()) % FILES:02}"
