@@ -105,6 +105,9 @@ class Settings:
 
     host: str = _setting("address that the service listens on", "127.0.0.1")
     port: int = _setting("port that the service listens on", 8080)
+    public_url: str = _setting(
+        "the URL at which browsers reach the service, with the path that a proxy strips: https://example.org/tenuto", ""
+    )
     trusted_proxies: tuple[str, ...] = _setting(
         "proxies (addresses or CIDR) whose X-Forwarded-For names the client; without any, the header is ignored", ()
     )
@@ -112,6 +115,7 @@ class Settings:
         "connections from one client address, trusted proxies apart; 0 is no limit", 1_000
     )
     open_routes: bool = _setting("/metrics, /healthz, /readyz, /openapi.json and /docs need no key", True)
+    console: bool = _setting("serve the console at /", True)
     jwt_issuers: tuple[Issuer, ...] = _setting(
         "issuers whose JWTs are accepted: tables in the file, JSON in the variable", ()
     )
@@ -310,7 +314,7 @@ def _word(name: str, value: object) -> object:
             raise ValueError(f"it is at least {least / 1_000:g}s")
     if name == "smtp_url" and value:
         _check_mail_server(str(value))
-    if name == "server" and value and not str(value).startswith(("http://", "https://")):
+    if name in ("server", "public_url") and value and not str(value).startswith(("http://", "https://")):
         raise ValueError("the address of a service begins with https:// or http://")
     known = WORDS.get(name)
     if known is not None and value not in known:

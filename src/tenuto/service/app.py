@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -16,14 +17,17 @@ from tenuto.api.engine import Engine
 from tenuto.settings import Settings, load
 
 from . import executions, probes
+from .console_pages import BUILT, ConsolePages
 from .http.authentication import Authentication
 from .http.caller import Service, unless_closed
+from .http.client_address import TrustedProxies
 from .http.docs_page import docs_page, policy
 from .http.error_responses import add_error_handlers
 from .http.fast_path import FastPath
 from .http.headers import ResponseHeaders
 from .http.openapi import add_openapi
 from .http.paths import ExactRoute
+from .http.public_address import PublicAddress
 from .http.request_body import BodyReader
 from .http.request_deadline import RequestDeadline
 from .http.request_limits import RequestLimiter
@@ -51,8 +55,11 @@ class Application(FastAPI):
         return app
 
 
-def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
-    """Creates the service for an open engine. It can be mounted in another application."""
+def create_app(engine: Engine, settings: Settings | None = None, *, console: Path = BUILT) -> FastAPI:
+    """Creates the service for an open engine. It can be mounted in another application.
+
+    `console` is the folder with the built console. A source tree without one serves the API alone.
+    """
     settings = settings or load()
     app = Application(
         title="Tenuto",
@@ -81,6 +88,9 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.router.routes.extend(executions.routes())
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
+    if settings.console and (console / "index.html").is_file():
+        address = PublicAddress(settings.public_url, TrustedProxies(settings.trusted_proxies))
+        app.router.default = ConsolePages(console, address, app.router.default)
     add_openapi(app)
     layers: list[Callable[[ASGIApp], ASGIApp]] = [
         partial(FastPath, routes=executions.fast_routes()),
