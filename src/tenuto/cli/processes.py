@@ -159,7 +159,8 @@ def check_messages(settings: "Settings") -> None:
 
 
 async def store_definitions(engine: "Engine") -> list[str]:
-    """Stores what is registered, so that clients without the code can start it; gives what there is."""
+    """Publishes the registered sagas, and returns the names of all definitions."""
+    await engine.publish()
     return [f"{each['name']} {each['version']}" async for each in engine.definitions()]
 
 
