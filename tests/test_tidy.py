@@ -266,6 +266,71 @@ def test_the_lock_names_public_registries_only() -> None:
     assert hosts == {"pypi.org", "files.pythonhosted.org"}
 
 
+# Seams name the internals that tests need. The others plant bugs in internals, or extend a class of the engine.
+MAY_REACH_INTERNALS = {
+    "checking/sites.py",
+    "crash/plants.py",
+    "hostile/mutants.py",
+    "seams.py",
+    "simulation/invariants.py",
+    "simulation/mutants.py",
+}
+
+
+def private_names(source: str) -> set[str]:
+    """The private functions, methods, attributes and constants that a source defines."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
+                found.add(name)
+    return {name for name in found if name.startswith("_") and not name.startswith("__") and name != "_"}
+
+
+def reaches(source: str, private: set[str]) -> list[int]:
+    """The lines that use one of these names of another object or module."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self" | "cls")):
+                continue
+            case ast.Attribute(attr=name):
+                names = [name]
+            case ast.ImportFrom(module=str(module), names=imported) if module.startswith("tenuto"):
+                names = [each.name for each in imported]
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr") | ast.Attribute(attr="setattr"),
+                args=[ast.Name(id=owner), ast.Constant(value=str(name)), *_],
+            ) if owner != "self":
+                names = [name]
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr") | ast.Attribute(attr="setattr"),
+                args=[ast.Attribute() | ast.Call(), ast.Constant(value=str(name)), *_],
+            ):
+                names = [name]
+            case _:
+                continue
+        if private & {*names}:
+            found.append(node.lineno)
+    return sorted(found)
+
+
+def test_a_reach_into_internals_is_seen() -> None:
+    source = (
+        "from tenuto.x import _a\no._b\nself._b\npatch.setattr(o, '_c', 1)\nsetattr(f(x), '_b', 1)\no._other\no.b\n"
+    )
+    assert reaches(source, private_names("_a = 1\nclass C:\n def _c(self): self._b = 1")) == [1, 2, 4, 5]
+
+
+def test_tests_reach_internals_through_seams() -> None:
+    private = set[str]().union(*(private_names(_text(path)) for path in _python(SRC)))
+    found = {path.relative_to(TESTS).as_posix() for path in _python(TESTS) if reaches(_text(path), private)}
+    assert found == MAY_REACH_INTERNALS
+    assert len(found) <= 10
+
+
 def _python(folder: Path) -> list[Path]:
     found = sorted(folder.rglob("*.py"))
     assert found, f"{folder} has no Python files"

@@ -10,6 +10,7 @@ from tenuto.errors import InvalidTransition, NotPermitted
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import review_id
 from tenuto.runtime.clock import Timer
+from tests.seams import environment_of, runtime_of
 
 from .conftest import MakeEngine
 from .doubles import until_blocked
@@ -47,8 +48,8 @@ async def due(make_engine: MakeEngine, runtime: str, permission: str | None = OW
     handle = await _as(engine, STARTER, "admin").start("gated")
     if clock is not None:
         clock.now += 1_000
-    started = engine._environment.now_ms()
-    while clock is None and engine._environment.now_ms() < started + 20:
+    started = environment_of(engine).now_ms()
+    while clock is None and environment_of(engine).now_ms() < started + 20:
         await handle.status()
     (before,) = [step for step in (await handle.status())["steps"] if step["step_id"] == "gate"]
     assert before["status"] == "pending"
@@ -95,10 +96,10 @@ async def test_a_decision_is_refused_although_it_opens_its_review(
     authority, actor, code = SENDERS[sender]
     engine, handle = await due(make_engine, runtime)
     name: dict[str, Any] = {"review": review_id(handle.id, 4)} if named == "review" else {"path": "gate"}
-    answer = await engine._runtime.tell(
+    answer = await runtime_of(engine).tell(
         None,
         handle.id,
-        f.Decide(at=engine._environment.now_ms(), actor=actor, resolution="approved", authority=authority, **name),
+        f.Decide(at=environment_of(engine).now_ms(), actor=actor, resolution="approved", authority=authority, **name),
     )
     assert isinstance(answer, f.Refused)
     assert answer.code == code
@@ -116,9 +117,9 @@ async def test_an_open_review_is_decided_by_those_who_may(
     teller = owner if through == "owner" or runtime == "memory" else await make_engine(worker=False)
     handle = await _as(owner, STARTER, "admin").start("asks")
     blocked = await until_blocked(handle, "approval")
-    now = owner._environment.now_ms()
+    now = environment_of(owner).now_ms()
 
-    answer = await teller._runtime.tell(
+    answer = await runtime_of(teller).tell(
         None,
         handle.id,
         f.Decide(at=now, actor=actor, resolution="approved", review=blocked["review_id"], authority=authority),

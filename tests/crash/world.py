@@ -20,6 +20,7 @@ from tenuto.errors import (
 )
 from tenuto.handlers.sent import send_once
 from tenuto.views.messages import Message
+from tests.seams import runtime_of
 
 ERRORS: dict[str, type[StepError]] = {
     "transient": TransientError,
@@ -61,7 +62,7 @@ class World:
     def provide(self, engine: Engine) -> None:
         for name in ("act", "undo", "guard", "find", "send", "plan", "notify"):
             engine.handler(name, getattr(self, name))
-        self._notices = engine._runtime.notices
+        self._notices = runtime_of(engine).notices
 
     def _call(self, ctx: SagaContext, what: str, script: Any) -> str:
         nth = self.count(what, ctx.idempotency_key)

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from tenuto import Engine, Handle
+from tests.seams import runtime_of
 
 
 class Line:
@@ -46,4 +47,4 @@ class Line:
             await asyncio.to_thread(os.sched_yield)
 
     async def _state(self, handle: Handle[Any]) -> Any:
-        return (await self._working._runtime.read(None, handle.id)).state
+        return (await runtime_of(self._working).read(None, handle.id)).state

@@ -36,6 +36,7 @@ from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution, OpenAttempt, Review
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.testing import VirtualClock
+from tests.seams import environment_of, runtime_of
 
 from .line import Line
 from .programs import ATTEMPT_MS, Program
@@ -126,7 +127,7 @@ class Player:
             return await self._play()
 
     async def _start(self, at: int, key: str | None) -> Handle[Any]:
-        environment = self.starter._environment
+        environment = environment_of(self.starter)
         assert isinstance(environment, AlikeEnvironment)
         environment.begin(at)
         return await self.starter.start("differential", self.program.given(), concurrency_key=key)
@@ -143,7 +144,7 @@ class Player:
         while (state := await self._at_rest()).finished is None or self._retries(state):
             assert len(self.moves) < MAX_MOVES, f"no end after {self.moves}"
             await self._move(state)
-        reading = await self.engine._runtime.read(None, self.handle.id)
+        reading = await runtime_of(self.engine).read(None, self.handle.id)
         return Played(self.handle.id, list(reading.history), self.moves, state.status)
 
     # -- Handlers ------------------------------------------------------------------------------------------------------
@@ -189,7 +190,7 @@ class Player:
         """Until it can do nothing by itself: all that was granted is called, and no time is near."""
         deadline = monotonic() + PATIENCE_SECONDS
         while True:
-            state = (await self.engine._runtime.read(None, self.handle.id)).state
+            state = (await runtime_of(self.engine).read(None, self.handle.id)).state
             has_called = self._has_called(state)
             if self.line.is_next and not state.admitted and state.finished is None:
                 has_called = False  # it is told, by and by

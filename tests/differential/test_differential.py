@@ -13,6 +13,7 @@ import pytest
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
 from tenuto.runtime.durable.held_executions import HeldExecutions
+from tests.seams import answer_method, replace_answer_method
 from tests.servers.postgres import Server
 
 from .compare import compare, places
@@ -94,7 +95,7 @@ async def test_a_runtime_that_differs_is_found(
 
     What is not made again is answered for another way: a program in which nothing was changed is passed over.
     """
-    answer = HeldExecutions._answer
+    answer = answer_method()
     planted: list[f.Fact] = []
 
     def changed(self: HeldExecutions, record: Any, ref: Any, fact: f.Fact) -> None:
@@ -102,7 +103,7 @@ async def test_a_runtime_that_differs_is_found(
         planted.extend([told] if told is not fact else ())
         answer(self, record, ref, told)
 
-    monkeypatch.setattr(HeldExecutions, "_answer", changed)
+    replace_answer_method(monkeypatch, changed)
     with pytest.raises(AssertionError, match=r"program \d+ differs"):
         await _compare_those_that_meet(kind, tmp_path, planted)
 

@@ -7,8 +7,8 @@ import pytest
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import NotFound, StorageError
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.durable.batched_reads import BatchedReads
+from tests.seams import read_together
 
 LONG = 30.0
 
@@ -117,8 +117,6 @@ async def test_executions_are_read_together_by_each_tenant_for_itself(url: str) 
             handles = [await works.scoped(tenant=tenant, actor="a").start("asks") for _ in range(20)]
             ids[tenant] = [handle.id for handle in handles]
             await asyncio.gather(*(handle.result() for handle in handles))
-        runtime = reads._runtime
-        assert isinstance(runtime, DurableRuntime)
         wanted = [(tenant, id) for tenant in ids for id in (*ids["acme"], *ids["other"], "0" * 22)]
         found = await asyncio.gather(
             *(reads.scoped(tenant=tenant, actor="a").get(id).status() for tenant, id in wanted), return_exceptions=True
@@ -131,4 +129,4 @@ async def test_executions_are_read_together_by_each_tenant_for_itself(url: str) 
                 assert isinstance(each, NotFound)
         with pytest.raises(NotFound):
             await reads.scoped(tenant="third", actor="a").get("0" * 22).status()
-        assert list(runtime._reader._asked_by) == [("third", True)], "what nobody asks is forgotten"
+        assert read_together(reads) == [("third", True)], "what nobody asks is forgotten"

@@ -17,6 +17,7 @@ from tenuto.storage import Store
 from tenuto.storage.port import Append, Basis, Batch, Committed, MailVerdict
 from tests.durable.faults import Fault, FaultyStore
 from tests.durable.rows import append, standing, start, started
+from tests.seams import committed_not_reported
 
 
 @pytest.fixture(autouse=True)
@@ -364,7 +365,7 @@ async def test_a_batch_goes_to_the_disk_while_others_are_told(
 
     class Watched(FaultyStore):
         async def commit(self, batch: Batch) -> Committed:
-            untold.append(len(to._committed))
+            untold.append(len(committed_not_reported(to)))
             if len(untold) == 3:
                 self.faults = list(faults)
             return await super().commit(batch)

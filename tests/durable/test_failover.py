@@ -11,9 +11,9 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import NotFound
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage import make_store
 from tests.checking.soundness import assert_sound
+from tests.seams import durable_runtime, session_of, stored_definitions
 from tests.servers import postgres, sqlite
 
 LEASE = "60s"  # nobody is taken for dead because a machine is busy
@@ -128,9 +128,8 @@ class Backup:
 
 
 async def _until_reopened(engine: Engine, former: str) -> None:
-    runtime = engine._runtime
-    assert isinstance(runtime, DurableRuntime)
-    while runtime._current.session.id == former or not runtime._current.session.alive:
+    runtime = durable_runtime(engine)
+    while session_of(runtime).session.id == former or not session_of(runtime).session.alive:
         await asyncio.to_thread(lambda: None)
 
 
@@ -140,11 +139,10 @@ async def test_a_worker_finds_out_by_itself_that_an_older_backup_was_restored(tm
     gates = Gates()
     async with Engine(url, lease="2s") as engine:
         engine.register(gates.saga())
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
+        runtime = durable_runtime(engine)
         handle = await engine.start("gates")
         await gates.all_at([handle.id], "a")
-        former = runtime._current.session.id
+        former = session_of(runtime).session.id
         backup = Backup(url, tmp_path)
         await asyncio.to_thread(backup.take)
         renewed = _renewals(url, former)
@@ -169,11 +167,10 @@ async def test_raising_the_incarnation_ends_every_session(url: str) -> None:
     gates = Gates()
     async with Engine(url, lease="2s") as engine:
         engine.register(gates.saga())
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
+        runtime = durable_runtime(engine)
         handle = await engine.start("gates")
         await gates.all_at([handle.id], "a")
-        former = runtime._current.session.id
+        former = session_of(runtime).session.id
         other = make_store(url)
         await other.open(migrate=False)
         first = await other.sessions.mark_restored()
@@ -196,11 +193,10 @@ async def test_definitions_that_a_restored_database_does_not_have_are_stored_aga
     async with Engine(url, lease="2s") as engine:
         engine.register(gates.saga())
         assert (await (await engine.start("gates")).result()).output == "c"
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
-        former = runtime._current.session.id
+        runtime = durable_runtime(engine)
+        former = session_of(runtime).session.id
         await asyncio.to_thread(backup.restore)
         await _until_reopened(engine, former)
-        while runtime._held.cache._stored:
+        while stored_definitions(runtime):
             await asyncio.to_thread(lambda: None)
         assert (await (await engine.start("gates")).result()).output == "c"

@@ -10,6 +10,7 @@ from tenuto.storage.postgres import database as postgres
 from tenuto.storage.postgres.store import PostgresStore
 from tests.checking.soundness import assert_sound
 from tests.durable.rows import started
+from tests.seams import end_idle_transactions
 
 _LOCK = "SELECT id FROM sessions WHERE id = $1 FOR SHARE"
 
@@ -68,7 +69,7 @@ async def test_the_server_ends_the_transaction_of_a_process_that_is_frozen(
 ) -> None:
     """What it had in hand is taken over, although its connection is still there."""
     with monkeypatch.context() as patch:
-        patch.setattr(postgres, "_SHORT_TRANSACTIONS", {"idle_in_transaction_session_timeout": "300ms"})
+        end_idle_transactions(patch, "300ms")
         frozen = PostgresStore(postgres_url)
         await frozen.open(migrate=True)
     await frozen.sessions.open("frozen", "worker", "", 0, None)

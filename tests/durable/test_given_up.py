@@ -10,27 +10,22 @@ from tenuto import Engine, Handle, NotDone, SagaBuilder
 from tenuto.errors import InvalidTransition, StorageError
 from tenuto.kernel.codec import decode_entries, encode_entries
 from tenuto.kernel.events import AttemptBegun, AttemptSucceeded, CancelRequested, Entry
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.durable import held_executions as keeping
 from tenuto.storage.port import Batch, Committed
 from tests.checking.soundness import assert_sound
 from tests.contract.doubles import until_blocked
 from tests.durable.test_unknown_fates import Altered
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
+from tests.seams import durable_runtime, held_by, session_of, store_of, use_store
 
 
 def _with_commits(engine: Engine, monkeypatch: pytest.MonkeyPatch, commit: Any) -> None:
-    monkeypatch.setattr(_runtime(engine), "_store", Altered(_runtime(engine)._store, commit=commit))
+    use_store(monkeypatch, durable_runtime(engine), Altered(store_of(engine), commit=commit))
 
 
 async def test_one_that_may_not_begin_leaves_its_slot(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database refuses the word that it begins; the only slot, and the only permit, are for the next one."""
     engine = Engine(url, slots=1)
-    real = _runtime(engine)._store
+    real = store_of(engine)
     refused: list[str] = []
 
     async def commit(batch: Batch) -> Committed:
@@ -60,13 +55,13 @@ async def test_one_that_may_not_begin_leaves_its_slot(url: str, monkeypatch: pyt
 async def test_what_was_granted_to_a_session_that_is_over_is_not_run(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit was made, and its answer came after the word that this process was taken for dead."""
     engine = Engine(url)
-    real = _runtime(engine)._store
+    real = store_of(engine)
     runs: list[str] = []
 
     async def commit(batch: Batch) -> Committed:
         committed = await real.commit(batch)
         if batch.starts and not runs:
-            session = _runtime(engine)._current.session
+            session = session_of(engine).session
             await real.sessions.end(session.id)
             session.lose()
         return committed
@@ -88,7 +83,7 @@ async def test_a_letter_that_cannot_be_read_sets_its_execution_aside_and_no_othe
     async with Engine(url) as engine:
         engine.register(SagaBuilder("waits", output="paid").signal("paid", "paid"))
         bad, good = await engine.start("waits"), await engine.start("waits")
-        await _runtime(engine)._store.mailbox.post("letter", bad.id, b'{"type": "FromTomorrow"}')
+        await store_of(engine).mailbox.post("letter", bad.id, b'{"type": "FromTomorrow"}')
         await good.signal("paid", 1)
         assert (await good.result()).output == 1
         await until_blocked(bad, "incompatible")
@@ -134,7 +129,7 @@ async def test_a_start_that_cannot_be_written_leaves_nothing_behind(url: str, mo
             patch.setattr(keeping, "encode_entries", unable)
             with pytest.raises(UnicodeEncodeError):
                 await engine.start("quick")
-        assert not _runtime(engine)._held.records
+        assert not held_by(engine).records
         assert (await engine.execute("quick")).status == "waiting_approval"
 
 

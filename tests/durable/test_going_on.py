@@ -11,18 +11,23 @@ from tenuto import Engine, Retry, SagaBuilder, SagaContext
 from tenuto.errors import TransientError
 from tenuto.kernel.events import AttemptBegun
 from tenuto.runtime.clock import Environment
-from tenuto.runtime.durable import DatabaseClock, DurableRuntime
+from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.durable.session import Session
 from tenuto.runtime.executor.timers import Alarms
 from tenuto.storage.port import Claim
 from tests.durable.test_unknown_fates import Altered
+from tests.seams import (
+    claimer_of,
+    clock_offset_ms,
+    durable_runtime,
+    held_by,
+    poller_of,
+    starts_held_back,
+    store_of,
+    use_store,
+)
 
 PATIENCE = 120
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
 
 
 async def _one() -> int:
@@ -42,7 +47,7 @@ async def test_whoever_looks_for_work_goes_on_looking(
 ) -> None:
     """Even after an error that nobody thought of; and what is done beside it does not keep it from work."""
     worker = Engine(url)
-    real = _runtime(worker)._store
+    real = store_of(worker)
     failures = iter(["claim", "reap", "seal"])
 
     async def claim(session: str, plans: list[str], limit: int) -> list[Claim]:
@@ -53,8 +58,8 @@ async def test_whoever_looks_for_work_goes_on_looking(
     async def reap(own: str) -> int:
         raise RuntimeError("never works")
 
-    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claims=Altered(real.claims, claim=claim)))
-    monkeypatch.setattr(_runtime(worker)._poller, "_store", Altered(real, sessions=Altered(real.sessions, reap=reap)))
+    use_store(monkeypatch, claimer_of(worker), Altered(real, claims=Altered(real.claims, claim=claim)))
+    use_store(monkeypatch, poller_of(worker), Altered(real, sessions=Altered(real.sessions, reap=reap)))
     async with worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))
@@ -90,7 +95,7 @@ async def test_nothing_begins_while_the_lease_is_over(url: str, monkeypatch: pyt
         engine.register(SagaBuilder("s").step("a", note), SagaBuilder("t").step("b", note))
         lease.is_over = True
         first, second = await engine.start("s"), await engine.start("t")
-        while len(_runtime(engine)._held._late) < 2:
+        while len(starts_held_back(engine)) < 2:
             await asyncio.to_thread(lambda: None)
         assert begun == []
         lease.is_over = False
@@ -115,15 +120,15 @@ async def test_what_is_on_record_as_begun_does_not_begin_either(url: str, monkey
             lease.is_over = lease.is_over or any(isinstance(entry.event, AttemptBegun) for entry in entries)
 
     async with Engine(url) as engine:
-        runtime = _runtime(engine)
-        monkeypatch.setattr(runtime._held, "observers", (Watching(),))
+        runtime = durable_runtime(engine)
+        monkeypatch.setattr(held_by(runtime), "observers", (Watching(),))
         builder = SagaBuilder("pay").step("pay", note, safety="not_safe_to_retry", compensation_policy="manual")
         engine.register(builder)
         handle = await engine.start("pay")
-        while not runtime._held._late:
+        while not starts_held_back(runtime):
             await asyncio.to_thread(lambda: None)
         assert begun == []
-        monkeypatch.setattr(runtime._held, "observers", ())
+        monkeypatch.setattr(held_by(runtime), "observers", ())
         lease.is_over = False
         assert (await handle.result()).succeeded
     assert begun == ["pay"]
@@ -132,11 +137,11 @@ async def test_what_is_on_record_as_begun_does_not_begin_either(url: str, monkey
 async def test_a_process_that_commits_nothing_hears_what_time_it_is(url: str) -> None:
     """The database's clock was an hour late when it last said anything. With the next renewal that is over."""
     async with Engine(url, lease="1s") as engine:
-        clock = _runtime(engine).environment.clock
+        clock = durable_runtime(engine).environment.clock
         assert isinstance(clock, DatabaseClock)
         now = clock.now_ms()
         clock.note(now - 3_600_000)
-        while clock._offset_ms + asyncio.get_running_loop().time() * 1_000 < now - 60_000:
+        while clock_offset_ms(clock) + asyncio.get_running_loop().time() * 1_000 < now - 60_000:
             await asyncio.to_thread(lambda: None)
 
 
@@ -166,12 +171,12 @@ async def test_a_clock_that_is_set_back_stops_no_timer(url: str, monkeypatch: py
 
     async with Engine(url) as engine:
         engine.register(SagaBuilder("s").step("work", work, retry=Retry(max_attempts=5, initial="10ms")))
-        clock: Any = _runtime(engine).environment.clock
+        clock: Any = durable_runtime(engine).environment.clock
         clock.now_ms()
         monkeypatch.setattr(clock, "note", lambda now_ms: DatabaseClock.note(clock, now_ms - 3_600_000))
         handle = await engine.start("s")
         assert (await asyncio.wait_for(handle.result(), PATIENCE)).succeeded
-        told = [entry.at for entry in (await _runtime(engine).read(None, handle.id)).history]
+        told = [entry.at for entry in (await durable_runtime(engine).read(None, handle.id)).history]
         assert told == sorted(told)
     assert attempts == [1, 2, 3]
 

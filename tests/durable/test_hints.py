@@ -8,11 +8,11 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage.port import renewal_s
 from tenuto.storage.postgres import notifications as notify
 from tenuto.storage.postgres.store import PostgresStore
 from tests.durable.rows import started
+from tests.seams import pending_hints, wakeups_of
 
 EXECUTIONS = 50
 
@@ -22,13 +22,8 @@ DAY_MS = 24 * 3_600_000
 
 def _hardly_polling(url: str, **options: Any) -> Engine:
     engine = Engine(url, **options)
-    _runtime(engine)._wakeups.poll_ms = DAY_MS
+    wakeups_of(engine).poll_ms = DAY_MS
     return engine
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
 
 
 @pytest.fixture
@@ -104,8 +99,7 @@ async def test_hints_are_gathered_and_no_commit_carries_one(postgres_url: str, m
     await store.commit(started("x1"))
     await other.execute("SELECT pg_notify($1, 'last')", notify.CHANNEL)
     assert await heard.get() == "last"  # notifications come in the order of their commits
-    assert store._notifier is not None
-    assert list(store._notifier._hints) == ["hint-0", "hint-1", "hint-2"]
+    assert pending_hints(store) == ["hint-0", "hint-1", "hint-2"]
     await store.close()
     await other.close()
 

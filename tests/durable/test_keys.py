@@ -11,15 +11,14 @@ import pytest
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import ConcurrencyConflict, NonRetryableError
 from tenuto.kernel.events import ExecutionAdmitted
-from tenuto.runtime.durable import DurableRuntime
-from tenuto.runtime.durable.committer import Write, _batch
-from tenuto.storage import Store
+from tenuto.runtime.durable.committer import Write
 from tenuto.storage.shared.admissions import admission
 from tests.contract.doubles import until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started
 from tests.durable.rows import standing
 from tests.durable.sessions import expire
+from tests.seams import merged_batch, runtime_of, store_of
 
 LINE = ("t", "d", "k")
 
@@ -49,7 +48,7 @@ async def test_executions_of_two_engines_go_one_after_the_other_in_order(url: st
         handles = [await engines[number % 2].start("s", number, concurrency_key="k") for number in range(12)]
         for handle in handles:
             assert (await handle.result()).succeeded
-        reading = await engines[0]._runtime.read(None, handles[-1].id)
+        reading = await runtime_of(engines[0]).read(None, handles[-1].id)
     assert order == list(range(12))
     told = [entry.event for entry in reading.history if isinstance(entry.event, ExecutionAdmitted)]
     assert [event.key for event in told] == ["k"], "once, and by the name that was given"
@@ -115,7 +114,7 @@ async def test_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) -> 
         other = await engine.start("s", "other", concurrency_key="k")
         await began.wait()
         await failed.retry(reason="again")
-        store = _store(engine)
+        store = store_of(engine)
         _, _, late, _ = admission(failed.id, 1, "k", 0)
         await store.mailbox.post("late", failed.id, late)
         while not await store.mailbox.verdicts(["late"]):
@@ -127,17 +126,12 @@ async def test_the_turn_of_a_run_that_is_over_lets_no_later_one_in(url: str) -> 
     assert ran == ["failed", "other", "other is done", "failed"]
 
 
-def _store(engine: Engine) -> Store:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime._store
-
-
 @pytest.mark.requirement("B5")
 def test_what_is_said_of_a_key_is_not_lost_in_a_batch() -> None:
     """A start, or another run, and a pause right after it are one commit."""
     asks = standing("x1")
     asks = type(asks)(**{**{f: getattr(asks, f) for f in asks.__struct_fields__}, "admission": "request", "line": LINE})
-    batch = _batch(
+    batch = merged_batch(
         "s1", [Write(execution="x1", standing=asks), Write(execution="x1", standing=standing("x1", "paused"))]
     )
     found = batch.standings["x1"]

@@ -16,11 +16,30 @@ from tenuto.runtime.durable.parked_executions import PARKED_MS, Parking
 from tenuto.runtime.durable.wakeups import Wakeups
 from tenuto.storage.port import NEWS, Claim, Loaded, Mail
 from tests.durable.test_unknown_fates import Altered
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
+from tests.seams import (
+    claimed_not_loaded,
+    claimer_of,
+    durable_runtime,
+    effect_method,
+    flood_with_hints,
+    held_by,
+    lost_claims,
+    mail_queries,
+    mail_queries_under_way,
+    mailbox_of,
+    make_sweep_due,
+    observe,
+    park_all,
+    parked_by,
+    replace_effect_method,
+    restorer_of,
+    session_of,
+    store_of,
+    suspected_claims,
+    sweep_claims,
+    use_store,
+    wakeups_of,
+)
 
 
 async def _one() -> int:
@@ -44,8 +63,8 @@ async def _until(ready: Callable[[], object]) -> None:
 async def _waiting(engine: Engine) -> Handle[Any]:
     """One that waits for `go`, and has left memory."""
     handle = await engine.start("listens")
-    runtime = _runtime(engine)
-    while (await runtime._store.executions.find(handle.id)).owner is not None or runtime._held.releasing:  # type: ignore[union-attr]
+    runtime = durable_runtime(engine)
+    while (await store_of(runtime).executions.find(handle.id)).owner is not None or held_by(runtime).releasing:  # type: ignore[union-attr]
         await asyncio.to_thread(lambda: None)
     return handle
 
@@ -73,7 +92,7 @@ async def test_what_was_owned_when_it_was_asked_is_not_taken_from_whoever_has_it
     async with Engine(url) as first, Engine(url) as second:
         first.register(_listens(last("first")))
         handle = await _waiting(first)
-        runtime, real = _runtime(first), _runtime(first)._store
+        runtime, real = durable_runtime(first), store_of(first)
         asked, taken, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
         old: list[Claim] = []
 
@@ -91,17 +110,17 @@ async def test_what_was_owned_when_it_was_asked_is_not_taken_from_whoever_has_it
             return claim
 
         claims = Altered(real.claims, owned=owned, claim_one=claim_one)
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claims=claims))
-        runtime._parked_executions.lost_claims_at = [0.0]  # as after a claim that failed
+        use_store(monkeypatch, claimer_of(runtime), Altered(real, claims=claims))
+        parked_by(runtime).lost_claims_at = [0.0]  # as after a claim that failed
         await asked.wait()
         await first.get(handle.id).signal("other", 1)
         await taken.wait()
-        await _until(lambda: not runtime._held.records and not runtime._held.releasing)
+        await _until(lambda: not held_by(runtime).records and not held_by(runtime).releasing)
         second.register(_listens(last("second")))
         await second.get(handle.id).signal("go", 1)
         await answered.wait()
-        await _until(lambda: not runtime._claimer._claimed)
-        assert handle.id not in runtime._held.records
+        await _until(lambda: not claimed_not_loaded(runtime))
+        assert handle.id not in held_by(runtime).records
         go_on.set()
         assert (await handle.result()).output == 2
     assert ran == ["second"]
@@ -113,14 +132,14 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
     async with Engine(url) as engine:
         engine.register(_listens())
         handle = await _waiting(engine)
-        runtime, real = _runtime(engine), _runtime(engine)._store
-        former = runtime._current.session
+        runtime, real = durable_runtime(engine), store_of(engine)
+        former = session_of(runtime).session
         begun = [asyncio.Event(), asyncio.Event()]
         answer = [asyncio.Event(), asyncio.Event()]
 
         async def load(ids: list[str], *, short: bool = False) -> list[Loaded]:
             found = await real.executions.load(ids, short=short)
-            number = int(runtime._current.session is not former)
+            number = int(session_of(runtime).session is not former)
             if not begun[number].is_set():
                 begun[number].set()
                 await answer[number].wait()
@@ -128,7 +147,7 @@ async def test_what_was_loaded_for_one_session_is_not_taken_for_the_claim_of_the
                 raise StorageError("whoever looks beside them must not be held up", code="busy")
             return found
 
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, executions=Altered(real.executions, load=load)))
+        use_store(monkeypatch, claimer_of(runtime), Altered(real, executions=Altered(real.executions, load=load)))
         sending = asyncio.create_task(handle.signal("go", 1))
         await begun[0].wait()
         await real.sessions.end(former.id)
@@ -148,7 +167,7 @@ async def test_what_was_loaded_for_one_claim_is_not_taken_for_the_next_of_the_sa
     async with Engine(url) as engine:
         engine.register(_listens())
         handle = await _waiting(engine)
-        runtime, real = _runtime(engine), _runtime(engine)._store
+        runtime, real = durable_runtime(engine), store_of(engine)
         late, claimed_again, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
         loads: list[int] = []  # the epochs of what was loaded
 
@@ -163,18 +182,18 @@ async def test_what_was_loaded_for_one_claim_is_not_taken_for_the_next_of_the_sa
             return found
 
         executions, claims = Altered(real.executions, load=load), Altered(real.claims, claim=_nothing_due)
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, executions=executions, claims=claims))
+        use_store(monkeypatch, claimer_of(runtime), Altered(real, executions=executions, claims=claims))
         first = asyncio.create_task(handle.signal("other", 1))
         await _until(lambda: loads)
         while (
-            runtime._claimer._claimed or runtime._held.records or runtime._held.releasing
+            claimed_not_loaded(runtime) or held_by(runtime).records or held_by(runtime).releasing
         ):  # the second has it in hand, and lets go
             await _claim_and_read(runtime)
         second = asyncio.create_task(handle.signal("go", 1))
         await claimed_again.wait()
         late.set()
         await first
-        assert await runtime._claimer._lost_claims() == []
+        assert await lost_claims(runtime) == []
         go_on.set()
         await second
         assert (await handle.result()).output == 1
@@ -186,13 +205,13 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
     async with Engine(url) as engine:
         engine.register(_listens())
         handle = await _waiting(engine)
-        runtime, real = _runtime(engine), _runtime(engine)._store
+        runtime, real = durable_runtime(engine), store_of(engine)
         held_back: list[int] = []  # the number of the query
         late, came_back, look = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def mail(session: str) -> list[Mail]:
-            is_fresh = handle.id in runtime._held.mail_unchecked
-            query = runtime._held.unread_mail._queries
+            is_fresh = handle.id in held_by(runtime).mail_unchecked
+            query = mail_queries(runtime)
             found = await real.mailbox.unread(session)
             if is_fresh and not held_back:
                 held_back.append(query)
@@ -203,18 +222,18 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
             return found
 
         second: list[str] = []
-        monkeypatch.setattr(runtime._mailbox, "_store", Altered(real, mailbox=Altered(real.mailbox, unread=mail)))
+        use_store(monkeypatch, mailbox_of(runtime), Altered(real, mailbox=Altered(real.mailbox, unread=mail)))
         sending = asyncio.create_task(handle.signal("other", 1))
         await _until(lambda: held_back)
-        while runtime._held.records or runtime._held.releasing:  # another reading answers, and lets go
-            await runtime._mailbox.read()
+        while held_by(runtime).records or held_by(runtime).releasing:  # another reading answers, and lets go
+            await mailbox_of(runtime).read()
         second.append("go")
-        letter = f.Signal(at=runtime._held.now(), name="go", id="go", payload=msgspec.Raw(b"1"))
+        letter = f.Signal(at=held_by(runtime).now(), name="go", id="go", payload=msgspec.Raw(b"1"))
         await real.mailbox.post("letter", handle.id, encode_fact(letter))  # and nobody asks for its verdict
         reading = asyncio.create_task(_claim_and_read(runtime))
         await came_back.wait()
         late.set()
-        await _until(lambda: held_back[0] not in runtime._held.unread_mail._under_way)
+        await _until(lambda: held_back[0] not in mail_queries_under_way(runtime))
         look.set()
         await reading
         await sending  # which may be the one that waited to look
@@ -222,8 +241,8 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
 
 
 async def _claim_and_read(runtime: DurableRuntime) -> None:
-    await runtime._claimer.claim()
-    await runtime._mailbox.read()
+    await claimer_of(runtime).claim()
+    await mailbox_of(runtime).read()
 
 
 async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -231,18 +250,18 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
     async with Engine(url) as engine:
         engine.register(_listens())
         owned, deaf = await _waiting(engine), await _waiting(engine)
-        runtime = _runtime(engine)
-        store = runtime._store
-        letter = encode_fact(f.Signal(at=runtime._held.now(), name="go", id="go", payload=msgspec.Raw(b"1")))
+        runtime = durable_runtime(engine)
+        store = store_of(runtime)
+        letter = encode_fact(f.Signal(at=held_by(runtime).now(), name="go", id="go", payload=msgspec.Raw(b"1")))
         async with asyncio.timeout(None):
-            await store.claims.claim_one(runtime._current.session.id, owned.id)
+            await store.claims.claim_one(session_of(runtime).session.id, owned.id)
             for handle in (owned, deaf):
                 await store.mailbox.post(f"letter of {handle.id}", handle.id, letter)
             query = "UPDATE executions SET wake_at = NULL WHERE id = $1 AND owner IS NULL RETURNING id"
             await store.database.run(query, (deaf.id,))  # type: ignore[attr-defined]  # a store of SQL has it
-        runtime._claimer._sweep_at = 0.0
-        await _until(lambda: runtime._claimer._suspected)
-        runtime._claimer._sweep_at = 0.0
+        make_sweep_due(runtime)
+        await _until(lambda: suspected_claims(runtime))
+        make_sweep_due(runtime)
         for handle in (owned, deaf):
             assert (await handle.result()).output == 1
     assert "were in nobody's hand" in caplog.text
@@ -253,14 +272,14 @@ async def test_what_is_being_taken_into_hand_is_in_somebodys(url: str, monkeypat
     async with Engine(url) as engine:
         engine.register(_listens())
         handle = await _waiting(engine)
-        runtime = _runtime(engine)
-        real = runtime._restorer.restore
+        runtime = durable_runtime(engine)
+        real = restorer_of(runtime).restore
 
         async def restore(record: Any, loaded: Loaded) -> None:
-            found.append(await runtime._claimer._lost_claims())
+            found.append(await lost_claims(runtime))
             await real(record, loaded)
 
-        monkeypatch.setattr(runtime._restorer, "restore", restore)
+        monkeypatch.setattr(restorer_of(runtime), "restore", restore)
         await handle.signal("go", 1)
         assert (await handle.result()).output == 1
     assert found
@@ -275,20 +294,18 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
     async with Engine(url) as engine:
         engine.register(_listens())
         handle = await _waiting(engine)
-        runtime = _runtime(engine)
-        real = runtime._store
+        runtime = durable_runtime(engine)
+        real = store_of(runtime)
 
         async def claim_one(session: str, execution: str) -> Claim | None:
             claim = await real.claims.claim_one(session, execution)
             for _ in range(2):
-                await runtime._claimer._sweep()
-                looked.append(
-                    {*runtime._claimer._suspected, *(found.id for found in await runtime._claimer._lost_claims())}
-                )
+                await sweep_claims(runtime)
+                looked.append({*suspected_claims(runtime), *(found.id for found in await lost_claims(runtime))})
             return claim
 
         claims = Altered(real.claims, claim=_nothing_due, claim_one=claim_one)
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claims=claims))
+        use_store(monkeypatch, claimer_of(runtime), Altered(real, claims=claims))
         await handle.signal("go", 1)
         assert (await handle.result()).output == 1
     assert looked
@@ -302,16 +319,16 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
     async with Engine(url) as engine:
         engine.register(_listens())
         handle = await _waiting(engine)
-        runtime, real = _runtime(engine), _runtime(engine)._store
+        runtime, real = durable_runtime(engine), store_of(engine)
         epochs: list[int] = []
         parked: list[str] = []
 
         async def break_it() -> None:
-            claim = await real.claims.claim_one(runtime._current.session.id, handle.id)
+            claim = await real.claims.claim_one(session_of(runtime).session.id, handle.id)
             assert claim is not None
             epochs.append(claim.epoch)
-            runtime._parked_executions.to_park[handle.id] = Parking(
-                runtime._current.session, claim.epoch, "incompatible", PARKED_MS
+            parked_by(runtime).to_park[handle.id] = Parking(
+                session_of(runtime).session, claim.epoch, "incompatible", PARKED_MS
             )
 
         async def park(session: str, id: str, *given: Any) -> None:
@@ -322,10 +339,10 @@ async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_a
                 await break_it()  # somebody had it in hand before this is answered
 
         claims = Altered(real.claims, park=park, claim=_nothing_due)
-        monkeypatch.setattr(runtime._claimer, "_store", Altered(real, claims=claims))
+        use_store(monkeypatch, claimer_of(runtime), Altered(real, claims=claims))
         await break_it()
-        while runtime._parked_executions.to_park or len(epochs) < 2:
-            await runtime._claimer._park_all()
+        while parked_by(runtime).to_park or len(epochs) < 2:
+            await park_all(runtime)
             await asyncio.to_thread(lambda: None)
         row = await real.executions.find(handle.id)
         assert row is not None
@@ -336,7 +353,7 @@ async def test_what_was_set_aside_is_left_aside_though_it_has_mail(url: str) -> 
     async with Engine(url, worker=False) as engine:
         engine.register(_listens())
         handle = await engine.start("listens")
-        store = _runtime(engine)._store
+        store = store_of(engine)
         await store.mailbox.post("letter", handle.id, b"cannot be read")
         await store.claims.park(None, handle.id, "incompatible", None)
         assert await store.mailbox.wake_unread() == 0
@@ -360,8 +377,8 @@ async def test_an_observer_that_fails_keeps_nothing_from_going_on(url: str) -> N
 
     async with Engine(url) as engine:
         engine.register(SagaBuilder("s", output="b").step("a", _one).step("b", _one, depends_on=["a"]))
-        runtime = _runtime(engine)
-        runtime._held.observers = runtime._held._hear_starts = (Bad(),)
+        runtime = durable_runtime(engine)
+        observe(runtime, Bad())
         assert (await (await engine.start("s")).result()).output == 1
     assert set(said) == {"An observer failed; the execution goes on."}
 
@@ -376,14 +393,14 @@ async def test_what_cannot_be_followed_is_set_aside_and_followed_later(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
     async with Engine(url) as engine:
         engine.register(SagaBuilder("s", output="b").step("a", _one).step("b", _one, depends_on=["a"]))
-        runtime = _runtime(engine)
-        take_up = runtime._held._take_up
+        runtime = durable_runtime(engine)
+        take_up = effect_method(runtime)
 
         def once(*given: Any) -> None:
-            monkeypatch.setattr(runtime._held, "_take_up", take_up)
+            replace_effect_method(monkeypatch, runtime, take_up)
             raise ValueError("nobody thought of this")
 
-        monkeypatch.setattr(runtime._held, "_take_up", once)
+        replace_effect_method(monkeypatch, runtime, once)
         assert (await (await engine.start("s")).result()).output == 1
     assert [message for message in said if "could not go on; it is set aside" in message]
 
@@ -395,13 +412,13 @@ async def test_hints_without_end_do_not_keep_a_worker_from_looking_by_itself(
     async with Engine(url) as worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))
-        runtime = _runtime(worker)
+        runtime = durable_runtime(worker)
         over = False
 
         def flood() -> None:
             """In every turn of the loop."""
-            runtime._wakeups._hints |= {NEWS}
-            runtime._wakeups.polling.set()
+            flood_with_hints(runtime, frozenset({NEWS}))
+            wakeups_of(runtime).polling.set()
             if not over:
                 asyncio.get_running_loop().call_soon(flood)
 

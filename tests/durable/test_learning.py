@@ -11,6 +11,15 @@ from tenuto.errors import StorageError
 from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage.tasks import Taking, Task
 from tests.durable.test_unknown_fates import Altered
+from tests.seams import (
+    durable_runtime,
+    replace_task_method,
+    return_task,
+    served_steps,
+    store_of,
+    task_method,
+    unreported_tasks,
+)
 
 pytestmark = pytest.mark.usefixtures("sound")
 
@@ -23,21 +32,20 @@ async def _one() -> int:
 
 def _worker(url: str) -> tuple[Engine, DurableRuntime]:
     engine = Engine(url, queues=("default", "mail"), shutdown_grace="1s")
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine, engine._runtime
+    return engine, durable_runtime(engine)
 
 
 async def _given_back(engine: Engine, runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch) -> Handle[Any]:
     """Started, and given back when it was first taken: as if its handler were not there."""
-    enter = runtime._held._enter
+    enter = task_method(runtime)
     returned = asyncio.Event()
 
     def enter_later(visit: Any, task: Task) -> None:
-        monkeypatch.setattr(runtime._held, "_enter", enter)
-        runtime._held._return(task.taking, "no handler")
+        replace_task_method(monkeypatch, runtime, enter)
+        return_task(runtime, task.taking, "no handler")
         returned.set()
 
-    monkeypatch.setattr(runtime._held, "_enter", enter_later)
+    replace_task_method(monkeypatch, runtime, enter_later)
     engine.register(SagaBuilder("q", output="a").step("a", _one, queue="mail"))
     handle = await engine.start("q")
     await returned.wait()
@@ -51,7 +59,7 @@ def _learn(engine: Engine) -> None:
 async def test_when_the_first_word_that_it_can_now_is_lost(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, runtime = _worker(url)
     async with engine:
-        real = runtime._store.tasks
+        real = store_of(runtime).tasks
         failed: list[str] = []
 
         async def try_again(session: str) -> None:
@@ -60,9 +68,9 @@ async def test_when_the_first_word_that_it_can_now_is_lost(url: str, monkeypatch
                 raise FULL
             await real.try_again(session)
 
-        monkeypatch.setattr(runtime._store, "tasks", Altered(real, try_again=try_again))
+        monkeypatch.setattr(store_of(runtime), "tasks", Altered(real, try_again=try_again))
         handle = await _given_back(engine, runtime, monkeypatch)
-        while runtime._held._untold:
+        while unreported_tasks(runtime):
             await asyncio.to_thread(lambda: None)
         _learn(engine)
         assert (await handle.result()).output == 1
@@ -75,20 +83,20 @@ async def test_when_it_learns_before_it_has_said_that_it_cannot(
 ) -> None:
     engine, runtime = _worker(url)
     async with engine:
-        real = runtime._store.tasks
+        real = store_of(runtime).tasks
         learned = asyncio.Event()
 
         async def give_back(session: str, takings: Sequence[Taking], why: str = "") -> None:
             if not learned.is_set():
                 _learn(engine)
                 learned.set()
-                while runtime._held._served is None or not runtime._held._served[1] & {"other/1/other.a"}:
+                while not served_steps(runtime) & {"other/1/other.a"}:
                     await asyncio.to_thread(lambda: None)  # and that is known to the database before this arrives
                 if when == "before it is said":
                     raise FULL
             await real.give_back(session, takings, why)
 
-        monkeypatch.setattr(runtime._store, "tasks", Altered(real, give_back=give_back))
+        monkeypatch.setattr(store_of(runtime), "tasks", Altered(real, give_back=give_back))
         handle = await _given_back(engine, runtime, monkeypatch)
         assert (await handle.result()).output == 1
         assert learned.is_set()
@@ -106,7 +114,7 @@ async def test_progress_whose_writing_failed_is_written_the_next_time(
 
     engine, runtime = _worker(url)
     async with engine:
-        real = runtime._store.tasks
+        real = store_of(runtime).tasks
         failed: list[str] = []
 
         async def beat(session: str, progress: dict[Any, bytes]) -> None:
@@ -115,10 +123,10 @@ async def test_progress_whose_writing_failed_is_written_the_next_time(
                 raise FULL
             await real.beat(session, progress)
 
-        monkeypatch.setattr(runtime._store, "tasks", Altered(real, beat=beat))
+        monkeypatch.setattr(store_of(runtime), "tasks", Altered(real, beat=beat))
         engine.register(SagaBuilder("w", output="a").step("a", works, queue="mail"))
         handle = await engine.start("w")
-        while not await runtime._store.progress.of([handle.id]):
+        while not await store_of(runtime).progress.of([handle.id]):
             await asyncio.to_thread(lambda: None)
         gate.set()
         await handle.result()

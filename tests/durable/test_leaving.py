@@ -11,10 +11,10 @@ from tenuto import Engine, Handle, SagaBuilder
 from tenuto.errors import NonRetryableError
 from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import AttemptBegun
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage.port import Batch, Committed
 from tests.contract.doubles import Gate, Stage, until_blocked
 from tests.durable.test_unknown_fates import Altered
+from tests.seams import durable_runtime, session_of, store_of, use_store
 
 PATIENCE_S = 100
 LEASE = "10m"  # a busy machine takes nobody for dead here
@@ -109,9 +109,8 @@ async def test_what_could_not_begin_before_the_worker_left_begins_elsewhere(
         "a", stage.does("a"), safety="not_safe_to_retry", compensation_policy="manual"
     )
     async with leaving(url, unsafe, slots=2) as both:
-        runtime = both.first._runtime
-        assert isinstance(runtime, DurableRuntime)
-        real, on_its_way, goes_on = runtime._store, asyncio.Event(), asyncio.Event()
+        runtime = durable_runtime(both.first)
+        real, on_its_way, goes_on = store_of(runtime), asyncio.Event(), asyncio.Event()
 
         async def commit(batch: Batch) -> Committed:
             if any(isinstance(entry.event, AttemptBegun) for a in batch.appends for entry in decode_entries(a.body)):
@@ -119,7 +118,7 @@ async def test_what_could_not_begin_before_the_worker_left_begins_elsewhere(
                 await goes_on.wait()
             return await real.commit(batch)
 
-        monkeypatch.setattr(runtime._current.committer, "_store", Altered(real, commit=commit))
+        use_store(monkeypatch, session_of(runtime).committer, Altered(real, commit=commit))
         handle = await both.first.start("unsafe")
         await on_its_way.wait()
         both.leave()

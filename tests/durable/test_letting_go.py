@@ -19,6 +19,7 @@ from tenuto.runtime.durable import starter as starting
 from tenuto.runtime.executor import worker
 from tenuto.runtime.executor.held_execution import Record
 from tests.contract.doubles import until_blocked
+from tests.seams import durable_runtime, held_by, parked_in_memory, restorer_of, store_of
 
 ROOM = 5
 PATIENCE_S = 60
@@ -52,12 +53,6 @@ def quick() -> SagaBuilder:
     return SagaBuilder("quick", output="a").step("a", one)
 
 
-def runtime_of(engine: Engine) -> DurableRuntime:
-    runtime = engine._runtime
-    assert isinstance(runtime, DurableRuntime)
-    return runtime
-
-
 async def until(is_so: Callable[[], object]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not is_so():
@@ -66,14 +61,14 @@ async def until(is_so: Callable[[], object]) -> None:
 
 async def until_set_aside(runtime: DurableRuntime, id: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while (row := await runtime._store.executions.find(id)) is None or not row.parked:
+        while (row := await store_of(runtime).executions.find(id)) is None or not row.parked:
             pass
     assert row.owner is None
 
 
 async def knock(runtime: DurableRuntime, id: str) -> None:
     """What was set aside is looked at again after a while, or when there is mail."""
-    await runtime._store.mailbox.post(f"mail-{id}", id, encode_fact(f.Tick(at=0)))
+    await store_of(runtime).mailbox.post(f"mail-{id}", id, encode_fact(f.Tick(at=0)))
 
 
 @pytest.fixture
@@ -87,12 +82,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_callers_who_wait_keep_nothing_in_memory(url: str) -> None:
     async with Engine(url) as engine:
         engine.register(listens(), quick())
-        runtime = runtime_of(engine)
+        runtime = durable_runtime(engine)
         handles = [await engine.start("listens") for _ in range(4 * ROOM)]
         results = [asyncio.create_task(handle.result()) for handle in handles]
         with pytest.raises(ResultTimeout):
             await handles[0].result(timeout="10ms")
-        await until(lambda: not runtime._held.records)
+        await until(lambda: not held_by(runtime).records)
         assert (await engine.execute("quick")).output == 1
         for handle in handles:
             await handle.signal("paid")
@@ -112,16 +107,16 @@ async def test_what_a_release_cannot_go_on_with_leaves_room_for_others(url: str)
             await until_blocked(engine.get(id), "signal")
     async with Engine(url) as engine:
         engine.register(saga(one, takes_number), quick())
-        runtime = runtime_of(engine)
+        runtime = durable_runtime(engine)
         await asyncio.gather(*(engine.get(id).signal("go") for id in batch.execution_ids))
         assert (await engine.execute("quick")).output == 1
-        await until(lambda: len(runtime._held.records) < ROOM)
+        await until(lambda: len(held_by(runtime).records) < ROOM)
         for id in batch.execution_ids:
             await until_blocked(engine.get(id), "incompatible")
     async with Engine(url) as engine:
         engine.register(saga(text, takes_text))
         for id in batch.execution_ids:
-            await knock(runtime_of(engine), id)
+            await knock(durable_runtime(engine), id)
         results = [await engine.get(id).result() for id in batch.execution_ids]
         assert [result.output for result in results] == [1] * len(batch.execution_ids)
 
@@ -137,17 +132,17 @@ async def test_an_execution_leaves_memory_when_the_handler_ends_that_outlived_it
     saga = SagaBuilder("slow", output="a").step("a", work, timeout="100ms", retry=0)
     async with Engine(url) as engine:
         engine.register(saga)
-        runtime = runtime_of(engine)
+        runtime = durable_runtime(engine)
         handle = await engine.start("slow")
         assert (await handle.result()).status == "failed"
-        assert handle.id in runtime._held.records  # its thread still runs
+        assert handle.id in held_by(runtime).records  # its thread still runs
         async with Engine(url) as other:
             other.register(saga)
             release.set()
             await other.get(handle.id).retry(reason="again")
             assert (await other.get(handle.id).result()).status == "succeeded"
         assert (await handle.status())["status"] == "succeeded"
-        await until(lambda: not runtime._held.records)
+        await until(lambda: not held_by(runtime).records)
 
 
 async def test_a_client_keeps_nothing_of_what_it_decided_for_others(url: str) -> None:
@@ -157,11 +152,11 @@ async def test_a_client_keeps_nothing_of_what_it_decided_for_others(url: str) ->
     async with Engine(url, worker=False) as client:
         for id in batch.execution_ids:
             await client.get(id).approve("agreed")
-        runtime = runtime_of(client)
-        await until(lambda: not runtime._held.records)
+        runtime = durable_runtime(client)
+        await until(lambda: not held_by(runtime).records)
         gc.collect()
-        assert not runtime._held._parked
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime._held]
+        assert not parked_in_memory(runtime)
+        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is held_by(runtime)]
         assert len(held) <= 1  # the last one, on its way out
 
 
@@ -174,10 +169,10 @@ async def test_a_command_that_its_caller_gives_up_strands_nothing(
     async with Engine(url) as engine, Engine(url, worker=False) as client:
         engine.register(listens())
         handle = await engine.start("listens")
-        await until(lambda: not runtime_of(engine)._held.records and not runtime_of(engine)._held.releasing)
-        runtime = runtime_of(client)
+        await until(lambda: not held_by(engine).records and not held_by(engine).releasing)
+        runtime = durable_runtime(client)
         reached, given_up = asyncio.Event(), asyncio.Event()
-        real: Any = runtime._store.claims.claim_one if where == "claim" else runtime._restorer.restore
+        real: Any = store_of(runtime).claims.claim_one if where == "claim" else restorer_of(runtime).restore
 
         async def answers_late(*given: Any) -> Any:
             answer = await real(*given)
@@ -186,17 +181,17 @@ async def test_a_command_that_its_caller_gives_up_strands_nothing(
             return answer
 
         if where == "claim":
-            monkeypatch.setattr(runtime._store.claims, "claim_one", answers_late)
+            monkeypatch.setattr(store_of(runtime).claims, "claim_one", answers_late)
         else:
-            monkeypatch.setattr(runtime._restorer, "restore", answers_late)
-        monkeypatch.setattr(runtime_of(engine)._held, "works", False)  # it is the client that claims it
+            monkeypatch.setattr(restorer_of(runtime), "restore", answers_late)
+        monkeypatch.setattr(held_by(engine), "works", False)  # it is the client that claims it
         command = asyncio.create_task(client.get(handle.id).signal("paid"))
         await reached.wait()
         command.cancel()
         with pytest.raises(asyncio.CancelledError):
             await command
         given_up.set()
-        monkeypatch.setattr(runtime_of(engine)._held, "works", True)
+        monkeypatch.setattr(held_by(engine), "works", True)
         assert (await handle.result()).output == 1  # what was sent is acted upon
 
 
@@ -206,10 +201,10 @@ async def test_what_is_to_be_set_aside_while_the_database_is_away_is_when_it_is_
 ) -> None:
     async with Engine(url) as engine:
         engine.register(listens())
-        runtime = runtime_of(engine)
+        runtime = durable_runtime(engine)
         asyncio.get_running_loop().set_exception_handler(lambda _, __: None)
         handle = await engine.start("listens")
-        real = runtime._store.claims.park
+        real = store_of(runtime).claims.park
         failures = 1
 
         async def park(*given: Any) -> None:
@@ -219,8 +214,8 @@ async def test_what_is_to_be_set_aside_while_the_database_is_away_is_when_it_is_
                 raise StorageError("gone", code="unreachable", hint="")
             await real(*given)
 
-        monkeypatch.setattr(runtime._store.claims, "park", park)
-        await runtime._store.mailbox.post("bad", handle.id, b'["NoSuchFact"]')
+        monkeypatch.setattr(store_of(runtime).claims, "park", park)
+        await store_of(runtime).mailbox.post("bad", handle.id, b'["NoSuchFact"]')
         await until_set_aside(runtime, handle.id)
         assert not failures
 
@@ -248,13 +243,13 @@ async def test_nothing_is_recorded_on_top_of_what_the_kernel_contradicted(
 
     async with Engine(url) as engine:
         engine.register(SagaBuilder("s", output="b").step("a", slow).step("b", one, depends_on=["a"]))
-        runtime = runtime_of(engine)
+        runtime = durable_runtime(engine)
         handle = await engine.start("s")
         with pytest.raises(AssertionError):
             await handle.pause()
         go_on.set()
         await until_set_aside(runtime, handle.id)
-        assert handle.id not in runtime._held.records
+        assert handle.id not in held_by(runtime).records
         assert (await handle.status())["status"] == "running"
         await knock(runtime, handle.id)
         assert (await handle.result()).output == 1
@@ -283,4 +278,4 @@ async def test_a_thread_that_cannot_be_started_fails_the_attempt_alone(
         result = await engine.execute("t")
         assert result.output == 1
         assert "no_thread" in str(await engine.get(result.execution_id).history())
-        assert runtime_of(engine)._held.thread_lane.running == 0
+        assert held_by(engine).thread_lane.running == 0

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, ExpandEach, SagaBuilder, StepInputs
-from tenuto.runtime.durable import DurableRuntime
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.child import LEASE, noted
 from tests.durable.limited import kill, limited, start_child, until_started
 from tests.durable.sessions import expire
+from tests.seams import ask_for_permits, durable_runtime, held_by
 
 MakeEngine = Callable[..., Any]
 
@@ -57,9 +57,8 @@ def a_saga(name: str, function: Any, *limits: str) -> object:
 
 
 def exchanges(engine: Engine) -> int:
-    runtime = engine._runtime
-    assert isinstance(runtime, DurableRuntime)
-    return runtime._held.permits.exchanges
+    runtime = durable_runtime(engine)
+    return held_by(runtime).permits.exchanges
 
 
 async def test_so_many_run_at_once_in_all_engines_together(make_engine: MakeEngine) -> None:
@@ -116,7 +115,7 @@ async def test_what_one_engine_sets_the_others_keep_to(make_engine: MakeEngine) 
     held = await worker.start("b")
     await gate.reached.wait()
     await other.limit("l", concurrency=1)
-    await worker._runtime._held.permits._ask()  # the next of those that happen by themselves
+    await ask_for_permits(worker)  # the next of those that happen by themselves
     waiting = await worker.start("a", 1)
     blocked = await until_blocked(waiting, "limit")
     assert blocked["waiting_for"] == "l"

@@ -7,9 +7,9 @@ import pytest
 from tenuto import Engine, Handle, SagaBuilder
 from tenuto.errors import InvalidTransition
 from tenuto.kernel.events import Entry
-from tenuto.runtime.durable import snapshots
 from tenuto.views import execution_document
 from tests.contract.doubles import transaction
+from tests.seams import make_snapshots_unreadable, runtime_of
 
 REASON = "x" * 2_000
 SAGA = SagaBuilder("s", output="then").approval("ok").signal("then", "go", depends_on=["ok"]).build()
@@ -34,7 +34,7 @@ async def test_the_status_of_a_long_execution_is_read_from_its_snapshot(url: str
     async with Engine(url) as engine:
         id = (await long_one(engine)).id
     async with Engine(url, worker=False) as other:
-        runtime = other._runtime
+        runtime = runtime_of(other)
         brief, whole = await runtime.look(None, id), await runtime.read(None, id)
         assert unread(brief.history) > 20
         assert unread(whole.history) == 0
@@ -67,7 +67,7 @@ async def test_a_record_in_hand_that_was_restored_by_its_snapshot_is_shown_witho
         other.register(SAGA)
         gate = other.get(id)
         await gate.pause()
-        brief = await other._runtime.look(None, id)
+        brief = await runtime_of(other).look(None, id)
         await gate.resume()
         assert (brief.state.status, (await gate.status())["status"]) == ("paused", "waiting_approval")
 
@@ -77,12 +77,12 @@ async def test_a_snapshot_that_cannot_be_read_is_done_without(url: str) -> None:
     async with Engine(url) as engine:
         id = (await long_one(engine)).id
     async with Engine(url, worker=False) as other:
-        assert unread((await other._runtime.look(None, id)).history) == 0
+        assert unread((await runtime_of(other).look(None, id)).history) == 0
 
 
 @pytest.fixture
 def no_snapshot_is_readable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshots, "_read", lambda plan, snapshot: None)
+    make_snapshots_unreadable(monkeypatch)
 
 
 async def test_a_signal_that_is_refused_leaves_nothing_in_the_mailbox(url: str) -> None:

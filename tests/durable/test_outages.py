@@ -14,12 +14,12 @@ import pytest
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.api.handle import Handle
 from tenuto.errors import StorageError
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage import make_store
 from tenuto.storage.port import Claim
 from tenuto.views.results import SagaResult
 from tests.contract.doubles import until_blocked
 from tests.durable.faults import Wire
+from tests.seams import committing, session_of, store_of
 from tests.servers import postgres, sqlite
 
 EXECUTIONS = 60
@@ -121,7 +121,7 @@ async def test_an_engine_can_be_closed_while_its_server_is_away(own_server: post
         await engine.execute("chain")
         own_server.kill()
         starting = asyncio.ensure_future(engine.start("chain"))
-        while not _runtime(engine)._current.committer._in_hand:
+        while not committing(session_of(engine).committer):
             await asyncio.to_thread(lambda: None)
     with pytest.raises(StorageError) as caught:
         await starting
@@ -149,7 +149,7 @@ async def test_a_process_that_lost_its_session_opens_another_and_answers_everybo
         handle = await engine.start("held")
         while not runs:
             await asyncio.to_thread(lambda: None)
-        before = _runtime(engine)._current.session.id
+        before = session_of(engine).session.id
         await _end_session(url, before)
         await handle.pause(reason="a commit of the old session is refused, and the new one hears of it")
         assert (await handle.status())["status"] == "paused"
@@ -157,7 +157,7 @@ async def test_a_process_that_lost_its_session_opens_another_and_answers_everybo
         go.set()
         await handle.resume()
         assert {(await each.result()).status for each in (handle, second)} == {"succeeded"}
-        assert _runtime(engine)._current.session.id != before
+        assert session_of(engine).session.id != before
 
 
 async def _end_session(url: str, id: str) -> None:
@@ -171,7 +171,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_again(url: str, monkeypatc
     """The session owns the execution, and does not know it: nobody else would ever take it."""
     effects = Effects()
     worker = Engine(url)
-    store = _runtime(worker)._store
+    store = store_of(worker)
     claim = store.claims.claim
     lost: list[str] = []
 
@@ -196,7 +196,7 @@ async def test_an_execution_whose_record_the_database_refuses_is_set_aside_and_s
     async with Engine(url) as engine:
         engine.register(SagaBuilder("waits").signal("paid", "paid"))
         handle = await engine.start("waits")
-        (loaded,) = await _runtime(engine)._store.executions.load([handle.id])
+        (loaded,) = await store_of(engine).executions.load([handle.id])
         await _plant(url, handle.id, loaded.row.seq + 1)
         with pytest.raises(StorageError) as caught:
             await handle.signal("paid")
@@ -216,8 +216,3 @@ async def _plant(url: str, execution: str, seq: int) -> None:
     server = await asyncpg.connect(url)
     await server.execute(statement.format("$1, $2, $3, $4"), *row)
     await server.close()
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime

@@ -23,6 +23,7 @@ from tenuto.storage.postgres.store import PostgresStore
 from tenuto.views.projections import OutboxRow
 from tests.durable.rows import started
 from tests.durable.sessions import expire
+from tests.seams import outbox_take_query, relay_round
 
 LEASE = 60_000
 VM_STEP = "SQLITE_STMTSTATUS_VM_STEP"
@@ -148,7 +149,7 @@ async def test_a_relay_without_its_session_publishes_no_more_of_a_line(store: St
         published.append(message.seq)
 
     relay = Relay(store.outbox, publish, lambda: 10, lambda: session[0])
-    await relay._round()
+    await relay_round(relay)
     assert published == [1]
 
 
@@ -177,7 +178,7 @@ async def test_a_publisher_that_does_not_end_holds_up_nobody_else(
         published.append(message.execution_id)
 
     relay = Relay(store.outbox, publish, lambda: 10, lambda: "s1", patience_s=0.01)
-    assert await relay._round()
+    assert await relay_round(relay)
     standing = await store.outbox.standing()
     assert (published, standing.waiting, standing.failing) == (["goes"], 2, 2)
     relay.start()
@@ -292,7 +293,7 @@ async def _put_off_all(store: Store, executions: Sequence[str]) -> None:
 
 async def _cost_of_a_look(store: Any) -> int:
     """What a look in vain costs: steps of SQLite's machine, or rows that PostgreSQL's plan met."""
-    look = store.outbox._take
+    look = outbox_take_query(store)
     if isinstance(store, PostgresStore):
         await store.database.run("ANALYZE outbox", ())
         ((plan,),) = await store.database.run(f"EXPLAIN (ANALYZE, FORMAT JSON) {look}", ("s1", 499, 9))

@@ -9,11 +9,10 @@ import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import IdempotencyConflict, TenantLimit
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.durable import tenant_admission as crowds
 from tenuto.runtime.durable.tenant_admission import OverLimitTenants, StartQueue
-from tenuto.storage.postgres.store import PostgresStore
 from tests.checking.soundness import assert_sound
+from tests.seams import admission_of, durable_runtime, postgres_store_of, scout, start_queues
 
 ROOM = 50
 OFFERED = 1_000
@@ -305,7 +304,7 @@ async def test_so_many_are_on_their_way_and_the_others_follow_in_turn(monkeypatc
 
 
 def outside(door: StartQueue) -> int:
-    return len(door._queues["t"].outside)
+    return len(start_queues(door)["t"].outside)
 
 
 async def test_whoever_has_waited_long_enough_goes_and_is_not_called() -> None:
@@ -376,7 +375,7 @@ async def test_nothing_is_left_of_a_door_when_all_have_gone() -> None:
     assert outside(door) == 1
     door.leave("t")
     await waits
-    assert not door._queues
+    assert not start_queues(door)
 
 
 async def test_a_start_is_one_statement_for_a_tenant_that_has_a_limit_too(postgres_url: str) -> None:
@@ -392,16 +391,12 @@ async def test_a_start_is_one_statement_for_a_tenant_that_has_a_limit_too(postgr
 async def _statements(engine: Engine) -> int:
     """So many were sent to start one, or to refuse it."""
     asked: list[str] = []
-    with _store(engine).database.committer.query_logger(lambda query: asked.append(query.query)), suppress(TenantLimit):
+    with (
+        postgres_store_of(engine).database.committer.query_logger(lambda query: asked.append(query.query)),
+        suppress(TenantLimit),
+    ):
         await engine.start("work", tenant="busy")
     return len(asked)
-
-
-def _store(engine: Engine) -> PostgresStore:
-    runtime = engine._runtime
-    assert isinstance(runtime, DurableRuntime)
-    assert isinstance(runtime._store, PostgresStore)
-    return runtime._store
 
 
 async def test_no_more_are_on_their_way_than_there_may_be_before_anybody_is_known(
@@ -411,8 +406,6 @@ async def test_no_more_are_on_their_way_than_there_may_be_before_anybody_is_know
     monkeypatch.setattr(crowds, "ON_THE_WAY", ROOM)
     async with Engine(url, worker=False) as engine:
         engine.register(Work().saga())
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
         most, enter = 0, StartQueue.enter
 
         def enter_and_count(door: StartQueue, tenant: str) -> None:
@@ -431,16 +424,15 @@ async def test_whoever_comes_to_a_closed_door_while_somebody_looks_waits_or_is_r
     monkeypatch.setattr(crowds, "ON_THE_WAY", 1)
     async with Engine(url, worker=False) as engine:
         engine.register(Work().saga())
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
-        known = runtime._admission.over_limit
+        runtime = durable_runtime(engine)
+        known = admission_of(runtime).over_limit
         for _ in range(crowds.MANY):
             known.refused("busy")
-        runtime._admission.starting.enter("busy")
-        known._scout(known._tenants["busy"], time.monotonic())
-        assert runtime._admission.must_wait("busy")
+        admission_of(runtime).starting.enter("busy")
+        scout(known, "busy", time.monotonic())
+        assert admission_of(runtime).must_wait("busy")
         for _ in range(crowds.MANY):
             known.waits("busy")
-        assert not runtime._admission.must_wait("busy")
+        assert not admission_of(runtime).must_wait("busy")
         assert known.refuse("busy")
-        runtime._admission.starting.leave("busy")
+        admission_of(runtime).starting.leave("busy")

@@ -9,6 +9,7 @@ from tenuto.runtime.durable.permits import Permits
 from tenuto.storage import Store
 from tenuto.storage.permits import STALE_MS, Ask, Dealing, Dealt, HolderRow, LimitRow, Share, fair_shares
 from tenuto.testing import VirtualClock
+from tests.seams import permit_request
 
 NOW = 1_000_000
 
@@ -192,7 +193,7 @@ class Desk:
 
     async def pass_time(self, ms: int) -> None:
         self.clock.go_to(self.clock.now_ms() + ms)
-        while (task := self.permits._task) is not None:
+        while (task := permit_request(self.permits)) is not None:
             await task
 
 
@@ -252,7 +253,7 @@ async def test_without_a_session_it_is_not_asked_for_over_and_over() -> None:
     clock.go_to(clock.now_ms())
     for _ in range(3):
         clock.go_to(clock.now_ms())
-        while (task := permits._task) is not None:
+        while (task := permit_request(permits)) is not None:
             await task
     assert asked == 1
     permits.close()

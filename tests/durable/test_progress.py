@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from tenuto import Engine, SagaBuilder, SagaContext
-from tenuto.runtime.durable import DurableRuntime, poller
+from tenuto.runtime.durable import poller
 from tenuto.storage import make_store
+from tests.seams import session_of, store_of
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ async def test_what_is_over_leaves_no_progress_behind(url: str) -> None:
         engine.register(counting.saga())
         handle = await engine.start("counts")
         await _until_shown(engine, handle.id)
-        store = _runtime(engine)._store
+        store = store_of(engine)
         while not await store.progress.of([handle.id]):
             await asyncio.to_thread(lambda: None)
         counting.go.set()
@@ -82,13 +83,8 @@ async def test_a_worker_that_leaves_writes_how_far_it_came(url: str, monkeypatch
     assert counting.found == [None, {"done": 5}]
 
 
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
-
-
 async def _end_session(engine: Engine, url: str) -> None:
     store = make_store(url)
     await store.open(migrate=False)
-    await store.sessions.end(_runtime(engine)._current.session.id)
+    await store.sessions.end(session_of(engine).session.id)
     await store.close()

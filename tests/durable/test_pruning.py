@@ -17,6 +17,7 @@ from tenuto.storage.registry import Statement
 from tenuto.views.projections import OutboxRow, ReviewRow
 from tests.contract.doubles import transaction
 from tests.durable.rows import append, standing, start
+from tests.seams import keep_watcher_idle, store_of, watcher_of
 
 TABLES = ("events", "snapshots", "reviews", "mailbox", "outbox")
 MINUTE = 60_000
@@ -180,7 +181,7 @@ async def test_what_is_remembered_of_messages_goes_by_age_and_step_marks_with_th
             assert first
         pruned = await engine.prune(older_than="1h")
         assert pruned.notes == 0, "seven days at least"
-        store = engine._runtime._store  # type: ignore[attr-defined]  # to look at the rows
+        store: Any = store_of(engine)  # to look at the rows
         assert await store.pruning.notes(1 << 60) == 1
         assert [row[0] for row in await store.database.fetch("SELECT consumer FROM inbox", ())] == [
             f"tenuto.once/{handle.id}"
@@ -260,8 +261,8 @@ async def test_who_waits_for_an_execution_that_is_pruned_is_told(url: str) -> No
     async with Engine(url) as engine, Engine(url, worker=False) as other:
         engine.register(SagaBuilder("s").step("work", work))
         handle = await engine.start("s")
-        watched = other._runtime._watcher  # type: ignore[attr-defined]  # to keep it from looking
-        watched._rests_until = monotonic() + 3_600
+        watched = watcher_of(other)
+        keep_watcher_idle(watched, monotonic() + 3_600)
         waiting = asyncio.create_task(other.get(handle.id).result())
         while not watched:
             await asyncio.to_thread(lambda: None)
@@ -269,6 +270,6 @@ async def test_who_waits_for_an_execution_that_is_pruned_is_told(url: str) -> No
         await handle.result()
         while await engine.count():
             await engine.prune(older_than=0)
-        watched._rests_until = 0.0
+        keep_watcher_idle(watched, 0.0)
         with pytest.raises(NotFound):
             await asyncio.wait_for(waiting, PATIENCE)

@@ -19,6 +19,7 @@ from tenuto.storage import Store
 from tenuto.storage.tasks import Answered, Letter, Taking, TaskKey
 from tests.contract.doubles import Stage, ThreadGate, until, until_blocked
 from tests.contract.sagas import FAST, one_step
+from tests.seams import session_of, store_of, tasks_of
 
 QUICK: dict[str, Any] = {"shutdown_grace": "10ms"}
 DOCUMENT = {
@@ -54,10 +55,8 @@ async def guest(owner: MakeEngine) -> MakeEngine:
     return make
 
 
-def session_of(engine: Engine) -> str:
-    runtime: Any = engine._runtime
-    id: str = runtime._current.session.id
-    return id
+def session_id(engine: Engine) -> str:
+    return session_of(engine).session.id
 
 
 def attempts(rows: list[Any]) -> list[tuple[int, str]]:
@@ -210,11 +209,9 @@ async def test_a_guest_of_many_attempts_remembers_those_that_are_not_over(owner:
     saga = builder.step("work", work, depends_on=["numbers"], foreach="steps.numbers.result", queue="gpu").build()
     home, away = await owner(saga), await guest(saga)
     handle = await home.start("s")
-    runtime: Any = away._runtime
 
     async def only_the_last_is_known() -> bool:
-        visit = runtime._held._visits.get(handle.id)
-        return visit is not None and [ref.path for ref in visit.takings] == ["work#29"]
+        return tasks_of(away, handle.id) == ["work#29"]
 
     await until_true(only_the_last_is_known)
     last.set()
@@ -312,14 +309,15 @@ async def test_a_cancel_does_not_wait_for_a_queue_that_nobody_serves(
 
 
 @pytest.mark.requirement("B14")
-async def test_who_cancels_may_die_before_he_hears_what_was_taken_out(owner: MakeEngine, store: Store) -> None:
+async def test_who_cancels_may_die_before_he_hears_what_was_taken_out(
+    owner: MakeEngine, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The mail that says so is committed with the cancel: whoever comes next reads it."""
     saga = one_step("s", Stage().does("work"), queue="nobodys").build()
     home = await owner(saga, **QUICK)
     handle = await home.start("s")
     await until_blocked(handle, "no_worker")
-    runtime: Any = home._runtime
-    commit, committed = runtime._store.commit, asyncio.Event()
+    commit, committed = store_of(home).commit, asyncio.Event()
 
     async def commit_and_say_nothing(batch: Any) -> Any:
         found = await commit(batch)
@@ -328,10 +326,10 @@ async def test_who_cancels_may_die_before_he_hears_what_was_taken_out(owner: Mak
             await asyncio.Event().wait()
         return found
 
-    runtime._store.commit = commit_and_say_nothing
+    monkeypatch.setattr(store_of(home), "commit", commit_and_say_nothing)
     canceling = asyncio.ensure_future(handle.cancel("drain"))
     await committed.wait()
-    await store.sessions.end(session_of(home))
+    await store.sessions.end(session_id(home))
     canceling.cancel()
     other = await owner(saga)
     assert (await other.get(handle.id).result(timeout="30s")).status == "canceled"
@@ -464,13 +462,13 @@ async def test_a_guest_that_leaves_reports_what_ended_and_returns_the_rest(
     await gate.reached.wait()
 
     async def all_taken() -> bool:
-        return await taken(store, handles, session_of(away)) == len(handles)
+        return await taken(store, handles, session_id(away)) == len(handles)
 
     await until_true(all_taken)
     leaving = asyncio.ensure_future(away.close())
 
     async def only_the_running() -> bool:
-        return await taken(store, handles, session_of(away)) == 1
+        return await taken(store, handles, session_id(away)) == 1
 
     await until_true(only_the_running)
     gate.open()
@@ -519,12 +517,12 @@ async def test_a_guest_that_was_taken_for_dead_stops_what_it_ran(
     away = await guest(saga, lease="3s", **QUICK)
     handle = await home.start("s")
     await until(handle, lambda _: calls)
-    before = session_of(away)
+    before = session_id(away)
     await store.sessions.end(before)
     await stopped.wait()
     output = (await handle.result()).output
     assert output == calls[-1] > 1  # on a busy machine a short lease may be lost once more
-    assert session_of(away) != before
+    assert session_id(away) != before
 
 
 async def test_a_worker_without_queues_is_a_worker_and_a_client_is_none(owner: MakeEngine, url: str) -> None:

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
 from tenuto import Engine, Handle
 from tenuto.errors import StorageError
-from tenuto.runtime.durable.runtime import DurableRuntime
 from tenuto.storage.tasks import Beginning, Held, Taking, Task, TaskStore
 from tests.contract.doubles import until
+from tests.seams import store_of
 
 pytestmark = pytest.mark.usefixtures("sound")
 
@@ -112,7 +112,7 @@ async def paying(url: str, till: Till, kind: type[F], *, begins: bool) -> AsyncI
         Engine(url, queues=(), shutdown_grace="1s") as home,
         Engine(url, queues=("gpu",), shutdown_grace="1s") as guest,
     ):
-        store = cast(DurableRuntime, guest._runtime)._store
+        store = store_of(guest)
         tasks = kind(store.tasks, begins=begins)
         store.tasks = tasks  # type: ignore[misc]  # the faults are between the runtime and the real one
         guest.handler("pay", till.pay)  # before it has this, it takes nothing

@@ -13,6 +13,7 @@ from tenuto.checker import check_database, find_stuck_in
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.runtime.durable import parked_executions
 from tests.contract.doubles import until_blocked
+from tests.seams import claimer_of, held_by, runtime_of, store_of
 
 PATIENCE_S = 60
 
@@ -87,15 +88,14 @@ def told_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 async def recorded(engine: Engine, id: str) -> list[str]:
-    runtime: Any = engine._runtime
+    runtime: Any = runtime_of(engine)
     return [type(entry.event).__name__ for entry in await runtime.entries(None, id, 0)]
 
 
 async def until_quiet(engine: Engine, id: str) -> None:
     """Nobody has it in hand, and it is set aside."""
-    runtime: Any = engine._runtime
     async with asyncio.timeout(PATIENCE_S):
-        while (row := await runtime._store.executions.find(id)).owner is not None or not row.parked:
+        while (row := await store_of(engine).executions.find(id)) is None or row.owner is not None or not row.parked:
             pass
 
 
@@ -159,9 +159,9 @@ async def test_workers_that_cannot_read_it_do_not_hand_it_around(
     await until_quiet(engines[0], id)
     before = await recorded(engines[0], id)
     for engine in engines:  # each looks at everything, and leaves it alone
-        runtime: Any = engine._runtime
-        await runtime._claimer.claim()
-        assert id not in runtime._held.records
+        runtime: Any = runtime_of(engine)
+        await claimer_of(runtime).claim()
+        assert id not in held_by(runtime).records
     assert await recorded(engines[0], id) == before
 
 
@@ -272,20 +272,22 @@ async def test_what_was_learned_meanwhile_is_tried_at_once(url: str, make: Make)
     assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
 
 
-async def test_what_is_learned_while_it_is_handed_back_begins_when_it_is_granted_again(url: str, make: Make) -> None:
+async def test_what_is_learned_while_it_is_handed_back_begins_when_it_is_granted_again(
+    url: str, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Until then it is nobody's: a cancel would not await it, and whoever takes over would take it for not begun."""
     id = await stored_by_the_code_before(url, saga(text, takes_text))
     engine = await make(saga(number, takes_number))
-    runtime: Any = engine._runtime
-    hand_back = runtime._held.return_work
+    held = held_by(engine)
+    hand_back = held.return_work
 
     def learn_meanwhile(record: Any, unknown: Any) -> None:
-        runtime._held.return_work = hand_back
+        monkeypatch.setattr(held, "return_work", hand_back)
         hand_back(record, unknown)
         assert record.uncommitted
         engine.register(saga(text, takes_text))
 
-    runtime._held.return_work = learn_meanwhile
+    monkeypatch.setattr(held, "return_work", learn_meanwhile)
     await engine.get(id).signal("go")
     assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
     events = await recorded(engine, id)

@@ -18,13 +18,19 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.storage.port import Batch, Committed
 from tests.contract.doubles import Stage, ThreadGate, until
 from tests.durable.test_unknown_fates import Altered
+from tests.seams import (
+    durable_runtime,
+    held_by,
+    late_reports_of,
+    parked_in_memory,
+    replace_run_method,
+    run_method,
+    session_of,
+    store_of,
+    use_store,
+)
 
 PATIENCE_S = 100
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
 
 
 def _pays(pay: Any, **options: Any) -> SagaBuilder:
@@ -34,15 +40,15 @@ def _pays(pay: Any, **options: Any) -> SagaBuilder:
 
 async def _end_session(engine: Engine) -> None:
     """Somebody takes it for dead, and it learns of that."""
-    runtime = _runtime(engine)
-    session = runtime._current.session
-    await runtime._store.sessions.end(session.id)
+    runtime = durable_runtime(engine)
+    session = session_of(runtime).session
+    await store_of(runtime).sessions.end(session.id)
     session.lose()
 
 
 def _hold_up_reports(runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
     """A commit with a success in it says that it is on its way, and waits until it may go on."""
-    real, on_its_way, goes_on = runtime._store, asyncio.Event(), asyncio.Event()
+    real, on_its_way, goes_on = store_of(runtime), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: Batch) -> Committed:
         entries = (entry for append in batch.appends for entry in decode_entries(append.body))
@@ -51,7 +57,7 @@ def _hold_up_reports(runtime: DurableRuntime, monkeypatch: pytest.MonkeyPatch) -
             await goes_on.wait()
         return await real.commit(batch)
 
-    monkeypatch.setattr(runtime._current.committer, "_store", Altered(real, commit=commit))
+    use_store(monkeypatch, session_of(runtime).committer, Altered(real, commit=commit))
     return on_its_way, goes_on
 
 
@@ -91,7 +97,7 @@ async def test_a_payment_that_is_under_way_is_made_once_and_known(url: str, else
         gate.open()
         assert await _output(second, handle) == "receipt"
         assert [review async for review in second.reviews()] == []
-        assert list(_runtime(first)._late_reports.jobs()) == []
+        assert list(late_reports_of(first).jobs()) == []
     assert stage.log == ["receipt"]
 
 
@@ -115,11 +121,9 @@ async def test_a_late_answer_spares_the_question_what_became_of_it(url: str) -> 
         engine.register(_pays(gate.pass_through, reconcile=stage.does("looked")))
         handle = await engine.start("pays")
         await gate.reached.wait()
-        former = _runtime(engine)._current.session
+        former = session_of(engine).session
         await _end_session(engine)
-        await _true(
-            lambda: _runtime(engine)._current.session is not former and handle.id in _runtime(engine)._held.records
-        )
+        await _true(lambda: session_of(engine).session is not former and handle.id in held_by(engine).records)
         gate.open()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -151,11 +155,11 @@ async def test_a_report_that_could_not_be_recorded_any_more_is_known(url: str, m
         engine.register(_pays(gate.pass_through))
         handle = await engine.start("pays")
         await gate.reached.wait()
-        runtime = _runtime(engine)
+        runtime = durable_runtime(engine)
         on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
         gate.open()
         await on_its_way.wait()
-        await runtime._store.sessions.end(runtime._current.session.id)
+        await store_of(runtime).sessions.end(session_of(runtime).session.id)
         goes_on.set()
         assert await _output(engine, handle) == "receipt"
     assert stage.log == ["receipt"]
@@ -191,8 +195,8 @@ async def test_nothing_else_of_the_step_begins_here_before_the_straggler_has_end
         await _end_session(engine)
         await _asks_a_person(engine, handle)
         await _resolve(engine, "not_completed")
-        runtime = _runtime(engine)
-        await _true(lambda: any(record.held for record in runtime._held.records.values()))
+        runtime = durable_runtime(engine)
+        await _true(lambda: any(record.held for record in held_by(runtime).records.values()))
         assert not again.reached.is_set()
         first.open()
         again.open()
@@ -208,7 +212,7 @@ async def test_an_engine_that_is_closed_waits_for_a_straggler_and_passes_on_what
         await gate.reached.wait()
         await _end_session(engine)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: _runtime(engine)._held.closing)
+        await _true(lambda: held_by(engine).closing)
         gate.open()
         await closing
     async with Engine(url) as other:
@@ -225,11 +229,11 @@ async def test_a_guest_whose_tasks_were_swept_up_before_it_knows_that_it_is_take
             engine.register(_pays(gate.pass_through, queue="till"))
         handle = await home.start("pays")
         await gate.reached.wait()
-        runtime = _runtime(guest)
-        former = runtime._current.session
-        await runtime._store.sessions.end(former.id)
-        await runtime._store.tasks.sweep(15_000)
-        await _true(lambda: runtime._current.session is not former)
+        runtime = durable_runtime(guest)
+        former = session_of(runtime).session
+        await store_of(runtime).sessions.end(former.id)
+        await store_of(runtime).tasks.sweep(15_000)
+        await _true(lambda: session_of(runtime).session is not former)
         await _asks_a_person(home, handle)
         gate.open()
         assert await _output(home, handle) == "receipt"
@@ -243,10 +247,10 @@ async def test_an_engine_that_is_taken_for_dead_while_it_closes_passes_on_what_i
         engine.register(_pays(gate.pass_through))
         handle = await engine.start("pays")
         await gate.reached.wait()
-        runtime = _runtime(engine)
+        runtime = durable_runtime(engine)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: runtime._held.closing)
-        await runtime._store.sessions.end(runtime._current.session.id)
+        await _true(lambda: held_by(runtime).closing)
+        await store_of(runtime).sessions.end(session_of(runtime).session.id)
         gate.open()
         await closing
     async with Engine(url) as other:
@@ -263,15 +267,15 @@ async def test_an_engine_that_is_closed_waits_for_what_its_former_session_was_ab
         engine.register(_pays(gate.pass_through))
         handle = await engine.start("pays")
         await gate.reached.wait()
-        runtime = _runtime(engine)
-        former = runtime._current.session
+        runtime = durable_runtime(engine)
+        former = session_of(runtime).session
         on_its_way, goes_on = _hold_up_reports(runtime, monkeypatch)
         gate.open()
         await on_its_way.wait()
         await _end_session(engine)
-        await _true(lambda: runtime._current.session is not former)
+        await _true(lambda: session_of(runtime).session is not former)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: runtime._held.closing)
+        await _true(lambda: held_by(runtime).closing)
         goes_on.set()
         await closing
     async with Engine(url) as other:
@@ -285,14 +289,14 @@ async def test_what_was_not_called_yet_when_the_session_was_lost_is_not_called(
     stage = Stage()
     async with Engine(url) as engine:
         engine.register(_pays(stage.does("receipt")))
-        runtime = _runtime(engine)
-        run = runtime._held._run
+        runtime = durable_runtime(engine)
+        run = run_method(runtime)
 
         def run_and_lose(record: Record, ref: Ref, role: Role) -> None:
             run(record, ref, role)
-            runtime._current.session.lose()
+            session_of(runtime).session.lose()
 
-        monkeypatch.setattr(runtime._held, "_run", run_and_lose)
+        replace_run_method(monkeypatch, runtime, run_and_lose)
         handle = await engine.start("pays")
         await _asks_a_person(engine, handle)
     assert stage.log == []
@@ -309,8 +313,8 @@ async def test_a_thread_whose_execution_has_failed_and_is_retried_runs_alone(url
         async with asyncio.timeout(PATIENCE_S):
             await handle.result(return_when="terminal")
         await handle.retry(reason="the bank knows nothing of it")
-        runtime = _runtime(engine)
-        await _true(lambda: any(record.held for record in runtime._held.records.values()))
+        runtime = durable_runtime(engine)
+        await _true(lambda: any(record.held for record in held_by(runtime).records.values()))
         assert gate.calls == 1
         gate.open()
         assert await _output(engine, handle) == "through"
@@ -346,7 +350,7 @@ async def test_a_straggler_that_cannot_be_run_here_is_not_taken_up_again(url: st
         raise PayloadError("what is stored does not decode", code="incompatible")
 
     async with Engine(url) as engine:
-        runtime = _runtime(engine)
+        runtime = durable_runtime(engine)
         runtime.interpose = lambda state, ref, handler: replace(handler, invoke=does_not_decode)
         engine.register(_pays(gate.pass_through))
         handle = await engine.start("pays")
@@ -354,5 +358,5 @@ async def test_a_straggler_that_cannot_be_run_here_is_not_taken_up_again(url: st
         await _end_session(engine)
         await _asks_a_person(engine, handle)
         gate.open()
-        await _true(lambda: runtime._held.running == 0)
-        assert not runtime._held._parked
+        await _true(lambda: held_by(runtime).running == 0)
+        assert not parked_in_memory(runtime)

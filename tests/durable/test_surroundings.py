@@ -22,6 +22,7 @@ from tenuto.storage.postgres import database as postgres
 from tenuto.storage.sqlite.file_watch import Watch
 from tenuto.storage.sqlite.store import SqliteStore
 from tests.durable.rows import append, started
+from tests.seams import sqlite_store_of
 
 
 async def _open(url: str) -> str:
@@ -205,7 +206,7 @@ async def test_an_engine_on_a_full_disk_goes_on_when_there_is_space(tmp_path: Pa
     async with Engine(f"sqlite:///{tmp_path}/x.db") as engine:
         engine.register(SagaBuilder("long", output="b").step("a", long).step("b", long, depends_on=["a"]))
         await engine.execute("long")
-        store = engine._runtime._store  # type: ignore[attr-defined]  # the limit is one connection's
+        store = sqlite_store_of(engine)  # the limit is one connection's
         await _limit(store, await _pages(store))
         starting = [asyncio.ensure_future(engine.start("long")) for _ in range(20)]
         await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED, timeout=1)

@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from tenuto import Engine, SagaBuilder
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage import Store
 from tenuto.storage.port import TENANTS_AT_ONCE, Batch, Turn, plan_pairs
-from tenuto.storage.postgres import claims as postgres_claims
 from tenuto.storage.postgres.store import PostgresStore
-from tenuto.storage.sqlite import claims as sqlite_claims
 from tenuto.storage.sqlite.store import SqliteStore
 from tests.contract.doubles import Stage, until_blocked
 from tests.durable.rows import append, standing, start
+from tests.seams import (
+    POSTGRES_CLAIM_BY_TENANT,
+    SQLITE_DUE_OF_TENANT,
+    SQLITE_NEXT_PLAN,
+    durable_runtime,
+    held_by,
+    runtime_of,
+)
 
 
 async def _waiting(store: Store, *tenants: str, wake_at: int = 1, priority: int = 0, plan: str = "d/1") -> None:
@@ -89,7 +94,7 @@ async def test_what_nobody_here_can_run_is_not_looked_at(store: Store) -> None:
 
 
 async def _looks_on_sqlite(store: SqliteStore) -> list[str]:
-    asked = [(sqlite_claims._NEXT_PLAN, ("a", "d", 1)), (sqlite_claims._DUE_OF_TENANT, ("a", '[["d", 1]]', 0, 1, 9))]
+    asked = [(SQLITE_NEXT_PLAN, ("a", "d", 1)), (SQLITE_DUE_OF_TENANT, ("a", '[["d", 1]]', 0, 1, 9))]
     plans = [await store.database.fetch(f"EXPLAIN QUERY PLAN {query}", values) for query, values in asked]
     looks = [line for plan in plans for *_, line in plan if "executions_turn" in line]
     assert not any("(definition,version)" in look for look in looks), "it would read all of the plan that it comes from"
@@ -102,7 +107,7 @@ async def _looks_on_postgresql(store: Store) -> list[str]:
     await _waiting(store, *["a"] * 1_000, plan="others/1")
     async with store.database.pool.acquire() as connection:
         await connection.execute("ANALYZE executions")
-        rows = await connection.fetch(f"EXPLAIN {postgres_claims._CLAIM_BY_TENANT}", "s1", ["d/1"], ["a"], 2, 9)
+        rows = await connection.fetch(f"EXPLAIN {POSTGRES_CLAIM_BY_TENANT}", "s1", ["d/1"], ["a"], 2, 9)
     lines = [line for (line,) in rows]
     assert not any("Seq Scan on executions" in line for line in lines)
     return [line for line in lines if "Index Cond" in line]
@@ -130,9 +135,8 @@ async def test_a_tenant_with_many_executions_does_not_keep_others_out(url: str) 
             worker.register(saga)
             await gate.reached.wait()
             small = await client.start("s", tenant="small")
-            runtime = worker._runtime
-            assert isinstance(runtime, DurableRuntime)
-            while small.id not in runtime._held.records:
+            runtime = durable_runtime(worker)
+            while small.id not in held_by(runtime).records:
                 await asyncio.to_thread(os.sched_yield)
             gate.open()
             assert (await small.result()).succeeded
@@ -158,7 +162,7 @@ async def test_what_waits_for_a_limit_keeps_nothing_else_out(url: str) -> None:
 async def _all_but_one(engine: Engine, ids: Sequence[str]) -> list[str]:
     """Those that are left when one has succeeded: the rate lets one start."""
     while True:
-        statuses = await engine._runtime.statuses(None, ids)
+        statuses = await runtime_of(engine).statuses(None, ids)
         waiting = [id for id, status in statuses.items() if status != "succeeded"]
         if len(waiting) < len(ids):
             return waiting

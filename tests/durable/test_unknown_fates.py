@@ -10,11 +10,12 @@ from tenuto.errors import StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.kernel.events import NULL
-from tenuto.runtime.durable import DurableRuntime, parked_executions
 from tenuto.runtime.durable import mailbox as mailing
+from tenuto.runtime.durable import parked_executions
 from tenuto.storage.outbox import Waiting
 from tenuto.storage.port import MAIL_AT_ONCE, Claim, Store
 from tenuto.storage.shared import mailbox as reading
+from tests.seams import claimer_of, outbox_of, relay_of, store_of, use_store
 
 
 class Altered:
@@ -26,11 +27,6 @@ class Altered:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
-
-
-def _runtime(engine: Engine) -> DurableRuntime:
-    assert isinstance(engine._runtime, DurableRuntime)
-    return engine._runtime
 
 
 def _lost() -> StorageError:
@@ -47,7 +43,7 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
     """The database was slow: when the worker asked what it owns, the claim was under way still."""
     monkeypatch.setattr(parked_executions, "LOST_CLAIM_SECONDS", (0.0, 0.01, 0.02))
     worker = Engine(url)
-    real = _runtime(worker)._store
+    real = store_of(worker)
     under_way: list[str] = []
     made: list[Claim] = []
 
@@ -64,7 +60,7 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
         return found
 
     claims = Altered(real.claims, claim=claim, owned=owned)
-    monkeypatch.setattr(_runtime(worker)._claimer, "_store", Altered(real, claims=claims))
+    use_store(monkeypatch, claimer_of(worker), Altered(real, claims=claims))
     async with worker, Engine(url, worker=False) as client:
         for engine in (worker, client):
             engine.register(SagaBuilder("s", output="a").step("a", _one))
@@ -85,9 +81,8 @@ async def test_messages_that_were_taken_though_the_answer_was_lost_are_published
             over.set()
 
     engine = Engine(url, messages=["*"], publish=publish)
-    relay = _runtime(engine)._relay
-    assert relay is not None
-    outbox = relay._store
+    relay = relay_of(engine)
+    outbox = outbox_of(relay)
     lost: list[Waiting] = []
 
     async def take(session: str, now: int, executions: int) -> list[Waiting]:
@@ -97,7 +92,7 @@ async def test_messages_that_were_taken_though_the_answer_was_lost_are_published
             raise _lost()
         return taken
 
-    monkeypatch.setattr(relay, "_store", Altered(outbox, take=take))
+    use_store(monkeypatch, relay, Altered(outbox, take=take))
     async with engine:
         engine.register(SagaBuilder("s").step("a", _one))
         await (await engine.start("s")).result()
@@ -110,7 +105,7 @@ async def test_more_letters_than_are_read_at_once_are_all_answered(url: str) -> 
     async with Engine(url) as engine:
         engine.register(SagaBuilder("listens").signal("paid", "paid"))
         handle = await engine.start("listens")
-        store = _runtime(engine)._store
+        store = store_of(engine)
         ids = [f"letter-{number:05}" for number in range(MAIL_AT_ONCE + 200)]
         await _post(store, handle.id, ids)
         while len(await store.mailbox.verdicts(ids)) < len(ids):
@@ -125,7 +120,7 @@ async def test_an_execution_that_ends_before_all_its_mail_is_read_is_due_for_the
     async with Engine(url) as engine:
         engine.register(SagaBuilder("listens").signal("paid", "paid"))
         handle = await engine.start("listens")
-        store = _runtime(engine)._store
+        store = store_of(engine)
         await store.mailbox.post("m1", handle.id, encode_fact(f.Cancel(at=0, mode="terminate", reason="")))
         await store.mailbox.post("m2", handle.id, encode_fact(f.Pause(at=0, reason="")))
         while len(await store.mailbox.verdicts(["m1", "m2"])) < 2:

@@ -6,13 +6,19 @@ import asyncpg
 import pytest
 
 from tenuto import Engine, SagaBuilder
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.timers import STALE
-from tenuto.storage.postgres.claims import _CLAIM
-from tenuto.storage.postgres.database import _BY_INDEX
-from tenuto.storage.sqlite.claims import _DUE
 from tenuto.storage.sqlite.store import SqliteStore
+from tests.seams import (
+    BY_INDEX,
+    POSTGRES_CLAIM,
+    SQLITE_DUE,
+    durable_runtime,
+    held_by,
+    session_of,
+    sqlite_store_of,
+    store_of,
+)
 
 WAITING = 100_000
 IN_MEMORY = 100  # of so many, some may be on their way out
@@ -35,27 +41,26 @@ def _waits() -> list[SagaBuilder]:
 async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_due(url: str) -> None:
     async with Engine(url) as engine:
         engine.register(*_waits())
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
+        runtime = durable_runtime(engine)
         batches = [await engine.start_many(name, [None] * (WAITING // 3)) for name in ("asks", "listens", "sleeps")]
-        await runtime._current.committer.drain()
+        await session_of(runtime).committer.drain()
         gc.collect()
-        assert len(runtime._held.records) < IN_MEMORY
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is runtime._held]
+        assert len(held_by(runtime).records) < IN_MEMORY
+        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is held_by(runtime)]
         assert len(held) < IN_MEMORY
-        assert len(runtime._held.alarms) <= 2 * IN_MEMORY + STALE
+        assert len(held_by(runtime).alarms) <= 2 * IN_MEMORY + STALE
         asks, listens, sleeps = (batch.execution_ids[WAITING // 5] for batch in batches)
         await engine.get(asks).approve("agreed")
         await engine.get(listens).signal("paid")
         assert (await engine.get(asks).result()).output == 1
         assert (await engine.get(listens).result()).output == 1
-        if isinstance(runtime._store, SqliteStore):
-            assert await _is_due_by_index(runtime._store)
+        if isinstance(store_of(runtime), SqliteStore):
+            assert await _is_due_by_index(sqlite_store_of(runtime))
         assert (await engine.get(sleeps).status())["blocked"] is not None
 
 
 async def _is_due_by_index(store: SqliteStore) -> bool:
-    plan = str(await store.database.fetch(f"EXPLAIN QUERY PLAN {_DUE}", ('[["sleeps", 1]]', 0, 1, 200)))
+    plan = str(await store.database.fetch(f"EXPLAIN QUERY PLAN {SQLITE_DUE}", ('[["sleeps", 1]]', 0, 1, 200)))
     found = "SEARCH executions USING INDEX executions_due (definition=? AND version=? AND priority=? AND wake_at<?)"
     return found in plan and "SCAN e" not in plan
 
@@ -64,10 +69,10 @@ async def test_what_is_due_is_found_by_its_index_on_postgresql(postgres_url: str
     async with Engine(postgres_url) as engine:
         engine.register(*_waits())
         await engine.start_many("sleeps", [None] * 3_000)
-    connection = await asyncpg.connect(postgres_url, server_settings=_BY_INDEX)
+    connection = await asyncpg.connect(postgres_url, server_settings=BY_INDEX)
     await connection.execute("ANALYZE")
     await connection.execute("SET plan_cache_mode = force_generic_plan")
-    await connection.execute(f"PREPARE claim (text, text[], bigint) AS {_CLAIM}")
+    await connection.execute(f"PREPARE claim (text, text[], bigint) AS {POSTGRES_CLAIM}")
     rows = await connection.fetch("EXPLAIN EXECUTE claim ('nobody', '{sleeps/1}', 200)")
     await connection.close()
     plan = "\n".join(row[0] for row in rows)

@@ -6,6 +6,7 @@ import pytest
 
 from tenuto import Engine
 from tenuto.storage.notices import Notice
+from tests.seams import built_in_handler, runtime_of
 from tests.servers import smtp
 
 from .conftest import MakeEngine
@@ -27,7 +28,7 @@ def guarded() -> dict[str, Any]:
 async def test_what_was_taken_is_not_sent_again(make_engine: MakeEngine, mail: smtp.Mail) -> None:
     """The attempt that sent it was lost before its success was recorded: the next one finds the receipt."""
     engine = await make_engine(**settings(mail))
-    handler = engine._built_in.functions["email"]
+    handler = built_in_handler(engine, "email")
     calls: list[object] = []
 
     async def twice(given: Any, ctx: Any) -> Any:
@@ -72,7 +73,7 @@ async def engine(make_engine: MakeEngine) -> Engine:
 
 @pytest.mark.unchecked("its notice is of an execution that is not there")
 async def test_a_key_is_begun_once_and_its_first_receipt_stays(engine: Engine) -> None:
-    notices = engine._runtime.notices
+    notices = runtime_of(engine).notices
     notice = Notice(key="k", tenant="t", execution="x", path="work", channel="email")
     begun = await notices.begin_notice(notice)
     assert (begun.key, begun.receipt, begun.sent_at, begun.begun_at > 0) == ("k", None, None, True)

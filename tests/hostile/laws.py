@@ -32,10 +32,9 @@ async def check_end(world: "World", operator: "Operator") -> None:
 
 
 def _rows(world: "World") -> dict[str, tuple[str, str]]:
-    assert world._reader is not None
     return {
         id: (status, parked)
-        for id, status, parked in world._reader.execute("SELECT id, status, parked FROM executions")
+        for id, status, parked in world.reader().execute("SELECT id, status, parked FROM executions")
     }
 
 
@@ -76,8 +75,7 @@ def _callers(world: "World") -> Iterator[Broken]:
 
 def _letters(world: "World") -> Iterator[Broken]:
     """What a letter causes is decided when it is read: it stands in one row of the history, in one piece."""
-    assert world._reader is not None
-    letters = {id for (id,) in world._reader.execute("SELECT id FROM mailbox")}
+    letters = {id for (id,) in world.reader().execute("SELECT id FROM mailbox")}
     for id in _rows(world):
         causes = [entry.cause for entry in world.entries_of(id)]
         pieces = Counter(cause for cause, before in zip(causes, [None, *causes], strict=False) if cause != before)
@@ -111,7 +109,6 @@ def _answers(world: "World") -> Iterator[Broken]:
 
 
 def _messages(world: "World") -> Iterator[Broken]:
-    assert world._reader is not None
     first: dict[str, list[int]] = {}
     for execution, seq in world.published:
         line = first.setdefault(execution, [])
@@ -120,7 +117,7 @@ def _messages(world: "World") -> Iterator[Broken]:
     for execution, line in first.items():
         if line != sorted(line):
             yield "messages of an execution leave in order", f"{execution}: {line}"
-    for execution, seq in world._reader.execute("SELECT execution, seq FROM outbox"):
+    for execution, seq in world.reader().execute("SELECT execution, seq FROM outbox"):
         if seq not in first.get(execution, ()):
             yield "every message leaves", f"{execution} {seq}"
     for execution in _rows(world):
@@ -142,8 +139,7 @@ def _note_situations(world: "World") -> None:
     for id in _rows(world):
         for entry in world.entries_of(id):
             _note_entry(world, entry)
-    assert world._reader is not None
-    world.sometimes("snapshot taken", world._reader.execute("SELECT count(*) FROM snapshots").get)
+    world.sometimes("snapshot taken", world.reader().execute("SELECT count(*) FROM snapshots").get)
 
 
 def _note_entry(world: "World", entry: e.Entry) -> None:

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tests.seams import session_of
+
 if TYPE_CHECKING:
     import apsw
 
@@ -37,4 +39,4 @@ class Overdue:
         """Whoever was taken for dead, and lives, begins again."""
         alive = {id for (id,) in self._reader.execute("SELECT id FROM sessions WHERE ended_at IS NULL")}
         engines: dict[Process, Any] = dict(self._world.workers)
-        return [process for process, engine in engines.items() if engine._runtime._current.session.id not in alive]
+        return [process for process, engine in engines.items() if session_of(engine).session.id not in alive]

@@ -23,6 +23,7 @@ from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.runtime.durable import DatabaseClock
+from tests.seams import runtime_of, session_of, set_smallest_tail, wakeups_of
 
 from .clients import Client
 from .faults import OFTEN, QUIET, draw_rates
@@ -214,7 +215,11 @@ class World:
         """
         process = PROCESS.get()
         engine: Any = self.workers.get(process) if process is not None else None
-        here = (process, self.frozen[process], engine._runtime._current.session.id if engine is not None else None)
+        here = (
+            process,
+            self.frozen[process],
+            session_of(engine).session.id if engine is not None else None,
+        )
         self.few.append(here)
         live = {id for (id,) in self.reader().execute(_LIVE, (self.database_now(),))}
         well = [who for who, frozen, session in self.few if session in live and self._is_as_before(who, frozen)]
@@ -262,9 +267,9 @@ class World:
             publish=self.publish if worker else None,
             shutdown_grace=self.grace,
         )
-        runtime: Any = engine._runtime
-        runtime._wakeups.poll_ms = self.poll_ms
-        runtime._held._smallest_tail = self.smallest_tail
+        runtime: Any = runtime_of(engine)
+        wakeups_of(runtime).poll_ms = self.poll_ms
+        set_smallest_tail(runtime, self.smallest_tail)
         for saga in (*SAGAS, Bounded, *((Mailed,) if self.passers else ())):
             engine.register(saga(self.outside))
         if self.is_wide:
@@ -312,9 +317,9 @@ class World:
         with suppress(TenutoError):
             await engine.close()
         self.sometimes("worker closed in good order")
-        runtime: Any = engine._runtime
-        if is_quiet and self._is_open(runtime._current.session.id):
-            self.fail("whoever closes in quiet times ends its session", f"{process} {runtime._current.session.id}")
+        runtime: Any = runtime_of(engine)
+        if is_quiet and self._is_open(session_of(runtime).session.id):
+            self.fail("whoever closes in quiet times ends its session", f"{process} {session_of(runtime).session.id}")
 
     def _is_open(self, session: str) -> bool:
         query = "SELECT count(*) FROM sessions WHERE id = ? AND ended_at IS NULL"

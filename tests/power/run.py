@@ -6,7 +6,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from tenuto import Engine
 from tenuto.errors import EngineClosed
@@ -14,6 +13,7 @@ from tests.chaos.outside import Outside
 from tests.chaos.places import OPEN, UNDECIDED, File, ask
 from tests.chaos.programs import DOCUMENTS, QUEUE, program_of
 from tests.chaos.roles import LOOK_AGAIN_S, People
+from tests.seams import sqlite_store_of
 
 from .disk import Disk
 from .images import FILE, LEASE, Camera, Image, finish
@@ -77,10 +77,9 @@ class Run:
 
     async def _tune(self, engine: Engine) -> None:
         """Checkpoints come after thousands of pages; here they come all the time."""
-        runtime: Any = engine._runtime
         pages = Random(f"pages {self.seed}").choice((5, 40, 400))
-        await runtime._store.database.run(f"PRAGMA wal_autocheckpoint = {pages}", ())
-        await runtime._store.database.run(f"PRAGMA synchronous = {self.waits}", ())
+        await sqlite_store_of(engine).database.run(f"PRAGMA wal_autocheckpoint = {pages}", ())
+        await sqlite_store_of(engine).database.run(f"PRAGMA synchronous = {self.waits}", ())
 
     async def _finish(self, image: Image, outside: Outside, turns: asyncio.Semaphore) -> None:
         async with turns:

@@ -30,6 +30,7 @@ from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import TERMINAL, Execution
 from tenuto.runtime.memory import MemoryRuntime
 from tenuto.testing import Harness
+from tests.seams import executions_in_memory, limit_in_memory, memory_of
 
 ERRORS = (
     TransientError,
@@ -157,13 +158,13 @@ async def test_everything_settles_and_nothing_leaks(seed: int) -> None:
         await storm.calm(t, handles)
         for handle in handles:
             assert str((await handle.result()).report())
-        _check_nothing_leaked(t._memory)
+        _check_nothing_leaked(memory_of(t))
 
 
 def _check_nothing_leaked(runtime: MemoryRuntime) -> None:
     assert runtime.running == runtime.async_lane.waiting == runtime.thread_lane.waiting == 0
-    assert runtime._named_limits._named["l"].running == 0
-    for record in runtime._in_order:
+    assert limit_in_memory(runtime, "l").running == 0
+    for record in executions_in_memory(runtime):
         left = [record.jobs, record.tickets, record.held, record.zombies, record.parked]
         assert left == [{}] * 5
         folded = fold(Execution(record.state.plan), record.history)

@@ -11,6 +11,7 @@ import pytest
 from starlette.types import Message
 
 from tenuto.settings import Settings
+from tests.seams import set_tenant_rate
 from tests.servers import sqlite
 from tests.servers.http import serving
 from tests.service.conftest import MakeSite, Site
@@ -111,8 +112,7 @@ async def test_what_a_tenant_may_not_is_not_taken_from_its_key(make_site: MakeSi
     assert [answer.status_code for answer in told] == [200, 429, 429, 429]
     # By the tenant's bucket, each time: that of the key, which has one left, would tell of another time.
     assert {answer.json()["detail"] for answer in told[1:]} == {told[1].json()["detail"]}
-    authentication = site.app.state.service.authentication
-    authentication._by_tenant = type(authentication._by_tenant)(0, 1)
+    set_tenant_rate(site.app.state.service.authentication, 0, 1)
     assert [(await client.get("/v1/executions")).status_code for _ in range(2)] == [200, 429]
 
 

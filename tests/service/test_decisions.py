@@ -7,6 +7,7 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.settings import Settings
+from tests.seams import environment_of
 from tests.service.conftest import MakeSite, Site, until
 
 FLOW = {
@@ -32,7 +33,7 @@ async def due(site: Site, starter: httpx2.AsyncClient, definition: str) -> str:
     started = await starter.post("/v1/executions", json={"definition": definition})
     assert started.status_code == 201, started.text
     id: str = started.json()["execution_id"]
-    now = site.engine._environment.now_ms
+    now = environment_of(site.engine).now_ms
     since = now()
     await until(lambda: starter.get(f"/v1/executions/{id}"), lambda _: now() > since + 20)
     return id

@@ -13,10 +13,10 @@ from tenuto import Engine, SagaBuilder
 from tenuto.kernel.events import ReviewKind
 from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.port import ExecutionRow, Wanted
-from tenuto.storage.postgres.database import _BY_ROW
 from tenuto.storage.registry import AuditEntry, AuditWanted, wanted_rows
 from tenuto.storage.reviews import ReviewsWanted, StoredReview, page_query
 from tenuto.storage.shared import queries
+from tests.seams import BY_ROW
 from tests.servers import sqlite
 from tests.service.conftest import MakeSite, Site
 
@@ -263,7 +263,7 @@ def plan_of(url: str, query: str, values: list[Any]) -> str:
 
 def plans_of(url: str, pages: list[tuple[str, list[Any]]]) -> Iterator[str]:
     with psycopg.connect(url, autocommit=True) as postgres:
-        postgres.execute(f"SET random_page_cost = {_BY_ROW['random_page_cost']}".encode())  # as the engine has it
+        postgres.execute(f"SET random_page_cost = {BY_ROW['random_page_cost']}".encode())  # as the engine has it
         for query, values in pages:
             for place in range(len(values), 0, -1):
                 query = query.replace(f"${place}", "'%s'" % values[place - 1])  # noqa: UP031  (values of this test)

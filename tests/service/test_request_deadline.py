@@ -14,10 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tenuto import Engine, SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.runtime.durable import DurableRuntime
 from tenuto.service.app import create_app
 from tenuto.service.http.request_deadline import RequestDeadline
 from tenuto.settings import Settings
+from tests.seams import durable_runtime, runtime_of, store_of
 from tests.servers.http import serving
 from tests.service.conftest import MakeSite, until
 
@@ -125,7 +125,7 @@ async def test_how_long_a_body_is_on_its_way_does_not_count(
     async def never(*given: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(site.engine._runtime, "audit", never)
+    monkeypatch.setattr(runtime_of(site.engine), "audit", never)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b'{"definition": "s", '
@@ -149,9 +149,8 @@ async def test_a_start_that_nobody_waits_for_is_not_made_when_the_database_is_ba
     async with Engine(url, worker=False) as engine:
         engine.register(SagaBuilder("s").signal("wait", "go"))
         key = await engine.keys.create(tenant="acme", roles=["admin"])
-        runtime = engine._runtime
-        assert isinstance(runtime, DurableRuntime)
-        commit = runtime._store.commit
+        runtime = durable_runtime(engine)
+        commit = store_of(runtime).commit
 
         async def held(batch: object) -> object:
             reached.set()
@@ -164,7 +163,7 @@ async def test_a_start_that_nobody_waits_for_is_not_made_when_the_database_is_ba
         ):
             client.headers["Authorization"] = f"Bearer {key.token}"
             await client.post("/v1/executions", json={"definition": "s"})
-            monkeypatch.setattr(runtime._store, "commit", held)
+            monkeypatch.setattr(store_of(runtime), "commit", held)
             starts = [asyncio.create_task(client.post("/v1/executions", json={"definition": "s"}))]
             await reached.wait()
             starts += [asyncio.create_task(client.post("/v1/executions", json={"definition": "s"})) for _ in range(5)]

@@ -14,6 +14,7 @@ from tenuto.settings import Settings
 from tenuto.storage.port import Wanted
 from tenuto.storage.postgres import row_security as postgres_wall
 from tenuto.storage.postgres.store import PostgresStore
+from tests.seams import ignore_request_role
 from tests.servers import postgres
 from tests.servers.databases import database
 
@@ -211,8 +212,7 @@ async def test_a_user_who_may_make_roles_builds_the_wall_and_others_are_told(
 async def test_a_server_that_does_not_take_the_role_shows_nothing(
     store: PostgresStore, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deaf = postgres_wall._SHOW.replace("set_config('role', 'tenuto_request', false)", "''")
-    monkeypatch.setattr(postgres_wall, "_SHOW", deaf)
+    ignore_request_role(monkeypatch)
     with pytest.raises(StorageError) as refused:
         await store.for_tenant("acme").executions.find(ids["acme"])
     assert refused.value.code == "no_wall"

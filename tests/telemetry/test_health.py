@@ -6,6 +6,7 @@ from pathlib import Path
 from tenuto import Engine
 from tenuto.testing import VirtualClock
 from tenuto.values.redaction import redact_value
+from tests.seams import session_of, set_renewed, task_loop
 from tests.servers import sqlite
 
 from .conftest import MakeEngine
@@ -44,7 +45,7 @@ async def test_a_database_with_another_schema_makes_it_unready_and_leaves_it_ali
 
 async def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
     async with Engine(f"sqlite:///{tmp_path / 'tenuto.db'}") as engine:
-        guesting = engine._runtime._held._guesting  # type: ignore[attr-defined]  # the durable runtime's
+        guesting = task_loop(engine)
         guesting.cancel()
         await asyncio.wait([guesting])
         assert [check.name for check in engine.alive().checks if not check.ok] == ["queues"]
@@ -52,8 +53,8 @@ async def test_a_loop_that_has_ended_is_told(tmp_path: Path) -> None:
 
 async def test_without_its_lease_it_is_not_ready(tmp_path: Path) -> None:
     async with Engine(f"sqlite:///{tmp_path / 'tenuto.db'}", clock=VirtualClock(), lease="1h") as engine:
-        session = engine._runtime._current.session  # type: ignore[attr-defined]  # the durable runtime's
-        session._renewed(session._renewed_at - 3_601)
+        session = session_of(engine).session
+        set_renewed(session, 3_601)
         ready = await engine.ready()
         assert [check.name for check in ready.checks if not check.ok] == ["lease"]
         assert "last renewed 3601 s ago" in str(ready)

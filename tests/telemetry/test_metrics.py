@@ -9,6 +9,7 @@ import pytest
 from tenuto import Engine, Retry, SagaBuilder, SagaContext, approval, saga
 from tenuto.errors import NonRetryableError, RateLimitedError, StorageError, TransientError
 from tenuto.telemetry import Telemetry, catalogue
+from tests.seams import runtime_of
 from tests.servers import sqlite
 from tests.servers.promtool import promtool
 
@@ -176,7 +177,7 @@ async def test_without_the_database_its_figures_are_left_out(make_engine: MakeEn
     async def away() -> Any:
         raise StorageError(code="unreachable")
 
-    engine._runtime.backlog = away  # type: ignore[method-assign]  # as if it were away
+    runtime_of(engine).backlog = away  # type: ignore[method-assign]  # as if it were away
     found = await scrape(telemetry)
     assert found["tenuto_database_up"] == 0
     assert "tenuto_dlq_items" not in found
@@ -187,13 +188,13 @@ async def test_the_database_is_not_asked_at_every_scrape(make_engine: MakeEngine
     telemetry = Telemetry()
     engine = await make_engine(telemetry=telemetry)
     asked: list[int] = []
-    backlog = engine._runtime.backlog
+    backlog = runtime_of(engine).backlog
 
     async def counted() -> Any:
         asked.append(1)
         return await backlog()
 
-    engine._runtime.backlog = counted  # type: ignore[method-assign]  # counts
+    runtime_of(engine).backlog = counted  # type: ignore[method-assign]  # counts
     for _ in range(3):
         await telemetry.render()
     assert len(asked) == 1
@@ -261,4 +262,4 @@ async def test_every_metric_is_in_the_catalogue_and_promtool_agrees(make_engine:
 
 async def test_an_engine_without_telemetry_has_no_observer(make_engine: MakeEngine) -> None:
     engine: Engine = await make_engine(telemetry=None)
-    assert engine._runtime.observers == ()  # type: ignore[attr-defined]  # a worker's
+    assert runtime_of(engine).observers == ()  # type: ignore[attr-defined]  # a worker's

@@ -19,6 +19,7 @@ from tenuto.kernel.events import Resolution
 from tenuto.storage import make_store
 from tenuto.storage.migrations import migrations
 from tests.checking.soundness import assert_sound
+from tests.seams import runtime_of
 from tests.servers import postgres
 
 from .contents import DEPRECATED, DRAFT, LATER_SINCE, RARER_SINCE, documents, ends
@@ -74,7 +75,7 @@ async def test_every_kind_of_event_is_in_the_newest_fixtures(url: str, schema: i
     assert schema == migrations("sqlite")[-1].number
     async with Engine(url, worker=False) as engine:
         ids = [found["execution_id"] async for found in engine.summaries()]
-        readings = [await engine._runtime.read(None, id) for id in ids]
+        readings = [await runtime_of(engine).read(None, id) for id in ids]
     found = {type(entry.event) for reading in readings for entry in reading.history}
     assert found == set(get_args(e.Event)) - NOWHERE
 

@@ -15,6 +15,7 @@ from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views.projections import AuditRow
 from tests.crash.client import TERMINAL, Client
 from tests.crash.scenario import Script, scenario, task, unsafe
+from tests.seams import runtime_of
 
 from .elsewhere import LEASE, QUEUES
 from .people import wait
@@ -150,7 +151,7 @@ for name, entries in (("one by one", 12), ("in pieces", 4)):
 
 async def _forget(client: Client) -> None:
     """What a service keeps for a day, of another day: an answer, and a request that waited for a second person."""
-    registry = client.engine._runtime.registry
+    registry = runtime_of(client.engine).registry
     long_ago = 1
     await registry.begin_answer("default", "x", "k", Answer(request_hash="h", created_at=long_ago))
     note = AuditRow(
