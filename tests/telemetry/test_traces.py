@@ -73,6 +73,33 @@ async def test_every_attempt_has_a_span_under_its_execution(make_engine: MakeEng
     assert execution.start_time <= first.start_time <= second.end_time <= execution.end_time
 
 
+@pytest.mark.requirement("J3")
+async def test_a_handler_sets_attributes_of_its_span(make_engine: MakeEngine) -> None:
+    async def pay(ctx: SagaContext) -> None:
+        ctx.set_attribute("dep.name", "bank")
+        ctx.set_attribute("amount.large", True)
+        if ctx.attempt == 1:
+            raise TransientError
+
+    def in_thread(ctx: SagaContext) -> None:
+        ctx.set_attribute("dep.name", "printer")
+
+    traced = Traced()
+    saga = SagaBuilder("order").step("pay", pay, retry=Retry(2, initial="1ms")).step("print", in_thread).build()
+    engine = await make_engine(saga, telemetry=traced.telemetry)
+    await engine.execute("order")
+
+    attributes = [span.attributes or {} for span in traced.named("order/pay")]
+    assert [(found["retry.attempt"], found["dep.name"], found["amount.large"]) for found in attributes] == [
+        (1, "bank", True),
+        (2, "bank", True),
+    ]
+    (printed,) = traced.named("order/print")
+    assert (printed.attributes or {})["dep.name"] == "printer"
+    (execution,) = traced.named("order")
+    assert "dep.name" not in (execution.attributes or {})
+
+
 async def test_an_execution_without_a_caller_has_a_trace_of_its_own(make_engine: MakeEngine) -> None:
     traced = Traced()
     engine = await make_engine(SagaBuilder("s").step("work", fine).build(), telemetry=traced.telemetry)

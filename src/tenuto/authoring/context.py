@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tenuto.errors import NonRetryableError
 from tenuto.values.names import check_name
+
+Attribute: TypeAlias = str | int | float | bool
 
 
 class HeartbeatReply(NamedTuple):
@@ -32,6 +34,7 @@ class SagaContext:
         "_noted",
         "_services",
         "attempt",
+        "attributes",
         "correlation_id",
         "deadline",
         "execution_id",
@@ -84,6 +87,7 @@ class SagaContext:
         self.headers = headers
         self.variables = variables
         self.progress = progress
+        self.attributes: dict[str, Attribute] = {}
         self.owner = owner  # the tenant that owns the definition; None for the deployment
 
     @property
@@ -94,6 +98,10 @@ class SagaContext:
     def result_of(self, step: str | Callable[..., Any]) -> Any:
         """Returns the result of a completed step, decoded to its annotated type."""
         return self._services.result_of(step if isinstance(step, str) else step_name(step))
+
+    def set_attribute(self, name: str, value: Attribute) -> None:
+        """Sets an attribute of the attempt's trace span, such as `dep.name`. Without traces it has no effect."""
+        self.attributes[name] = value
 
     async def heartbeat(self, progress: object = None) -> HeartbeatReply:
         """Reports that the attempt is alive. `progress` is shown to people and passed to the next attempt."""

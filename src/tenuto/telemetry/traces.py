@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Self
 
-from tenuto.authoring.context import SagaContext
+from tenuto.authoring.context import Attribute, SagaContext
 from tenuto.authoring.program import Call, Handler
 from tenuto.errors import NotSupported
 from tenuto.kernel import events as e
@@ -35,6 +35,7 @@ except ImportError as error:
 
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MS: Final = 1_000_000  # nanoseconds
+_MAX_OPEN: Final = 10_000  # attempts whose attributes are kept until they end
 
 
 class Tracing:
@@ -47,6 +48,7 @@ class Tracing:
 
     def __init__(self, processor: SpanProcessor, *, sample: float = 1.0, service: str = "tenuto") -> None:
         self._ids = _Ids()
+        self._attributes: dict[int, dict[str, Attribute]] = {}  # of running attempts, by span id
         resource = Resource.create({"service.name": service})
         sampler = TraceIdRatioBased(sample)
         self._bound = sampler.bound
@@ -91,6 +93,7 @@ class Tracing:
         state = reading.state
         headers = reading.started.headers
         id = step_id(event.path)
+        self._ids.span_id = attempt_span(state.id, event.path, event.phase, event.number)
         attributes = {
             **_about(reading),
             "saga.step": id,
@@ -99,8 +102,8 @@ class Tracing:
             "tenuto.path": event.path,
             "tenuto.phase": event.phase,
             "tenuto.worker": event.worker,
+            **self._attributes.pop(self._ids.span_id, {}),
         }
-        self._ids.span_id = attempt_span(state.id, event.path, event.phase, event.number)
         trace_id, flags = self._trace(headers, state.id)
         parent = _in_context(SpanContext(trace_id, execution_span(state.id, state.run), True, flags))
         self._make(f"{plain_name(reading.program.name)}/{id}", parent, event.started_at or at, at, attributes, failure)
@@ -120,7 +123,7 @@ class Tracing:
         parent: contexts.Context,
         start_ms: int,
         end_ms: int,
-        attributes: Mapping[str, str | int],
+        attributes: Mapping[str, Attribute],
         failure: e.Failure | None,
     ) -> None:
         span = self._tracer.start_span(name, parent, start_time=start_ms * _MS, attributes=attributes)
@@ -149,6 +152,7 @@ class Tracing:
             context = call.context
             assert isinstance(context, SagaContext)
             given = {name: value for name, value in context.headers.items() if name.lower() != "traceparent"}
+            self._remember(span_id, context.attributes)
             context.headers = {**given, "traceparent": f"00-{trace_id:032x}-{span_id:016x}-{flags:02x}"}
             return contexts.attach(_in_context(SpanContext(trace_id, span_id, True, flags)))
 
@@ -169,6 +173,12 @@ class Tracing:
 
         invoke: Callable[[Call], Awaitable[Any] | object] = in_task if handler.is_async else in_thread
         return replace(handler, invoke=invoke)
+
+    def _remember(self, span_id: int, attributes: dict[str, Attribute]) -> None:
+        """Keeps what a handler sets until its span is made. Of attempts that another process ends, no span is made."""
+        self._attributes[span_id] = attributes
+        if len(self._attributes) > _MAX_OPEN:
+            del self._attributes[next(iter(self._attributes))]
 
 
 class _Ids(IdGenerator):
