@@ -82,10 +82,32 @@ def test_a_database_that_no_file_holds_is_refused(tenuto: Run, address: str) -> 
         assert (done.code, f"'{address}' names no file." in done.out + done.err) == (1, True)
 
 
-def test_looking_makes_no_database_however_it_is_written(tenuto: Run, tmp_path: Path) -> None:
-    for command in (["ls"], ["run", "expenses"]):
-        assert tenuto("--url", "sqlite://other.db", *command).code == 7
+@pytest.mark.parametrize("command", [["ls"], ["run", "expenses"], ["migrate"], ["dev"], ["worker"]])
+def test_a_sqlite_url_with_two_slashes_is_refused_with_the_right_one(
+    tenuto: Run, tmp_path: Path, command: list[str]
+) -> None:
+    done = tenuto("--url", "sqlite://other.db", *command)
+    assert done.code == 1
+    assert "'sqlite://other.db' has two slashes before the file." in done.err
+    assert "write sqlite:///other.db for a file in this folder" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["ls"], ["migrate"], ["dev"]])
+def test_a_database_in_a_missing_folder_is_refused_with_its_path(tenuto: Run, command: list[str]) -> None:
+    done = tenuto("--url", "sqlite:///missing/other.db", *command)
+    assert done.code == 7
+    assert "the database missing/other.db" in done.err.replace("There is no", "the")
+    assert "the folder missing does not exist" in done.err
+    assert "create the folder, or name another file" in done.err
+
+
+@pytest.mark.parametrize("command", ["ls", "migrate", "serve", "doctor"])
+def test_an_unsupported_scheme_is_refused_with_the_supported_ones(tenuto: Run, command: str) -> None:
+    done = tenuto("--url", "mysql://host/database", command)
+    assert done.code == 1
+    assert "Unsupported URL scheme 'mysql'." in done.out + done.err
+    assert "use sqlite:///file.db or postgresql://host/database" in done.out + done.err
 
 
 @pytest.mark.parametrize(
@@ -93,7 +115,7 @@ def test_looking_makes_no_database_however_it_is_written(tenuto: Run, tmp_path: 
     [
         ("serve --port 99999", "--port: it must be from 0 to 65535"),
         ("worker --queue=", "--queue: name at least one"),
-        ("--url x.db ls", "write sqlite:///file.db or postgresql://host/database"),
+        ("--url x.db ls", "use sqlite:///file.db or postgresql://host/database"),
         ("reviews resolve x.1 dismiss --reason r", "run `tenuto reviews ls` to list the open ones"),
         ("run nothing", "register or apply it first; run `tenuto definitions` to list definitions"),
     ],

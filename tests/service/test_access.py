@@ -298,6 +298,7 @@ async def test_a_key_is_shown_once_and_can_be_revoked_and_expires(make_site: Mak
     await site.engine.keys.revoke(key.row.id)
     refused = await client.get("/v1/executions")
     assert (refused.status_code, refused.json()["code"]) == (401, "unauthenticated")
+    assert refused.json()["detail"].startswith("The API key was revoked at 20")
 
 
 async def test_a_key_that_has_expired_or_is_mistyped_is_refused(make_site: MakeSite) -> None:
@@ -308,8 +309,13 @@ async def test_a_key_that_has_expired_or_is_mistyped_is_refused(make_site: MakeS
     other = "1" if key.token.endswith("0") else "0"
     for wrong in (key.token[:-1], key.token[:-1] + other, key.token.replace("tnt_", "tnt_0"), key.token.swapcase()):
         assert await keyring.find(wrong) is None
+        assert await keyring.refusal(wrong) == "The API key is not valid."
     later = type(keyring)(site.engine.registry, lambda: key.row.created_at + 86_400_000)
     assert await later.find(key.token) is None
+    assert (await later.refusal(key.token)).startswith("The API key expired at 20")
+    await keyring.revoke(key.row.id)
+    forged = key.token.replace(key.token[20:24], "0000")
+    assert await keyring.refusal(forged) == "The API key is not valid."
 
 
 @pytest.mark.parametrize("roles", [[], ["operater"], ["viewer", "executions:write"]])

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from tenuto.errors import InvalidInput, NotFound
 from tenuto.storage.registry import KeyRow, Registry
 from tenuto.values.names import TENANT, check_name
+from tenuto.views import rfc3339
 from tenuto.views.projections import AuditRow
 
 from .permission import check_roles
@@ -118,6 +119,18 @@ class Keyring:
             self._used[row.id] = now
             await self._registry.use_key(row.id, now)
         return row
+
+    async def refusal(self, token: str) -> str:
+        """Why `find` refused this token, if its secret is that of a key: a stranger learns nothing."""
+        parts = _parts(token)
+        row = await self._row(parts[0], 0.0) if parts is not None else None
+        if parts is None or row is None or not hmac.compare_digest(row.secret_hash, _hash(parts[1])):
+            return "The API key is not valid."
+        if row.revoked_at is not None:
+            return f"The API key was revoked at {rfc3339(row.revoked_at)}."
+        if row.expires_at is not None and row.expires_at <= self._now():
+            return f"The API key expired at {rfc3339(row.expires_at)}."
+        return "The API key is not valid."
 
     async def _prove(self, token: str, digest: bytes, max_age: float) -> KeyRow | None:
         """The key whose secret it is. That does not change, so it is looked at once; whether it is in force may."""

@@ -50,8 +50,8 @@ class Authenticator:
 
     async def _of_key(self, token: str, max_age: float) -> Principal:
         row = await self._keys.find(token, max_age)
-        if row is None:  # unknown, mistyped, expired and revoked are not told apart
-            raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
+        if row is None:
+            raise NotAuthenticated(await self._keys.refusal(token), hint="ask an administrator for a new one")
         return _principal_of(row)
 
 

@@ -11,8 +11,7 @@ from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.memory import MemoryRuntime
 from tenuto.runtime.observer import Observer
 from tenuto.runtime.port import Runtime
-from tenuto.storage import Store, make_store
-from tenuto.values.redaction import redact_url
+from tenuto.storage import DATABASE_URLS, Store, make_store, unsupported
 from tenuto.views.messages import Announced, Publish
 
 if TYPE_CHECKING:
@@ -84,9 +83,7 @@ def runtime_for(
         return RemoteRuntime(environment, url, api_key, lambda definition: compile_document(definition, {}))
     if scheme in LATER:
         raise NotSupported(f"`{scheme}://` is not supported in this version.", hint="use sqlite:///file.db for now")
-    raise NotSupported(
-        f"{redact_url(url)!r} is not a supported URL.", hint="use memory://, sqlite:///…, postgresql://… or https://…"
-    )
+    raise unsupported(url, "memory://", *DATABASE_URLS, "https://…")
 
 
 def _check_client(**given: object) -> None:

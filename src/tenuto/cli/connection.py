@@ -148,6 +148,12 @@ def check_database_exists(url: str, *, creates: bool) -> None:
             hint="set TENUTO_URL to a database, or TENUTO_SERVER to a service",
         )
     path = check_database(url)
+    if path is not None and not path.parent.is_dir():
+        raise StorageError(
+            f"There is no database {path}: the folder {path.parent} does not exist.",
+            code="no_database",
+            hint="create the folder, or name another file with --url or TENUTO_URL",
+        )
     if path is not None and not creates and not path.exists():
         raise StorageError(
             f"There is no database {path}.",
@@ -178,7 +184,7 @@ def check_database(url: str) -> Path | None:
     """Whether it can name one: in which file, if it is in one. What is in memory is not looked at here."""
     from tenuto.api.connection import DURABLE, LATER, REMOTE
     from tenuto.errors import NotSupported
-    from tenuto.storage import sqlite_file
+    from tenuto.storage import DATABASE_URLS, sqlite_file, unsupported
     from tenuto.values.redaction import redact_url
 
     scheme = url.partition(":")[0]
@@ -188,6 +194,5 @@ def check_database(url: str) -> Path | None:
             hint="name a service with --server or TENUTO_SERVER, and a database with --url or TENUTO_URL",
         )
     if scheme not in (*DURABLE, *LATER, "memory"):
-        hint = "write sqlite:///file.db or postgresql://host/database"
-        raise NotSupported(f"{redact_url(url)!r} is not the URL of a database.", hint=hint)
+        raise unsupported(url, *DATABASE_URLS)
     return Path(sqlite_file(url)[0]) if scheme == "sqlite" else None

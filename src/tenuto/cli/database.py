@@ -74,16 +74,16 @@ async def doctor(context: typer.Context, as_json: AsJson = False) -> int:
         told = [{"name": s.name, "variable": s.variable, "value": s.value, "source": s.source} for s in settings.told()]
         printer.json({"settings": told, "checks": [check._asdict() for check in checks]})
     else:
-        rows: list[list[Cell]] = [
-            [s.variable, (s.source, "dim" if s.source == "default" else ""), s.value] for s in settings.told()
-        ]
-        printer.table(["SETTING", "FROM", "VALUE"], rows)
-        printer.text()
         for check in checks:
             first, *rest = check.found.split("\n")
             printer.cells(_sign_of(check), f"{check.name}: {first}")
             for line in rest:
                 printer.text(line)
+        printer.text()
+        rows: list[list[Cell]] = [
+            [s.variable, (s.source, "dim" if s.source == "default" else ""), s.value] for s in settings.told()
+        ]
+        printer.table(["SETTING", "FROM", "VALUE"], rows)
     return Exit.OK if all(check.ok for check in checks) else Exit.FAILED
 
 

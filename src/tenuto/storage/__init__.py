@@ -3,11 +3,14 @@
 from urllib.parse import parse_qs
 
 from tenuto.errors import NotSupported
+from tenuto.values.redaction import redact_url
 
 from .port import Store
 from .shared.records import Reader
 
-__all__ = ["Reader", "Store", "grant", "make_reader", "make_store", "sqlite_file"]
+__all__ = ["DATABASE_URLS", "Reader", "Store", "grant", "make_reader", "make_store", "sqlite_file", "unsupported"]
+
+DATABASE_URLS = ("sqlite:///file.db", "postgresql://host/database")
 
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
@@ -26,7 +29,7 @@ def make_store(url: str, *, read_only: bool = False) -> Store:
         except ImportError as error:
             raise _no_driver() from error
         return PostgresStore(url, read_only=read_only)
-    raise _unknown(scheme)
+    raise unsupported(url, *DATABASE_URLS)
 
 
 def make_reader(url: str) -> Reader:
@@ -42,7 +45,7 @@ def make_reader(url: str) -> Reader:
         except ImportError as error:
             raise _no_driver() from error
         return PostgresReader(url)
-    raise _unknown(scheme)
+    raise unsupported(url, *DATABASE_URLS)
 
 
 async def grant(url: str, role: str, *, prunes: bool) -> None:
@@ -57,8 +60,14 @@ async def grant(url: str, role: str, *, prunes: bool) -> None:
 
 
 def sqlite_file(url: str) -> tuple[str, str]:
-    """The file of `sqlite:///file.db?synchronous=normal`, and how its commits reach the disk: FULL unless said here."""
-    path, _, query = url.partition("://")[2].removeprefix("/").partition("?")
+    """Returns the file of `sqlite:///file.db?synchronous=normal`, and how commits reach the disk. Default: FULL."""
+    location = url.partition("://")[2]
+    path, _, query = location.removeprefix("/").partition("?")
+    if location and not location.startswith("/"):
+        raise NotSupported(
+            f"{url!r} has two slashes before the file.",
+            hint=f"write sqlite:///{path} for a file in this folder, or sqlite:////{path} for an absolute path",
+        )
     if path in ("", ":memory:"):  # of which every connection has its own
         raise NotSupported(f"{url!r} names no file.", hint="use sqlite:///file.db; memory:// keeps nothing")
     options = parse_qs(query, keep_blank_values=True)
@@ -70,10 +79,13 @@ def sqlite_file(url: str) -> tuple[str, str]:
     return path, synchronous
 
 
-def _unknown(scheme: str) -> NotSupported:
-    return NotSupported(
-        f"there is no store for {scheme}://", hint="use sqlite:///file.db or postgresql://host/database"
-    )
+def unsupported(url: str, *supported: str) -> NotSupported:
+    """The error for a URL that selects nothing. `supported` are the URLs to use instead."""
+    scheme, separator, _ = url.partition("://")
+    use = f"use {', '.join(supported[:-1])} or {supported[-1]}"
+    if not separator:
+        return NotSupported(f"{redact_url(url)!r} is not a URL.", hint=use)
+    return NotSupported(f"Unsupported URL scheme {scheme!r}.", hint=use)
 
 
 def _no_driver() -> NotSupported:

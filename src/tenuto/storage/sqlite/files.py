@@ -59,7 +59,7 @@ def _unusable(path: str, told: str, *, to_read: bool) -> StorageError:
     folder = os.path.dirname(path) or "."
     code, hint = "unreachable", "check the path and its permissions"
     if not os.path.isdir(folder):
-        cause = f"the folder {folder} does not exist"
+        cause, hint = f"the folder {folder} does not exist", "create the folder, or name another file"
     elif os.path.isdir(path):
         cause = "it is a folder"
     elif not os.path.exists(path):
