@@ -223,8 +223,8 @@ def mail_queries_under_way(owner: Owner) -> dict[int, None]:
     return held_by(owner).unread_mail._under_way
 
 
-def stored_definitions(owner: Owner) -> dict[tuple[str, int], str]:
-    return held_by(owner).cache._stored
+def stored_definitions(owner: Owner) -> list[tuple[str, int]]:
+    return list(held_by(owner).cache._stored)
 
 
 def read_together(owner: Owner) -> list[tuple[str | None, bool]]:

@@ -35,6 +35,16 @@ class BookTrip(Saga[Trip, str]):
         return trip.city
 
     @step
+    def end(self) -> None: ...
+
+
+@saga("trip")
+class BookByStep(Saga[StepInputs, str]):
+    @step
+    def flight(self, trip: Trip) -> str:
+        return trip.city
+
+    @step
     def notify(self, person: Person) -> str:
         return person.email
 
@@ -45,6 +55,11 @@ class BookTrip(Saga[Trip, str]):
 @pytest.fixture(scope="module")
 def program() -> Program:
     return compile_saga(BookTrip())
+
+
+@pytest.fixture(scope="module")
+def by_step() -> Program:
+    return compile_saga(BookByStep())
 
 
 def decoded(started: Any) -> Any:
@@ -70,17 +85,18 @@ def test_plain_json_will_do(program: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "place"),
+    ("value", "problem"),
     [
-        ({"town": "Oslo"}, "/input"),
-        ({"city": 5}, "/input/city"),
-        ("Oslo", "/input"),
-        (None, "/input"),
-        (Person("a"), "/input"),
+        ({"town": "Oslo"}, ("/input/city", "missing")),
+        ({"city": 5}, ("/input/city", "type")),
+        ("Oslo", ("/input", "type")),
+        (None, ("/input", "type")),
+        (Person("a"), ("/input/city", "missing")),
+        (Trip(5), ("/input/city", "type")),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_not_the_declared_type_is_refused(program: Program, value: object, place: str) -> None:
-    assert refused(program, value) == [(place, "type")]
+def test_what_is_not_the_declared_type_is_refused(program: Program, value: object, problem: tuple[str, str]) -> None:
+    assert refused(program, value) == [problem]
 
 
 def test_what_has_no_json_is_refused(program: Program) -> None:
@@ -97,32 +113,32 @@ def test_without_a_declared_type_anything_goes() -> None:
 # -- By step -----------------------------------------------------------------------------------------------------------
 
 
-def test_inputs_by_step(program: Program) -> None:
-    started = encode_inputs(program, StepInputs({"flight": Trip("Oslo"), BookTrip.notify: Person("a@b")}))
+def test_inputs_by_step(by_step: Program) -> None:
+    started = encode_inputs(by_step, StepInputs({"flight": Trip("Oslo"), BookByStep.notify: Person("a@b")}))
     assert decoded(started) == {"flight": {"city": "Oslo", "cents": 0}, "notify": {"email": "a@b"}}
     assert (started.by_step, started.each) == (True, {})
 
 
-def test_inputs_one_by_one_are_typed(program: Program) -> None:
-    inputs = StepInputs().set(BookTrip.flight, Trip("Oslo")).set(BookTrip.notify, ExpandEach([Person("a")]))
-    assert decoded(encode_inputs(program, inputs))["flight"] == {"city": "Oslo", "cents": 0}
+def test_inputs_one_by_one_are_typed(by_step: Program) -> None:
+    inputs = StepInputs().set(BookByStep.flight, Trip("Oslo")).set(BookByStep.notify, ExpandEach([Person("a")]))
+    assert decoded(encode_inputs(by_step, inputs))["flight"] == {"city": "Oslo", "cents": 0}
 
 
-def test_items_are_numbered(program: Program) -> None:
-    started = encode_inputs(program, StepInputs({"notify": ExpandEach(Person(name) for name in "abc")}))
+def test_items_are_numbered(by_step: Program) -> None:
+    started = encode_inputs(by_step, StepInputs({"notify": ExpandEach(Person(name) for name in "abc")}))
     assert decoded(started) == {
         "notify": {"items": [{"email": "a"}, {"email": "b"}, {"email": "c"}], "labels": ["0", "1", "2"]}
     }
     assert started.each == {"notify": 3}
 
 
-def test_items_are_named_by_their_suffix(program: Program) -> None:
+def test_items_are_named_by_their_suffix(by_step: Program) -> None:
     each = ExpandEach([Person("a@b"), Person("c@d")], suffix=lambda person: person.email)
-    assert decoded(encode_inputs(program, StepInputs({"notify": each})))["notify"]["labels"] == ["a@b", "c@d"]
+    assert decoded(encode_inputs(by_step, StepInputs({"notify": each})))["notify"]["labels"] == ["a@b", "c@d"]
 
 
-def test_no_items_are_no_clones(program: Program) -> None:
-    started = encode_inputs(program, StepInputs({"notify": ExpandEach([])}))
+def test_no_items_are_no_clones(by_step: Program) -> None:
+    started = encode_inputs(by_step, StepInputs({"notify": ExpandEach([])}))
     assert started.each == {"notify": 0}
 
 
@@ -130,8 +146,8 @@ def test_no_items_are_no_clones(program: Program) -> None:
     ("inputs", "wrong"),
     [
         ({"nothing": 1}, ("/inputs/nothing", "unknown_step")),
-        ({"flight": {"town": 1}}, ("/inputs/flight/value", "type")),
-        ({"notify": ExpandEach([Person("a"), {"x": 1}])}, ("/inputs/notify/each/1", "type")),
+        ({"flight": {"town": 1}}, ("/inputs/flight/value/city", "missing")),
+        ({"notify": ExpandEach([Person("a"), {"x": 1}])}, ("/inputs/notify/each/1/email", "missing")),
         (
             {"notify": ExpandEach([Person("a")], suffix=lambda p: " ")},
             ("/inputs/notify/labels/0", "blank_suffix"),
@@ -144,22 +160,22 @@ def test_no_items_are_no_clones(program: Program) -> None:
         ({"notify": ExpandEach(range(FAN_OUT_LIMIT + 1))}, ("/inputs/notify/each", "fan_out_limit")),
     ],
 )
-def test_what_is_wrong_with_inputs_by_step(program: Program, inputs: Any, wrong: tuple[str, str]) -> None:
-    assert refused(program, StepInputs(inputs)) == [wrong]
+def test_what_is_wrong_with_inputs_by_step(by_step: Program, inputs: Any, wrong: tuple[str, str]) -> None:
+    assert refused(by_step, StepInputs(inputs)) == [wrong]
 
 
 def test_one_step_has_one_input() -> None:
     with pytest.raises(ValueError, match="step 'flight' is given two inputs"):
-        StepInputs({"flight": 1, BookTrip.flight: 2})
+        StepInputs({"flight": 1, BookByStep.flight: 2})
 
 
-def test_many_items_may_be_larger_than_one_value(program: Program) -> None:
+def test_many_items_may_be_larger_than_one_value(by_step: Program) -> None:
     people = [Person("x" * 100) for _ in range(5_000)]
-    assert encode_inputs(program, StepInputs({"notify": ExpandEach(people)})).each == {"notify": 5_000}
+    assert encode_inputs(by_step, StepInputs({"notify": ExpandEach(people)})).each == {"notify": 5_000}
     with pytest.raises(PayloadError, match="and at most 4,194,304 are kept"):
-        encode_inputs(program, StepInputs({"notify": ExpandEach(people * 10)}))
+        encode_inputs(by_step, StepInputs({"notify": ExpandEach(people * 10)}))
     with pytest.raises(PayloadError, match="input of step 'notify', item 0: "):
-        encode_inputs(program, StepInputs({"notify": ExpandEach([Person("x" * 300_000)])}))
+        encode_inputs(by_step, StepInputs({"notify": ExpandEach([Person("x" * 300_000)])}))
 
 
 # -- Documents ---------------------------------------------------------------------------------------------------------

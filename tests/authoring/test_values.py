@@ -559,7 +559,7 @@ INCOMPATIBLE: list[tuple[Any, str, str]] = [
     (Card | Bank, '"hunter2"', "value: Expected `Card | Bank`"),
     (list[Card | Bank], '[{"x":"hunter2"}]', "value[0]: Expected `Card | Bank`"),
     (Payment, '{"by":3}', "value: Expected `Card | Bank`"),
-    (Payment, "3", "value: Expected `object`, got `int`"),
+    (Payment, "3", "value: Expected `Payment`, an object with the fields by, also; got `int`"),
     (Payment, "{}", "value: refused by the type's own checks (TypeError)"),
     (Email, "3", "value: Expected `Email`"),
     (int, "[", "value: Expected `int`, got `array`"),

@@ -342,6 +342,14 @@ def test_an_input_that_does_not_fit_is_told_to_programs_by_its_places(tenuto: Ru
     assert told["errors"][0]["message"]
 
 
+def test_run_refuses_an_input_that_no_step_could_read_without_the_code(tenuto: Run, work: Work) -> None:
+    work(oslo)  # a worker has published the saga
+    done = tenuto("run", "book-trip", "--input", '{"login": 7}', "--wait")
+    assert (done.code, done.out) == (1, "")
+    told = "/input: expected `str`, got object; it is read by step 'flight', parameter 'city'"
+    assert told in done.err
+
+
 def test_run_of_what_is_unknown(tenuto: Run, work: Work) -> None:
     work(oslo)
     done = tenuto("run", "nothing")

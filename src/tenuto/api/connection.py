@@ -66,7 +66,7 @@ def runtime_for(
         return DurableRuntime(
             environment,
             metered(make_store(url, read_only=read_only)),
-            lambda definition: compile_document(definition, {}),
+            lambda definition, schemas: compile_document(definition, {}, schemas),
             observers=observers,
             worker=worker,
             queues=queues,

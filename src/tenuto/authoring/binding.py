@@ -1,7 +1,7 @@
 """Binds a function to a `Call`: each parameter is read from it and decoded to its annotated type."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
@@ -10,6 +10,7 @@ from tenuto import errors
 from tenuto.errors import NonRetryableError, StepError
 from tenuto.values.codec import Decode, decoder
 
+from .annotations import accepts_none
 from .markers import (
     FromCompensationError,
     FromCompensationResult,
@@ -57,6 +58,21 @@ def bind(signature: Signature, where: str, name_of: NameOf) -> tuple[Needs, Invo
     return _needs(signature, name_of), Invocation(signature.function, positional, keywords)
 
 
+def bind_input(parameter: Parameter, where: str) -> Callable[[Raw], object]:
+    """Returns a function that reads an input as this parameter does, before there is a call."""
+    read = _resolver(parameter, where, str)
+    return lambda raw: read(cast(Call, _InputAlone(raw)))
+
+
+class _InputAlone:
+    """The part of a `Call` that a parameter with `Input` reads."""
+
+    __slots__ = ("input",)
+
+    def __init__(self, input: Raw) -> None:
+        self.input = input
+
+
 def _needs(signature: Signature, name_of: NameOf) -> Needs:
     def named(kind: type[FromStep | FromCompensationResult | FromCompensationError]) -> tuple[str, ...]:
         sources = [p.source for p in signature.parameters]
@@ -94,10 +110,10 @@ def _reader(parameter: Parameter, place: str, name_of: NameOf) -> Resolver:
     annotation = parameter.annotation
     match parameter.source:
         case Input(key=None) | Unmarked():
-            decode = decoder(annotation, where=place)
+            decode = _input_decoder(parameter, place)
             return lambda call: decode(call.input)
         case Input(key=str(key)):
-            return _read_key(key, decoder(annotation, where=place), place)
+            return _read_key(key, _input_decoder(parameter, place), place)
         case Result():
             decode = decoder(annotation, where=place)
             return lambda call: decode(call.own_result)
@@ -120,6 +136,14 @@ def _reader(parameter: Parameter, place: str, name_of: NameOf) -> Resolver:
             return lambda call: call.context
         case _:
             return lambda call: None
+
+
+def _input_decoder(parameter: Parameter, place: str) -> Decode:
+    decode = decoder(parameter.annotation, where=place)
+    if parameter.default is EMPTY or accepts_none(parameter.annotation):
+        return decode
+    # An execution that is started without an input has null: the default stands for it.
+    return lambda raw: None if raw is None or bytes(raw) == b"null" else decode(raw)
 
 
 _OBJECT = msgspec.json.Decoder(dict[str, Raw])

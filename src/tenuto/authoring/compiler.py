@@ -5,7 +5,7 @@ stage, the program is built, or `DefinitionError` is raised.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import GenericAlias
 from typing import Any
 
@@ -17,18 +17,28 @@ from tenuto.kernel.definition import Definition, Node
 from tenuto.kernel.expression import compile_expression, compile_template
 from tenuto.kernel.plan import Plan
 from tenuto.values.codec import Decode, decoder, encoder
+from tenuto.values.hooks import field_names
 
 from .annotations import describe, fits, is_unknown, members
-from .binding import bind
+from .binding import bind, bind_input
 from .functions import StepFunctions, read_functions
-from .inputs import InputEncoder
-from .markers import ExpandEach, FromCompensationError, FromCompensationResult, FromStep, StepRef
+from .input_encoder import InputCheck, InputEncoder
+from .input_schemas import InputReader, derive_input_schemas
+from .markers import (
+    ExpandEach,
+    FromCompensationError,
+    FromCompensationResult,
+    FromStep,
+    Input,
+    StepInputs,
+    StepRef,
+)
 from .outcome import Done
 from .problems import Problems, in_python_terms
 from .program import Handler, HandlerKind, Program
 from .saga_source import SagaSource, StepSource
 from .settings import ApprovalSettings, GroupSettings, SignalSettings, StepSettings, WaitSettings
-from .signature import Parameter, Signature
+from .signature import EMPTY, Parameter, Signature
 from .step_results import Offer, read_problem
 from .structure import ROOT, Structure, structure_of
 from .translator import Translator, step_expression
@@ -41,6 +51,7 @@ def compile_source(source: SagaSource, problems: Problems) -> Program:
         if isinstance(step.settings, StepSettings):
             draft.functions[step.id] = read_functions(step, source, problems)
     _check_reads(draft)
+    _check_input(draft)
     _add_dependencies(draft)
     definition = _definition(draft)
     if not any(problem.code == "bad_value" for problem in problems.found):
@@ -74,6 +85,22 @@ def _check_reads(draft: _Draft) -> None:
     for where, signature in _signatures(draft):
         for parameter in signature.marked(FromStep, FromCompensationResult, FromCompensationError):
             _check_read(draft, parameter, f"{where}, parameter {parameter.name!r}")
+
+
+def _check_input(draft: _Draft) -> None:
+    """A step that takes the input as another type than the saga declares could never be called."""
+    declared = draft.source.input
+    if declared is StepInputs:
+        return
+    for id, parameter in _input_parameters(draft):
+        assert isinstance(parameter.source, Input)
+        if parameter.source.key is None and not fits(declared, parameter.annotation):
+            text = (
+                f"the input of the saga is {describe(declared)}, but the parameter is annotated "
+                f"{describe(parameter.annotation)}: change one of them, mark the parameter, as in "
+                "Annotated[T, FromStep(step)], or declare Saga[StepInputs, …] if each step has its own input"
+            )
+            draft.problems.add(f"step {id!r}, parameter {parameter.name!r}", "type", text)
 
 
 def _signatures(draft: _Draft) -> Iterator[tuple[str, Signature]]:
@@ -274,11 +301,66 @@ def _leaves(draft: _Draft) -> list[str]:
 
 
 def _input_encoder(draft: _Draft) -> InputEncoder:
-    annotation = draft.source.input
-    by_step = {id: decoder(functions.input, where="input") for id, functions in draft.functions.items()}
-    if annotation is Any:
-        return InputEncoder(by_step=by_step)
-    return InputEncoder(annotation, decoder(annotation, where="input"), by_step)
+    declared = draft.source.input
+    by_step = {id: functions.input for id, functions in draft.functions.items()}
+    decoders = {id: decoder(annotation, where="input") for id, annotation in by_step.items()}
+    if declared is StepInputs:
+        return InputEncoder(by_step=decoders, schemas=derive_input_schemas((), by_step), only_by_step=True)
+    readers = list(_input_readers(draft))
+    if declared is not Any:
+        readers.insert(0, (_declared_reader(declared, readers), decoder(declared, where="input")))
+    known: list[InputReader] = []
+    checks: list[InputCheck] = []
+    for reader, read in readers:
+        alike = replace(reader, where="")
+        if alike not in known:
+            known.append(alike)
+            checks.append(InputCheck(read, _proof(reader)))
+    return InputEncoder(
+        annotation=None if declared is Any else declared,
+        checks=tuple(checks),
+        by_step=decoders,
+        schemas=derive_input_schemas((reader for reader, _ in readers), by_step),
+    )
+
+
+def _proof(reader: InputReader) -> Any:
+    """Returns the class whose instances need no check. Dataclasses and their like accept any value in a field."""
+    return None if reader.key is not None or field_names(reader.annotation) is not None else reader.annotation
+
+
+def _declared_reader(declared: Any, readers: list[tuple[InputReader, Callable[[Raw], object]]]) -> InputReader:
+    first = next((reader for reader, _ in readers if reader.key is None), None)
+    return InputReader("the saga" if first is None else first.where, declared)
+
+
+def _input_readers(draft: _Draft) -> Iterator[tuple[InputReader, Callable[[Raw], object]]]:
+    """Yields the parameters that read the execution's input in every execution: those of steps without a condition."""
+    for id, parameter in _input_parameters(draft):
+        if _is_conditional(draft, id) or is_unknown(parameter.annotation):
+            continue
+        where, source = f"step {id!r}", parameter.source
+        assert isinstance(source, Input)
+        reader = InputReader(
+            f"{where}, parameter {parameter.name!r}",
+            parameter.annotation,
+            source.key,
+            is_required=parameter.required and parameter.default is EMPTY,
+            is_optional=parameter.default is not EMPTY,
+        )
+        yield reader, bind_input(parameter, where)
+
+
+def _input_parameters(draft: _Draft) -> Iterator[tuple[str, Parameter]]:
+    """Yields the parameters that read the execution's input. A clone of a fan-out reads its item instead."""
+    for id, functions in draft.functions.items():
+        settings = draft.structure.steps[id].settings
+        if isinstance(settings, StepSettings) and settings.foreach is None:
+            yield from ((id, parameter) for parameter in functions.forward.marked(Input))
+
+
+def _is_conditional(draft: _Draft, id: str) -> bool:
+    return any(draft.structure.steps[each].settings.when is not None for each in draft.structure.lineage(id))
 
 
 def _output_decoder(draft: _Draft) -> Decode:

@@ -1,16 +1,15 @@
 """Encodes the input of an execution: one value for all steps, or inputs by step."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from tenuto.errors import InvalidInput, PayloadError, Problem
-from tenuto.kernel.definition import FAN_OUT_LIMIT, GATHERED_LIMIT, JSON, plain_name
-from tenuto.values.codec import Decode, encode
-from tenuto.values.schema import Schema, pointer
+from tenuto.errors import InvalidInput, Problem
+from tenuto.kernel.definition import FAN_OUT_LIMIT, GATHERED_LIMIT, plain_name
+from tenuto.values.codec import encode
+from tenuto.values.schema import pointer
 
+from .input_encoder import InputEncoder
 from .markers import ExpandEach, StepInputs
 from .program import Program
 
@@ -26,45 +25,20 @@ class EncodedInput(NamedTuple):
     each: dict[str, int]
 
 
-@dataclass(slots=True)
-class InputEncoder:
-    """Checks and encodes the input of a definition."""
-
-    annotation: Any = None
-    decode: Decode | None = None
-    by_step: Mapping[str, Decode] = field(default_factory=dict)
-    schema: JSON = None
-    _schema: Schema | None = None
-
-    def __post_init__(self) -> None:
-        if self.schema is not None:
-            self._schema = Schema(self.schema)
-
-    def __call__(self, value: object) -> Raw:
-        raw = encode(value, self.annotation, where="input")
-        # An instance of the annotated class needs no check; anything else is decoded to check it.
-        if self.decode is not None and type(value) is not self.annotation:
-            _check(["input"], self.decode, raw)
-        if self._schema is not None and (problems := self._schema.problems_of(raw)):
-            raise InvalidInput(problems=[replace(each, path=f"/input{each.path}") for each in problems])
-        return raw
-
-
 def encode_inputs(program: Program, value: object) -> EncodedInput:
     """Encodes the input. `StepInputs` become an object by step, an `ExpandEach` its items and their labels."""
     if not isinstance(value, StepInputs):
         return EncodedInput(program.encode_input(value), False, {})
     encoder = program.encode_input
-    decoders = encoder.by_step if isinstance(encoder, InputEncoder) else {}
     _check_steps(program, value)
     parts: dict[str, Raw] = {}
     each: dict[str, int] = {}
     for step, given in value.by_step.items():
         if isinstance(given, ExpandEach):
-            parts[step] = _items(step, given, decoders.get(step))
+            parts[step] = _items(step, given, encoder)
             each[step] = len(given.items)
         else:
-            parts[step] = _one(f"input of step {step!r}", ["inputs", step, "value"], given, decoders.get(step))
+            parts[step] = encoder.step(step, ["inputs", step, "value"], given, f"input of step {step!r}")
     return EncodedInput(encode(parts, where="input", limit=LIMIT_BY_STEP), True, each)
 
 
@@ -89,21 +63,7 @@ def _check_steps(program: Program, inputs: StepInputs) -> None:
         raise InvalidInput(problems=problems)
 
 
-def _one(where: str, at: list[str | int], value: object, decode: Decode | None) -> Raw:
-    raw = encode(value, where=where)
-    if decode is not None:
-        _check(at, decode, raw)
-    return raw
-
-
-def _check(at: list[str | int], decode: Decode, raw: Raw) -> None:
-    try:
-        decode(raw)
-    except PayloadError as error:
-        raise InvalidInput.at(pointer([*at, *error.path]), "type", error.message) from None
-
-
-def _items(step: str, given: ExpandEach[Any], decode: Decode | None) -> Raw:
+def _items(step: str, given: ExpandEach[Any], encoder: InputEncoder) -> Raw:
     where = f"input of step {step!r}"
     at: list[str | int] = ["inputs", step, "each"]
     if given.source is not None:
@@ -113,7 +73,7 @@ def _items(step: str, given: ExpandEach[Any], decode: Decode | None) -> Raw:
         raise InvalidInput.at(
             pointer(at), "fan_out_limit", f"{len(given.items):,} items exceed the limit of {FAN_OUT_LIMIT:,}"
         )
-    items = [_one(f"{where}, item {index}", [*at, index], item, decode) for index, item in enumerate(given.items)]
+    items = [encoder.step(step, [*at, index], item, f"{where}, item {index}") for index, item in enumerate(given.items)]
     return encode({"items": items, "labels": _labels(step, given)}, where=where, limit=LIMIT_BY_STEP)
 
 

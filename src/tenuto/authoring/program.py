@@ -6,12 +6,16 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 from msgspec import Raw
 
+from tenuto.kernel.definition import Definition
 from tenuto.kernel.events import Failure
 from tenuto.kernel.plan import Plan
+
+from .input_encoder import InputEncoder
+from .input_schemas import InputSchemas
 
 EVERY_TENANT: Final = "*"
 
@@ -100,7 +104,7 @@ class Program:
 
     plan: Plan
     handlers: Mapping[str, Handler]
-    encode_input: Callable[[object], Raw]
+    encode_input: InputEncoder
     decode_output: Callable[[Raw | None], object]
     # step id -> decoder of its result, for result_of() and SagaResult.steps
     decode_result: Mapping[str, Callable[[Raw | None], object]] = field(default_factory=dict)
@@ -138,3 +142,7 @@ class Program:
     def missing_handlers(self) -> tuple[str, ...]:
         """Returns the local handlers that this process does not have."""
         return tuple(name for name in self.local_handlers() if name not in self.handlers)
+
+
+# Compiles a stored definition with the schemas of its input. The process need not have its code.
+CompileStored: TypeAlias = Callable[[Definition, InputSchemas | None], Program]

@@ -18,7 +18,8 @@ from .builder import SagaBuilder
 from .compiler import compile_source, make_handler
 from .context import step_name
 from .document import check_definition
-from .inputs import InputEncoder
+from .input_encoder import InputEncoder
+from .input_schemas import InputSchemas
 from .markers import StepRef
 from .outcome import Done, NotDone, Pending, Unknown
 from .problems import Problems
@@ -102,8 +103,13 @@ def _check_of(schema: Schema) -> Callable[[JSON], str | None]:
     return check
 
 
-def compile_document(definition: Definition, handlers: Mapping[str, Handler]) -> Program:
-    """Compiles a JSON definition, with those of its handlers that this process has."""
+def compile_document(
+    definition: Definition, handlers: Mapping[str, Handler], input_schemas: InputSchemas | None = None
+) -> Program:
+    """Compiles a JSON definition, with those of its handlers that this process has.
+
+    `input_schemas` are stored with the definitions of sagas, whose code this process need not have.
+    """
     check_definition(definition)
     plan = make_plan(definition)
     named = dict.fromkeys(name for node in plan.root.walk() if not node.is_scope for name in _names_in(node.step))
@@ -115,7 +121,7 @@ def compile_document(definition: Definition, handlers: Mapping[str, Handler]) ->
     return Program(
         plan=plan,
         handlers=found,
-        encode_input=InputEncoder(schema=definition.input_schema),
+        encode_input=InputEncoder(schema=definition.input_schema, schemas=input_schemas),
         decode_output=decoder(where="output"),
         decode_result={node.id: decoder(where=f"result of step {node.id!r}") for node in plan.root.walk()},
         output_step=None,

@@ -92,10 +92,6 @@ class RemoteCatalog:
         answer.document("definition_id")
         return True
 
-    async def statuses(self) -> dict[tuple[str, int], str]:
-        found = paged(self._transport, "/v1/definitions", {})
-        return {(each["name"], each["version"]): each["status"] async for each in found}
-
 
 class Programs:
     """Programs by name and version: those registered in this process, which have types, and those of the service."""

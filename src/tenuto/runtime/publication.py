@@ -18,6 +18,7 @@ class Published:
 
 
 def definition_row(program: Program, now: int) -> DefinitionRow:
+    schemas = program.encode_input.schemas
     return DefinitionRow(
         name=program.name,
         version=program.version,
@@ -26,6 +27,8 @@ def definition_row(program: Program, now: int) -> DefinitionRow:
         document=canonical(program.plan.definition),
         created_at=now,
         published_at=now,
+        input_schemas=None if schemas is None else schemas.encoded,
+        input_schemas_hash=None if schemas is None else schemas.hash,
     )
 
 

@@ -1,7 +1,7 @@
 """Definitions as they are kept: drafts that may change, what is published and never does, what is deprecated."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -14,6 +14,9 @@ DefinitionStatus: TypeAlias = Literal["draft", "published", "deprecated"]
 
 
 class DefinitionRow(Struct, frozen=True, kw_only=True):
+    """A definition. `input_schemas` are those of a saga, derived from its code: the only part that may change once
+    published."""
+
     name: str
     version: int
     status: str
@@ -21,6 +24,8 @@ class DefinitionRow(Struct, frozen=True, kw_only=True):
     document: bytes
     created_at: int
     published_at: int | None
+    input_schemas: bytes | None = None
+    input_schemas_hash: str | None = None
 
 
 _COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
@@ -60,11 +65,25 @@ class Catalog(Protocol):
     ) -> bool:
         """From one status to another; False if it was not in the first."""
 
-    async def statuses(self) -> dict[tuple[str, int], str]: ...
+
+class DefinitionState(NamedTuple):
+    """What may change of a published definition."""
+
+    status: str
+    input_schemas_hash: str | None
+
+
+class StoredCatalog(Catalog, Protocol):
+    """The catalog of a database, for the processes that run what is in it."""
+
+    async def states(self) -> dict[tuple[str, int], DefinitionState]: ...
+
+    async def set_input_schemas(self, row: DefinitionRow) -> None:
+        """Stores the schemas of this row, whatever its status."""
 
 
 class SqlCatalog:
-    """Implements `Catalog` on a store's database."""
+    """Implements `StoredCatalog` on a store's database."""
 
     def __init__(self, statements: Statements) -> None:
         self._sql = statements
@@ -106,10 +125,11 @@ class SqlCatalog:
 
     async def replace(self, row: DefinitionRow, note: AuditRow | None = None) -> bool:
         query = (
-            "UPDATE definitions SET hash = $3, document = $4 "
+            "UPDATE definitions SET hash = $3, document = $4, input_schemas = $5, input_schemas_hash = $6 "
             "WHERE name = $1 AND version = $2 AND status = 'draft' RETURNING name"
         )
-        return await self._change((query, (row.name, row.version, row.hash, row.document)), note)
+        values = (row.name, row.version, row.hash, row.document, row.input_schemas, row.input_schemas_hash)
+        return await self._change((query, values), note)
 
     async def move(
         self, name: str, version: int, before: str, after: str, at: int, note: AuditRow | None = None
@@ -123,9 +143,13 @@ class SqlCatalog:
     async def _change(self, statement: Statement, note: AuditRow | None) -> bool:
         return await self._sql.run_all([statement, *noting(note)])
 
-    async def statuses(self) -> dict[tuple[str, int], str]:
-        rows = await self._sql.fetch("SELECT name, version, status FROM definitions", ())
-        return {(name, version): status for name, version, status in rows}
+    async def states(self) -> dict[tuple[str, int], DefinitionState]:
+        rows = await self._sql.fetch("SELECT name, version, status, input_schemas_hash FROM definitions", ())
+        return {(name, version): DefinitionState(status, hash) for name, version, status, hash in rows}
+
+    async def set_input_schemas(self, row: DefinitionRow) -> None:
+        query = "UPDATE definitions SET input_schemas = $3, input_schemas_hash = $4 WHERE name = $1 AND version = $2"
+        await self._sql.run(query, (row.name, row.version, row.input_schemas, row.input_schemas_hash))
 
 
 def _row(row: Sequence[Any]) -> DefinitionRow:

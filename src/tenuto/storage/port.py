@@ -48,8 +48,8 @@ from tenuto.views.projections import (
     TaskWithdrawn,
 )
 
-from .catalog import Catalog
 from .catalog import DefinitionRow as DefinitionRow
+from .catalog import StoredCatalog
 from .notices import Notice as Notice
 from .notices import Notices
 from .operations import BacklogRow as BacklogRow
@@ -435,7 +435,7 @@ class Store(Protocol):
         """Steps that wait for a person, and decisions."""
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> StoredCatalog:
         """Definitions, including drafts."""
 
     @property

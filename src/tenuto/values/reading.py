@@ -1,6 +1,7 @@
 """From canonical JSON to the annotated type."""
 
 import dataclasses
+import inspect
 import re
 import types
 import typing
@@ -37,7 +38,7 @@ def _decoder(annotation: Any, where: str) -> Decode:
             return read(raw)
         except Exception as error:  # of msgspec, or of whatever the type does when it is made
             place, why = _explain(error)
-            refused = PayloadError(f"{where}{place}: {why}", code="incompatible")
+            refused = PayloadError(f"{where}{place}: {_with_type(annotation, place, why)}", code="incompatible")
             refused.path = _path(place)
             raise refused from None
 
@@ -127,7 +128,11 @@ class Fields:
         self.name = cls.__qualname__
         self.cls = cls
         hints = typing.get_type_hints(cls, include_extras=True)
-        self.readers = {name: (keyword, _reader(hints[name])) for name, keyword in _keywords(cls)}
+        keywords = _keywords(cls)
+        self.types = {name: hints[name] for name, _ in keywords}
+        parameters = inspect.signature(cls).parameters
+        self.required = [name for name, keyword in keywords if parameters[keyword].default is inspect.Parameter.empty]
+        self.readers = {name: (keyword, _reader(hints[name])) for name, keyword in keywords}
 
     def __call__(self, value: object) -> object:
         if not isinstance(value, dict):
@@ -172,6 +177,20 @@ def _explain(error: Exception) -> tuple[str, str]:
     if str(cause).startswith("Expected `"):
         return place, str(cause)
     return place, f"refused by the type's own checks ({type(cause).__name__})"
+
+
+_NO_OBJECT = "Expected `object`, "
+_MISSING = "Object missing"
+
+
+def _with_type(annotation: Any, place: str, why: str) -> str:
+    """Adds the type that the value is read as: with its fields, if the value is no object at all."""
+    names = field_names(annotation)
+    if not place and names and why.startswith(_NO_OBJECT):
+        noun = "field" if len(names) == 1 else "fields"
+        found = why.removeprefix(_NO_OBJECT)
+        return f"Expected `{name_of(annotation)}`, an object with the {noun} {', '.join(names)}; {found}"
+    return f"{why} (reading `{name_of(annotation)}`)" if place or why.startswith(_MISSING) else why
 
 
 _PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")

@@ -6,22 +6,24 @@ version that are stored with another plan is refused.
 
 import logging
 from collections.abc import Callable
+from typing import TypeAlias
 
 import msgspec
 
-from tenuto.authoring.program import Program
+from tenuto.authoring.input_schemas import InputSchemas, decode_input_schemas
+from tenuto.authoring.program import CompileStored, Program
 from tenuto.errors import (
     DefinitionError,
     NotFound,
     StorageError,
 )
-from tenuto.kernel.definition import Definition, from_document
+from tenuto.kernel.definition import from_document
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.program_registry import ProgramRegistry
 from tenuto.runtime.publication import Published, changed_plan, check_startable, definition_row
 from tenuto.storage.caller_connections import Caller
 from tenuto.storage.caller_transactions import save_definition
-from tenuto.storage.catalog import Catalog, DefinitionRow, DefinitionStatus, DefinitionsWanted
+from tenuto.storage.catalog import DefinitionRow, DefinitionStatus, DefinitionsWanted, StoredCatalog
 from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 
@@ -34,6 +36,13 @@ ALL = 2**31 - 1
 CATALOG_MS = 1_000  # how long others may not know of a definition that was published
 
 
+_Content: TypeAlias = tuple[str, InputSchemas | None]
+
+
+def _content(program: Program) -> _Content:
+    return program.plan.hash, program.encode_input.schemas
+
+
 class DefinitionCache:
     """Stores the definitions of this process, and knows those that are stored."""
 
@@ -41,7 +50,7 @@ class DefinitionCache:
         self,
         store: Store,
         registered: ProgramRegistry,
-        compile: Callable[[Definition], Program],
+        compile: CompileStored,
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
@@ -50,8 +59,9 @@ class DefinitionCache:
         self._compile = compile
         self._provided: dict[tuple[str, int], None] = {}  # in their order
         self._refused: dict[tuple[str, int], DefinitionError] = {}
-        self._stored: dict[tuple[str, int], str] = {}
+        self._stored: dict[tuple[str, int], _Content] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
+        self._input_schemas: dict[tuple[str, int], str | None] = {}  # hashes of those in use, where there is no code
         self._noted: dict[tuple[str, int], str] = {}  # since it was last asked for
         self._read_catalog_at = 0
         self._unreadable: set[tuple[str, int]] = set()
@@ -59,7 +69,7 @@ class DefinitionCache:
         registered.on_change.append(self._runnable.clear)
 
     @property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> StoredCatalog:
         return self._store.catalog
 
     def provide(self, program: Program) -> None:
@@ -85,11 +95,11 @@ class DefinitionCache:
     async def ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
         """Whether the note was written, with the change that it tells of."""
         at = (program.name, program.version)
-        if self._stored.get(at) == program.plan.hash:
+        if self._stored.get(at) == _content(program):
             return False
         row = definition_row(program, self._now())
         if note is not None and await self.catalog.add(row, note):
-            self._stored[at] = row.hash
+            self._stored[at] = _content(program)
             return True
         is_noted = False
         stored = await self._add(row)
@@ -98,7 +108,9 @@ class DefinitionCache:
             is_noted = await self.catalog.move(*at, "draft", "published", row.created_at, note) and note is not None
             stored = await self._add(row)
         self._check_stored(program, stored.hash, stored.document)
-        self._stored[at] = stored.hash
+        if program.encode_input.has_code and stored.input_schemas_hash != row.input_schemas_hash:
+            await self.catalog.set_input_schemas(row)
+        self._stored[at] = _content(program)
         return is_noted
 
     async def _add(self, row: DefinitionRow) -> DefinitionRow:
@@ -110,7 +122,7 @@ class DefinitionCache:
 
     async def ensure_stored_within(self, caller: Caller, program: Program) -> None:
         """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
-        if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == program.plan.hash:
+        if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == _content(program):
             await self.ensure_stored(program)
             return
         self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
@@ -149,7 +161,7 @@ class DefinitionCache:
     async def keep_definitions(self) -> list[DefinitionError]:
         for at in list(self._provided):
             program = self._registered.provided(*at)
-            if program is None or self._stored.get(at) == program.plan.hash:
+            if program is None or self._stored.get(at) == _content(program):
                 continue
             try:
                 await self.ensure_stored(program)
@@ -178,7 +190,8 @@ class DefinitionCache:
             return
         self._read_catalog_at = self._now() + CATALOG_MS
         self._noted = {}
-        statuses = await self.catalog.statuses()
+        states = await self.catalog.states()
+        statuses = {at: state.status for at, state in states.items()}
         self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
         # A database that was set back may have lost some that were stored here: they are stored again when needed.
         self._stored = {at: hash for at, hash in self._stored.items() if at in self._in_catalog}
@@ -188,6 +201,18 @@ class DefinitionCache:
                     await self.stored_performer(*at)
                 except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
                     self._unreadable.add(at)
+        for at, state in states.items():
+            await self._renew_input_schemas(at, state.input_schemas_hash)
+
+    async def _renew_input_schemas(self, at: tuple[str, int], hash: str | None) -> None:
+        """A worker may have registered the saga with other types since its definition was read here."""
+        performer = self._registered.performers.get(at)
+        if performer is None or performer.program.encode_input.has_code or self._input_schemas.get(at) == hash:
+            return
+        row = await self.catalog.find(*at)
+        # Its code may have been registered in the meantime.
+        if row is not None and not performer.program.encode_input.has_code:
+            performer.replace(self._compile_row(row))
 
     async def stored_performer(self, name: str, version: int | None) -> Performer:
         """What is stored, though this process has no code for it: enough to start, read and decide."""
@@ -199,14 +224,19 @@ class DefinitionCache:
         if row is None:
             which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
             raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
-        program = self._compile(from_document(msgspec.json.decode(row.document)))
+        program = self._compile_row(row)
         performer = self._registered.performers.get((row.name, row.version))
         if performer is None:
             performer = self._registered.add(program)
-            self._stored[row.name, row.version] = row.hash
+            self._stored[row.name, row.version] = _content(program)
             self._in_catalog[row.name, row.version] = row.status
             self._runnable.clear()
         return performer
+
+    def _compile_row(self, row: DefinitionRow) -> Program:
+        self._input_schemas[row.name, row.version] = row.input_schemas_hash
+        definition = from_document(msgspec.json.decode(row.document))
+        return self._compile(definition, decode_input_schemas(row.input_schemas))
 
     def can_run(self, performer: Performer) -> bool:
         """Whether this process has the handlers of all steps that are not a queue's."""

@@ -8,20 +8,19 @@ never came to be.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 
 import msgspec
 
-from tenuto.authoring.program import Program
+from tenuto.authoring.program import CompileStored
 from tenuto.errors import (
     StorageError,
 )
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import encode_answer, encode_entries
-from tenuto.kernel.definition import Definition
 from tenuto.kernel.effects import EffectKey, RequestHold
 from tenuto.kernel.events import AttemptsGranted, AttemptsReturned, CancelRequested, Entry, ReviewOpened, ReviewResolved
 from tenuto.kernel.evolve import holder_of
@@ -153,7 +152,7 @@ class HeldExecutions(TaskWorker):
         progress: ProgressWriter,
         admission: TenantAdmission,
         options: WorkerOptions,
-        compile: Callable[[Definition], Program],
+        compile: CompileStored,
         announced: Announced | None,
         relay: Relay | None,
         *,

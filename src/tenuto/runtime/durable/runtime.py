@@ -8,13 +8,12 @@ This module wires the parts: each gets the ones that it needs as arguments.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tenuto.authoring.program import Program
+from tenuto.authoring.program import CompileStored, Program
 from tenuto.errors import StorageError
-from tenuto.kernel.definition import Definition
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, WorkerOptions
 from tenuto.runtime.observer import Observer
@@ -64,7 +63,7 @@ class DurableRuntime:
         self,
         environment: Environment,
         store: Store,
-        compile: Callable[[Definition], Program],
+        compile: CompileStored,
         *,
         observers: Sequence[Observer] = (),
         worker: bool = True,

@@ -12,16 +12,15 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import chain
 
 from msgspec import Raw
 
-from tenuto.authoring.program import Program
+from tenuto.authoring.program import CompileStored
 from tenuto.errors import StorageError
 from tenuto.kernel.address import Ref
-from tenuto.kernel.definition import Definition, owner_of
+from tenuto.kernel.definition import owner_of
 from tenuto.kernel.evolve import holder_of
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Job, Role
@@ -62,7 +61,7 @@ class TaskWorker(TaskReports):
         restorer: Restorer,
         late_reports: LateReports,
         options: WorkerOptions,
-        compile: Callable[[Definition], Program],
+        compile: CompileStored,
     ) -> None:
         super().__init__(environment, store, current, wakeups, owners, parked_executions, options)
         self._restorer = restorer

@@ -30,7 +30,9 @@ GRANTS: Final[dict[str, Rights]] = {
     "events": Rights(_KEPT, prunes=_DELETE),
     "audit": Rights(_KEPT, ("n", "hash")),  # once, which a trigger sees to
     "audit_head": Rights(_KEPT, ("n", "hash")),
-    "definitions": Rights(_KEPT, ("status", "hash", "document", "published_at")),  # a trigger keeps what is published
+    "definitions": Rights(  # a trigger keeps what is published
+        _KEPT, ("status", "hash", "document", "published_at", "input_schemas", "input_schemas_hash")
+    ),
     "executions": Rights((*_KEPT, "UPDATE"), prunes=_DELETE),  # as a whole: only then may the table be locked
     "snapshots": Rights(_KEPT, ("seq", "body"), _DELETE),
     "reviews": Rights(_KEPT, ("resolution", "resolved_by", "resolved_at"), _DELETE),

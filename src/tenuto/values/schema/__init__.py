@@ -8,6 +8,8 @@ A schema is written by one tenant and evaluated in a process that serves all, an
 check that may take longer than `MOST_NS` is not made (`cost`).
 """
 
+from collections.abc import Callable, Mapping
+
 import jsonschema_rs
 import msgspec
 from jsonschema_rs import FancyRegexOptions
@@ -40,16 +42,28 @@ _MORE = Problem("", "more", "there may be more that does not fit: not all of it 
 
 
 class Schema:
-    """A compiled schema."""
+    """A compiled schema. `formats` replace those of the same names; `tell` words a flaw."""
 
-    __slots__ = ("_cost", "_validator")
+    __slots__ = ("_cost", "_tell", "_validator")
 
-    def __init__(self, schema: JSON) -> None:
+    def __init__(
+        self,
+        schema: JSON,
+        *,
+        formats: Mapping[str, Callable[[str], bool]] | None = None,
+        tell: Callable[[Flaw], Problem] | None = None,
+    ) -> None:
         assert isinstance(schema, dict | bool)
         self._validator = jsonschema_rs.validator_for(
-            schema, offline=True, mask="the value", validate_formats=True, pattern_options=_PATTERNS
+            schema,
+            formats=None if formats is None else dict(formats),
+            offline=True,
+            mask="the value",
+            validate_formats=True,
+            pattern_options=_PATTERNS,
         )
         self._cost = Cost(schema)
+        self._tell = tell or _told
 
     def flaws(self, value: JSON) -> list[Flaw]:
         """All that is wrong, however much it is: for schemas of our own."""
@@ -67,9 +81,9 @@ class Schema:
         parts, depth = _measured(value)
         flaws_at_most = parts * self._cost.at(depth).flaws
         if flaws_at_most > MOST_GATHERED:
-            return [_UNTOLD] if flaws_at_most > MOST_TRIED else [*map(_told, self._first(value)), _MORE]
+            return [_UNTOLD] if flaws_at_most > MOST_TRIED else [*map(self._tell, self._first(value)), _MORE]
         flaws = self.flaws(value)
-        return [*map(_told, flaws[:MOST_TOLD]), *([_MORE] if len(flaws) > MOST_TOLD else [])]
+        return [*map(self._tell, flaws[:MOST_TOLD]), *([_MORE] if len(flaws) > MOST_TOLD else [])]
 
     def fits(self, value: JSON) -> bool:
         """Checks a value whatever it costs: for schemas of our own."""
