@@ -14,6 +14,7 @@ from tenuto.values.codec import can_serialise
 
 from .annotations import fits, members
 from .context import SagaContext
+from .marker_placement import misplaced_marker
 from .markers import (
     FromCompensationError,
     FromCompensationResult,
@@ -143,6 +144,9 @@ def _read_parameter(parameter: inspect.Parameter, hints: _Hints, where: str, pro
         problems.add(where, "variadic", "*args and **kwargs cannot be filled: name the parameters that the step needs")
         return None
     annotation, marks = _split(hints.of(parameter.name, parameter.annotation))
+    if (misplaced := misplaced_marker(annotation, marks, parameter.default)) is not None:
+        problems.add(where, "marker", misplaced)
+        return None
     sources = [source for mark in marks if (source := _source(mark)) is not None]
     if len(sources) > 1:
         problems.add(
