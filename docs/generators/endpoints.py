@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from docs import openapi
+from tenuto import Engine
+from tenuto.service.app import create_app
+from tenuto.settings import Settings
 
 from .source import NOTE
 
@@ -27,7 +29,7 @@ SERVICE = "service"
 
 
 def page() -> str:
-    document = openapi.document()
+    document = create_app(Engine(), Settings()).openapi()
     return "".join(
         [
             f"{NOTE}\n{OPENING}",
