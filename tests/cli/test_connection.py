@@ -82,7 +82,7 @@ def test_a_database_that_no_file_holds_is_refused(tenuto: Run, address: str) -> 
         assert (done.code, f"'{address}' names no file." in done.out + done.err) == (1, True)
 
 
-@pytest.mark.parametrize("command", [["ls"], ["run", "expenses"], ["migrate"], ["dev"], ["worker"]])
+@pytest.mark.parametrize("command", [["ls"], ["run", "expenses"], ["migrate"]])
 def test_a_sqlite_url_with_two_slashes_is_refused_with_the_right_one(
     tenuto: Run, tmp_path: Path, command: list[str]
 ) -> None:
@@ -93,11 +93,10 @@ def test_a_sqlite_url_with_two_slashes_is_refused_with_the_right_one(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", [["ls"], ["migrate"], ["dev"]])
-def test_a_database_in_a_missing_folder_is_refused_with_its_path(tenuto: Run, command: list[str]) -> None:
-    done = tenuto("--url", "sqlite:///missing/other.db", *command)
+def test_a_database_in_a_missing_folder_is_refused_with_its_path(tenuto: Run) -> None:
+    done = tenuto("--url", "sqlite:///missing/other.db", "migrate")
     assert done.code == 7
-    assert "the database missing/other.db" in done.err.replace("There is no", "the")
+    assert "the database missing/other.db" in done.err
     assert "the folder missing does not exist" in done.err
     assert "create the folder, or name another file" in done.err
 

@@ -1,11 +1,10 @@
 """What only a runtime with a database can promise: an execution outlives the process that began it."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from tenuto import Engine, SagaBuilder, SagaContext
+from tenuto import SagaBuilder, SagaContext
 from tenuto.errors import DefinitionError, NonRetryableError
 
 from .conftest import DURABLE, MakeEngine
@@ -156,61 +155,6 @@ async def test_a_line_for_a_key_outlives_the_process(make_engine: MakeEngine) ->
     for handle in (first, second):
         assert (await after.get(handle.id).result()).succeeded
     assert stage.log == ["work", "work"]
-
-
-async def names_seen_by(engine: Engine) -> list[str]:
-    return [each["name"] async for each in engine.definitions()]
-
-
-async def test_what_an_engine_has_registered_is_published_when_it_opens(make_engine: MakeEngine) -> None:
-    stage = Stage()
-    await make_engine(one_step("s", stage.does("work")).build())
-    submitter = await make_engine(worker=False)
-    assert await names_seen_by(submitter) == ["s"]
-    assert (await submitter.execute("s")).succeeded
-
-
-async def test_what_is_registered_with_an_open_engine_is_published_without_a_call(make_engine: MakeEngine) -> None:
-    stage = Stage()
-    worker, submitter = await make_engine(), await make_engine(worker=False)
-    worker.register(one_step("s", stage.does("work")).build())
-    async with asyncio.timeout(30):
-        while await names_seen_by(submitter) != ["s"]:
-            pass
-    assert (await submitter.execute("s")).succeeded
-
-
-async def test_serving_publishes_and_a_changed_plan_ends_it(make_engine: MakeEngine) -> None:
-    before = await make_engine(chain("s", Stage(), "a").build())
-    await before.close()
-    after = await make_engine(chain("s", Stage(), "a", "b").build(), one_step("t", Stage().does("work")).build())
-    with pytest.raises(DefinitionError) as refused:
-        await after.serve_forever()
-    assert refused.value.code == "definition_changed"
-    assert await names_seen_by(after) == ["s", "t"], "the others are published"
-
-
-async def test_a_changed_plan_is_refused_at_every_start(make_engine: MakeEngine) -> None:
-    before = await make_engine(chain("s", Stage(), "a").build())
-    await before.close()
-    after = await make_engine(chain("s", Stage(), "a", "b").build())
-    for _ in range(2):
-        with pytest.raises(DefinitionError):
-            await after.start("s")
-    after.register(chain("s", Stage(), "a").build())
-    assert (await after.execute("s")).succeeded
-
-
-async def test_a_plan_that_was_refused_when_it_was_applied_hinders_no_start_of_the_stored_one(
-    make_engine: MakeEngine,
-) -> None:
-    stage = Stage()
-    worker = await make_engine(chain("s", stage, "a").build())
-    other = await make_engine(worker=False)
-    with pytest.raises(DefinitionError):
-        await other.apply({"name": "s", "version": 1, "steps": [{"step_id": "a", "handler": "log"}]})
-    assert (await (await other.start("s")).result()).succeeded
-    await worker.close()
 
 
 @pytest.mark.requirement("A3")

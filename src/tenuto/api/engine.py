@@ -201,11 +201,10 @@ class Engine:
         return await ready(self._runtime)
 
     async def serve_forever(self) -> None:
-        """Publishes the registered sagas, runs until SIGTERM or Ctrl-C, then closes: the main function of a worker.
+        """Runs until SIGTERM or Ctrl-C, then closes the engine: the main function of a worker process.
 
         A second signal ends the process immediately.
         """
-        await self.publish()
         with stopping() as stop:
             await stop.wait()
         self._grace_ms = self._grace_after_signal_ms
@@ -214,10 +213,7 @@ class Engine:
     # -- Definitions ---------------------------------------------------------------------------------------------------
 
     def register(self, *sagas: object) -> None:
-        """Registers sagas, and functions or modules with their external steps, compensations and `@handler`s.
-
-        The sagas are published when the engine opens, or at once if it is open, so that other processes can start them.
-        """
+        """Registers sagas, and functions or modules with their external steps, compensations and `@handler`s."""
         for given in sagas:
             for named in handlers_in(given):
                 self.handler(named.name, named.function, tenants=named.tenants)
@@ -232,15 +228,6 @@ class Engine:
         bound = bind_handler(name, function, several(tenants))
         self._handlers[name] = bound
         self._runtime.provide_handler(bound)
-
-    async def publish(self) -> None:
-        """Publishes the registered sagas now, and raises `DefinitionError` if a published version was changed.
-
-        An engine publishes them by itself. Call this to find out whether all of them were accepted.
-        """
-        refusals = await self._runtime.keep_definitions()
-        if refusals:
-            raise refusals[0]
 
     async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
         """Validates and publishes a JSON definition."""

@@ -148,12 +148,6 @@ def check_database_exists(url: str, *, creates: bool) -> None:
             hint="set TENUTO_URL to a database, or TENUTO_SERVER to a service",
         )
     path = check_database(url)
-    if path is not None and not path.parent.is_dir():
-        raise StorageError(
-            f"There is no database {path}: the folder {path.parent} does not exist.",
-            code="no_database",
-            hint="create the folder, or name another file with --url or TENUTO_URL",
-        )
     if path is not None and not creates and not path.exists():
         raise StorageError(
             f"There is no database {path}.",

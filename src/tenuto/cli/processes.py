@@ -159,8 +159,7 @@ def check_messages(settings: "Settings") -> None:
 
 
 async def store_definitions(engine: "Engine") -> list[str]:
-    """Publishes the registered sagas, and returns the names of all definitions."""
-    await engine.publish()
+    """Stores what is registered, so that clients without the code can start it; gives what there is."""
     return [f"{each['name']} {each['version']}" async for each in engine.definitions()]
 
 

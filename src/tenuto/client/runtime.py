@@ -12,15 +12,7 @@ from math import inf
 from typing import Any, Final, Literal, NoReturn, get_args
 
 from tenuto.authoring.program import Handler, Program
-from tenuto.errors import (
-    DefinitionError,
-    InvalidInput,
-    NotFound,
-    NotSupported,
-    ResultTimeout,
-    ServiceError,
-    StorageError,
-)
+from tenuto.errors import InvalidInput, NotFound, NotSupported, ResultTimeout, ServiceError, StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.definition import Definition
 from tenuto.kernel.events import Entry, ExecutionStarted, ReviewKind
@@ -132,9 +124,8 @@ class RemoteRuntime:
     def catalog(self) -> Catalog:
         return self._catalog
 
-    async def keep_definitions(self) -> list[DefinitionError]:
-        """Publishes nothing: the service has its own definitions."""
-        return []
+    async def keep_definitions(self) -> None:
+        """Does nothing: the service stores its own definitions."""
 
     def knows(self, name: str) -> bool:
         return self._programs.knows(name)

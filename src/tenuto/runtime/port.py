@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal, Protocol
 
 from tenuto.authoring.program import Handler, Program
-from tenuto.errors import DefinitionError
 from tenuto.kernel.facts import Answer, Fact
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.publication import Published
@@ -101,8 +100,8 @@ class Runtime(Protocol):
     def catalog(self) -> Catalog:
         """Where definitions are kept, drafts and all."""
 
-    async def keep_definitions(self) -> list[DefinitionError]:
-        """Publishes the programs of this process. Returns the refusals: another plan is stored under the version."""
+    async def keep_definitions(self) -> None:
+        """What this process provides is in the catalog, published."""
 
     def knows(self, name: str) -> bool:
         """Whether a version of it can be started, as far as this process knows without asking."""

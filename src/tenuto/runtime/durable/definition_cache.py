@@ -4,7 +4,6 @@ A definition is stored before anything is started of it, and is the same for eve
 version that are stored with another plan is refused.
 """
 
-import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -28,8 +27,6 @@ from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 
 from .rows import published
-
-logger = logging.getLogger("tenuto.definitions")
 
 ENOUGH = 100
 ALL = 2**31 - 1
@@ -57,8 +54,6 @@ class DefinitionCache:
         self._registered = registered
         self._now = now_ms
         self._compile = compile
-        self._provided: dict[tuple[str, int], None] = {}  # in their order
-        self._refused: dict[tuple[str, int], DefinitionError] = {}
         self._stored: dict[tuple[str, int], _Content] = {}
         self._in_catalog: dict[tuple[str, int], str] = {}
         self._input_schemas: dict[tuple[str, int], str | None] = {}  # hashes of those in use, where there is no code
@@ -72,13 +67,6 @@ class DefinitionCache:
     def catalog(self) -> StoredCatalog:
         return self._store.catalog
 
-    def provide(self, program: Program) -> None:
-        """Registers a program of this process. The next `keep_definitions` publishes it."""
-        at = (program.name, program.version)
-        self._registered.provide(program)
-        self._provided[at] = None
-        self._refused.pop(at, None)
-
     async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         is_new = self._registered.provided(program.name, program.version) is None
         self._registered.provide(program)
@@ -87,9 +75,6 @@ class DefinitionCache:
         except StorageError:
             if is_new:  # else it would be stored later, when nobody notes it
                 self._registered.remove(program)
-            raise
-        except DefinitionError:  # the caller gets it: what is stored can still be started
-            self._refused.pop((program.name, program.version), None)
             raise
 
     async def ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
@@ -128,21 +113,13 @@ class DefinitionCache:
         self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
 
     def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
-        if hash == program.plan.hash:
-            return
-        at = (program.name, program.version)
-        known = self._registered.provided(*at)
-        if known is not None and known.plan.hash == program.plan.hash:
+        if hash != program.plan.hash:
             self._registered.remove(program)
-        self._provided.pop(at, None)
-        error = self._refused[at] = changed_plan(program, msgspec.json.decode(document))
-        raise error
+            raise changed_plan(program, msgspec.json.decode(document))
 
     async def program(self, name: str, version: int | None) -> Program:
         if version is None:
             version = await self._version_to_start(name)
-        if version is not None and (refused := self._refused.get((name, version))) is not None:
-            raise refused
         program = (await self.stored_performer(name, version)).program
         check_startable(name, program.version, self._in_catalog.get((name, program.version), "published"))
         return program
@@ -158,20 +135,9 @@ class DefinitionCache:
         deprecated = await self.catalog.page(DefinitionsWanted(names=(name,), status="deprecated"), None, ENOUGH)
         return deprecated[-1].version if deprecated else None
 
-    async def keep_definitions(self) -> list[DefinitionError]:
-        for at in list(self._provided):
-            program = self._registered.provided(*at)
-            if program is None or self._stored.get(at) == _content(program):
-                continue
-            try:
-                await self.ensure_stored(program)
-            except DefinitionError as error:
-                logger.error("%s", error, extra={"action": "definition_refused", "code": error.code})
-        return list(self._refused.values())
-
-    async def publish_provided(self) -> None:
-        """One round of upkeep: publishes what was registered since the last round."""
-        await self.keep_definitions()
+    async def keep_definitions(self) -> None:
+        for performer in list(self._registered.performers.values()):
+            await self.ensure_stored(performer.program)
 
     def knows(self, name: str) -> bool:
         return name in self._registered.newest

@@ -44,7 +44,6 @@ class Poller:
         self._reap_at = 0.0
         self._upkeep = (
             ("Ending sessions that are over", self._reap),
-            ("Publishing definitions", held.cache.publish_provided),
             ("Reading the catalog", held.cache.refresh),
             ("Sealing the audit", sealing.look),
         )

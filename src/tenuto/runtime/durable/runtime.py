@@ -152,6 +152,7 @@ class DurableRuntime:
     def _bind(self) -> None:
         """The members of the port that belong to one part as they are: bound, so that they cost no further call."""
         held, reader, documents = self._held, self._reader, self._documents
+        self.provide = held.provide
         self.provided = held.provided
         self.provide_handler = held.provide_handler
         self.publish = held.cache.publish
@@ -188,10 +189,6 @@ class DurableRuntime:
         self.verify_audit = documents.verify_audit
         self.check = Shared(self._store.check).answer
         self._backlog = Shared(self._store.operations.backlog)
-
-    def provide(self, program: Program) -> None:
-        self._held.cache.provide(program)
-        self._wakeups.notify(WORK)  # the next round publishes it, and claims what waits for it
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -243,8 +240,6 @@ class DurableRuntime:
             self._held.loop = None  # it is as closed as it was
             await self._store.close()
             raise
-        with supervised("Publishing definitions"):  # if that fails, the poller tries again
-            await self._held.cache.publish_provided()
         self._store.listen(self._wakeups.notify_all)
         self._poller.start()
         self._late_reports.outgoing.start()

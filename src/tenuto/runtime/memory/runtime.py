@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from tenuto.authoring.program import Program
-from tenuto.errors import ConcurrencyConflict, DefinitionError, IdempotencyConflict, NotFound, NotSupported
+from tenuto.errors import ConcurrencyConflict, IdempotencyConflict, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.definition import names_in_filter, plain_name
@@ -169,13 +169,12 @@ class MemoryRuntime(Worker):
             self._catalog = self._kept_beside().catalog
         return self._catalog
 
-    async def keep_definitions(self) -> list[DefinitionError]:
+    async def keep_definitions(self) -> None:
         catalog = self.catalog
         for program in self.programs:
             row = definition_row(program, self.now())
             if not await catalog.add(row) and await catalog.replace(row):
                 await catalog.move(row.name, row.version, "draft", "published", row.created_at)
-        return []  # `provide` refuses
 
     def knows(self, name: str) -> bool:
         return self.registered.knows(name)
