@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from tenuto.authoring.program import CompileStored, Program
+from tenuto.authoring.program import CompileStored
 from tenuto.errors import StorageError
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, WorkerOptions
