@@ -15,8 +15,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make setup        create .venv with everything that is locked in uv.lock"
-	@echo "make demo         run the demo, and leave its service running until Ctrl-C"
-	@echo "make demo-quick   run the demo without pauses; the exit code says whether it went well"
+	@echo "make demo         run the demo, and leave its services running until Ctrl-C"
+	@echo "make demo-quick   run a short form of it without questions; exits with 0 if everything adds up"
 	@echo "make check        while you work: static checks, kernel, authoring, the contract in memory and a sample of it"
 	@echo "                  on SQLite and PostgreSQL (about 2 minutes)"
 	@echo "make test         before you push: everything above on every runtime, the service, the command line, and a short"

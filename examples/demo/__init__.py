@@ -1,1 +1,1 @@
-"""The demo: `tenuto dev` with five sagas on one SQLite file, shown while they run. `python -m examples.demo`"""
+"""The services of `examples.orders` under faults, shown in a terminal: `python -m examples.demo`"""

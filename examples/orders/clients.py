@@ -5,15 +5,10 @@ from typing import Any, Literal
 import httpx2
 
 from tenuto import HttpCall, SagaContext
-from tenuto.errors import NonRetryableError
+from tenuto.errors import IndeterminateError, NonRetryableError, StepError
 
 from .orders import Order, StoredOrder
 
-# After a server error it is unknown whether the payment was made.
-ANSWERS: dict[int | str, Literal["NON_RETRYABLE", "INDETERMINATE"]] = {
-    409: "NON_RETRYABLE",
-    **dict.fromkeys((500, 502, 503, 504), "INDETERMINATE"),
-}
 PaymentStatus = Literal["pending", "paid", "declined", "refunded", "voided"]
 
 
@@ -57,6 +52,7 @@ class PaymentClient:
         self._client = client
 
     async def pay(self, order: StoredOrder, ctx: SagaContext) -> PaymentStatus:
+        """Makes the order's current payment. Any failure but a refusal leaves open whether it was made."""
         new = {"order_id": order.id, "cents": order.cents}
         try:
             return _status(await self._call(ctx).put(f"/payments/{order.payment_id}", json=new))
@@ -64,6 +60,8 @@ class PaymentClient:
             if error.code == "http_402":
                 raise CardDeclined from error
             raise
+        except StepError as error:
+            raise IndeterminateError(error.message, code=error.code) from error
 
     async def find(self, order: StoredOrder, ctx: SagaContext) -> PaymentStatus | None:
         """The status of the order's current payment. None: the service does not know of it."""
@@ -86,7 +84,7 @@ class PaymentClient:
 
     def _call(self, ctx: SagaContext) -> HttpCall:
         ctx.set_attribute("dep.name", "payment")
-        return HttpCall(ctx, base_url=self._url, client=self._client, classify=ANSWERS)
+        return HttpCall(ctx, base_url=self._url, client=self._client, classify={409: "NON_RETRYABLE"})
 
 
 def _status(response: httpx2.Response) -> PaymentStatus:

@@ -189,7 +189,7 @@ class Orders:
 
 
 async def _write(transaction: Transaction, read: StoredOrder, changed: StoredOrder) -> StoredOrder:
-    """Writes an order if nobody else has since it was read, and returns it with its next version."""
+    """Writes an order if it has not changed since it was read, and returns it with its next version."""
     written = replace(changed, version=read.version + 1)
     statement = """
         UPDATE orders SET status = $1, closing = $2, payment = $3, version = $4 WHERE id = $5 AND version = $6
@@ -201,6 +201,6 @@ async def _write(transaction: Transaction, read: StoredOrder, changed: StoredOrd
 
 
 async def _note(transaction: Transaction, order: StoredOrder) -> None:
-    """The event is written with the change. It is announced later, by whoever reads `unannounced`."""
+    """The event is written with the change. It is announced later, by the reader of `unannounced`."""
     statement = "INSERT INTO order_changes (order_id, version, status) VALUES ($1, $2, $3)"
     await transaction.run(statement, order.id, order.version, order.status)

@@ -96,6 +96,7 @@ class OrderSaga(Saga[Order, Payment]):
         deadline=config.PAY_DEADLINE,
         safety="not_safe_to_retry",
         reconcile=find_payment,
+        classify={ForbiddenTransition: "NON_RETRYABLE", Exception: "INDETERMINATE"},  # the payment may have been made
         compensate=refund,
         compensation_timeout=config.COMPENSATE.timeout,
         compensation_retry=config.COMPENSATE.retry,

@@ -56,12 +56,13 @@ class OrderService:
         *,
         worker: bool,
         lease: str = "15s",
+        database: Database | None = None,
         client: httpx2.AsyncClient | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
-        self.telemetry = telemetry or Telemetry()
+        self._database = database or connect(url, *SCHEMA)
         self._client = client or httpx2.AsyncClient()
-        self._database: Database = connect(url, *SCHEMA)
+        self.telemetry = telemetry or Telemetry()
         self.orders = Orders(self._database)
         self.engine = Engine(
             url, worker=worker, lease=lease, telemetry=self.telemetry, messages=MESSAGES, publish=self.announce
@@ -160,6 +161,10 @@ def create_app(given: OrderService | None = None) -> FastAPI:
     @app.exception_handler(ForbiddenTransition)
     async def forbidden_transition(_: Request, error: ForbiddenTransition) -> Response:
         return JSONResponse({"detail": str(error)}, 409)
+
+    @app.exception_handler(VersionConflict)
+    async def version_conflict(_: Request, error: VersionConflict) -> Response:
+        return JSONResponse({"detail": f"{error} Try again."}, 503, {"Retry-After": "1"})
 
     return app
 

@@ -14,7 +14,7 @@ MOVES = {"confirmed": Counter(charge=1), "canceled": Counter(), "refunded": Coun
 
 async def wrong(shop: Shop, ids: list[str]) -> list[str]:
     """What does not add up. The orders are the only ones that there are."""
-    orders = {id: await shop.service.orders.get(id) for id in ids}
+    orders = {id: await shop.stored(id) for id in ids}
     ledger = await _answer(shop, f"{PAYMENT}/ledger")
     reservations = await _answer(shop, f"{INVENTORY}/reservations")
     stock = (await _answer(shop, f"{INVENTORY}/stock"))[ITEM]
