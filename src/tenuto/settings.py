@@ -1,4 +1,4 @@
-"""Settings: `TENUTO_*` environment variables, then `tenuto.toml`, then defaults. Each knows where it came from."""
+"""Settings: `TENUTO_*` environment variables, then `tenuto.toml`, then defaults. Each has a source."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from .values.redaction import redact, redact_url
 
 T = TypeVar("T")
 
-# Named already, for parts that are not built yet. Whoever sets one is told, and does not wait for an effect in vain.
+# Reserved for later versions. Setting one is an error, so that it is not ignored silently.
 LATER = ("bus_url", "ledger_url", "blobs_url", "planner_url")
 PREFIX = "TENUTO_"
 FILE = "tenuto.toml"
@@ -32,10 +32,10 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-GIVEN = "given"  # the source of what a caller says himself
+GIVEN = "given"  # the source of an explicit argument
 MEND = "mend the variable or the line of the file that is named"
 
-# What a number may be at least, and at most.
+# The smallest and largest value of numbers.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "slots": (1, 100_000),
     "threads": (1, 10_000),
@@ -57,16 +57,22 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "answer_seconds": (0.1, 3_600),
 }
 ANY_TENANT = "*"
-# And the shortest that a time may be, in milliseconds.
-TIMES: Mapping[str, int] = {"lease": 1_000, "shutdown_grace": 0, "retention": 1}
+# The shortest duration, in milliseconds.
+TIMES: Mapping[str, int] = {
+    "lease": 1_000,
+    "shutdown_grace": 0,
+    "retention": 1,
+    "console_idle": 1_000,
+    "console_max_age": 1_000,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
-    """Whose JWTs are accepted. Keys come from `jwks_url` (https) or from `jwks_file`, never from a token.
+    """An issuer of accepted JWTs. Keys come from `jwks_url` (https) or from `jwks_file`, never from a token.
 
-    Its tokens are good for `tenant`, or for those of `tenants` that their claim names; `"*"` there is every tenant but
-    `default`. They have the roles of their claim that are in `roles`, and no others.
+    Its tokens are valid for `tenant`, or for the tenants in `tenants` that their claim names; `"*"` means every tenant
+    except `default`. They have those roles of their claim that are in `roles`.
     """
 
     issuer: str
@@ -80,7 +86,7 @@ class Issuer:
     roles: tuple[str, ...] = ()
 
     def accepts(self, tenant: str) -> bool:
-        """Whether its tokens may name this tenant."""
+        """Returns whether its tokens may name this tenant."""
         return tenant in self.tenants or (ANY_TENANT in self.tenants and tenant != DEFAULT_TENANT)
 
 
@@ -91,7 +97,10 @@ def _setting(doc: str, default: T, *, secret: bool = False) -> T:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is in force. `TENUTO_MAX_BODY_BYTES` in the environment is `max_body_bytes` here and in `tenuto.toml`."""
+    """The effective settings.
+
+    `TENUTO_MAX_BODY_BYTES` in the environment is `max_body_bytes` here and in `tenuto.toml`.
+    """
 
     url: str = _setting("where executions live: memory://, sqlite:///…, postgresql://…", DEFAULT_URL)
     app: str = _setting("MODULE[:NAME] with the sagas and handlers to register", "")
@@ -116,6 +125,8 @@ class Settings:
     )
     open_routes: bool = _setting("/metrics, /healthz, /readyz, /openapi.json and /docs need no key", True)
     console: bool = _setting("serve the console at /", True)
+    console_idle: str = _setting("how long a sign-in session of the console lasts without a request", "30m")
+    console_max_age: str = _setting("how long a sign-in session of the console lasts at most", "12h")
     jwt_issuers: tuple[Issuer, ...] = _setting(
         "issuers whose JWTs are accepted: tables in the file, JSON in the variable", ()
     )
@@ -151,7 +162,7 @@ class Settings:
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def told(self) -> Iterator["Told"]:
-        """Every setting as it is in force, secrets masked, and where it came from."""
+        """Yields every effective setting with its source. Secrets are masked."""
         for each in _known():
             value = getattr(self, each.name)
             variable = variable_of(each.name)
@@ -168,9 +179,9 @@ class Told(NamedTuple):
 
 
 def load(environ: Mapping[str, str] | None = None, file: Path | None = None, **given: object) -> Settings:
-    """Reads the environment, then the file (`tenuto.toml` here, or `TENUTO_CONFIG`). `given` goes before all of it.
+    """Reads the environment, then the file (`tenuto.toml`, or `TENUTO_CONFIG`). `given` takes precedence.
 
-    `SettingsError` names everything that is wrong at once.
+    Raises `SettingsError` with all problems at once.
     """
     environ = os.environ if environ is None else environ
     path = file or Path(environ.get(f"{PREFIX}CONFIG", FILE))
@@ -226,8 +237,10 @@ def _read_file(path: Path, *, must_exist: bool, problems: list[Problem]) -> dict
 
 
 def _misspelt(environ: Mapping[str, str]) -> Iterator[Problem]:
-    """Variables that nearly are a setting. Others are left alone: platforms set some of their own by a service's name,
-    as `TENUTO_SERVICE_HOST`."""
+    """Yields variables that are similar to a setting.
+
+    Others are ignored, because platforms set variables that are named after a service, such as `TENUTO_SERVICE_HOST`.
+    """
     names = {each.name for each in _known()}
     others = {name.removeprefix(PREFIX).lower() for name in environ if name.startswith(PREFIX)} - names - {"config"}
     for name in sorted(others):
@@ -236,15 +249,15 @@ def _misspelt(environ: Mapping[str, str]) -> Iterator[Problem]:
 
 
 def _why_unknown(name: str, names: Iterable[str], shown: Callable[[str], str] = str) -> tuple[str, str]:
-    """A code, and what to tell."""
+    """Returns a code and a message."""
     if name in LATER:
-        return "not_built", "what it is for is not built yet in this version: unset it"
+        return "not_built", "this version does not support it yet: unset it"
     nearest = _nearest(name, names)
-    return "unknown_setting", f"there is no such setting{f'; is {shown(nearest)} meant?' if nearest else ''}"
+    return "unknown_setting", f"there is no such setting{f'; did you mean {shown(nearest)}?' if nearest else ''}"
 
 
 def _nearest(name: str, names: Iterable[str]) -> str | None:
-    """The same letters in another order, or nearly the same in theirs."""
+    """Returns a setting with the same letters in another order, or with a similar name."""
     turned = [known for known in names if sorted(known) == sorted(name)]
     return next(iter([*turned, *get_close_matches(name, names, n=1, cutoff=0.8)]), None)
 
@@ -253,7 +266,7 @@ def _nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def _from_text(default: object, text: object, name: str) -> object:
-    """From the environment: lists by commas, tables as JSON."""
+    """Parses text from the environment: lists are separated by commas, tables are JSON."""
     assert isinstance(text, str)
     match default:
         case bool():
@@ -270,12 +283,12 @@ def _from_text(default: object, text: object, name: str) -> object:
 def _from_toml(default: object, value: object, name: str) -> object:
     if isinstance(default, tuple):
         if not isinstance(value, list | tuple):
-            raise ValueError("a list is wanted")
+            raise ValueError("must be a list")
         return _issuers(value) if name == "jwt_issuers" else _words(name, value)
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         return _within(name, float(value))
     if type(value) is not type(default):
-        raise ValueError(f"{_KINDS[type(default)]} is wanted")
+        raise ValueError(f"must be {_KINDS[type(default)]}")
     return _within(name, value) if isinstance(value, int | float) and type(value) is not bool else _word(name, value)
 
 
@@ -284,7 +297,7 @@ _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "fals
 
 def _boolean(text: str) -> bool:
     if text.lower() not in _BOOLEANS:
-        raise ValueError("true or false is wanted")
+        raise ValueError("must be true or false")
     return _BOOLEANS[text.lower()]
 
 
@@ -295,7 +308,7 @@ def _number(text: str, kind: type) -> float:
     try:
         return int(text) if kind is int else float(text)
     except ValueError:
-        raise ValueError(f"{_KINDS[kind]} is wanted") from None
+        raise ValueError(f"must be {_KINDS[kind]}") from None
 
 
 def _within(name: str, value: float) -> float:
@@ -306,16 +319,16 @@ def _within(name: str, value: float) -> float:
 
 
 def _word(name: str, value: object) -> object:
-    if name in TIMES and (value or name != "retention"):  # nothing is for ever
+    if name in TIMES and (value or name != "retention"):  # no retention keeps everything
         least = TIMES[name]
         if str(value).strip().replace(".", "", 1).isdecimal():
-            raise ValueError(f"it is a time with its unit, as in {value}s, {value}m or {value}h")
+            raise ValueError(f"must be a duration with a unit, such as {value}s, {value}m or {value}h")
         if milliseconds(str(value)) < least:
-            raise ValueError(f"it is at least {least / 1_000:g}s")
+            raise ValueError(f"must be at least {least / 1_000:g}s")
     if name == "smtp_url" and value:
         _check_mail_server(str(value))
     if name in ("server", "public_url") and value and not str(value).startswith(("http://", "https://")):
-        raise ValueError("the address of a service begins with https:// or http://")
+        raise ValueError("must begin with https:// or http://")
     known = WORDS.get(name)
     if known is not None and value not in known:
         raise ValueError(f"it must be one of {', '.join(known)}")
@@ -324,7 +337,7 @@ def _word(name: str, value: object) -> object:
 
 def _words(name: str, given: Any) -> tuple[str, ...]:
     if not all(isinstance(word, str) for word in given):
-        raise ValueError("texts are wanted")
+        raise ValueError("must be a list of strings")
     if name == "queues" and not (given and all(word.strip() for word in given)):
         raise ValueError("name at least one: a worker without a queue runs nothing; the usual one is `default`")
     if name in ("egress_allow", "trusted_proxies"):
@@ -340,11 +353,11 @@ def _check_ranges(given: Iterable[str]) -> None:
         try:
             ip_network(text)
         except ValueError as error:
-            raise ValueError(f"{text!r} is no range of addresses such as 10.1.0.0/16: {error}") from None
+            raise ValueError(f"{text!r} is not an address range such as 10.1.0.0/16: {error}") from None
 
 
 def _check_mail_server(url: str) -> None:
-    """The text itself is not told: it holds a password."""
+    """Checks the SMTP URL. The error does not contain it, because it includes a password."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("smtp", "smtps") and bool(parts.hostname) and parts.port != 0
@@ -356,19 +369,19 @@ def _check_mail_server(url: str) -> None:
 
 def _issuers(given: Any) -> tuple[Issuer, ...]:
     if not isinstance(given, list | tuple):
-        raise ValueError("a list of issuers is wanted, even of one")
+        raise ValueError("must be a list of issuers, even for one issuer")
     made = tuple(
         entry if isinstance(entry, Issuer) else _issuer(entry, number) for number, entry in enumerate(given, start=1)
     )
     if len({issuer.issuer for issuer in made}) < len(made):
-        raise ValueError("an issuer is there twice: give each once")
+        raise ValueError("duplicate issuer: give each issuer once")
     if wrong := list(_wrong_together(made)):
         raise ValueError("; ".join(wrong))
     return made
 
 
 def check_issuers(issuers: Sequence[Issuer]) -> None:
-    """Raises `SettingsError` if it is not said for each issuer which tenants and roles its tokens may name."""
+    """Raises `SettingsError` if the tenants or roles of an issuer are not specified."""
     wrong = [f"{issuer.issuer}: {text}" for issuer in issuers for text in _wrong_grants(asdict(issuer))]
     problems = [Problem("jwt_issuers", "bad_value", text) for text in [*wrong, *_wrong_together(issuers)]]
     if problems:
@@ -376,7 +389,7 @@ def check_issuers(issuers: Sequence[Issuer]) -> None:
 
 
 def _wrong_together(issuers: Sequence[Issuer]) -> Iterator[str]:
-    """An issuer of every tenant beside another one could sign in to the tenants of that."""
+    """Rejects `*` beside other issuers, because that issuer could name their tenants."""
     for issuer in issuers:
         if len(issuers) > 1 and ANY_TENANT in issuer.tenants:
             yield f'{issuer.issuer}: tenants has "*", and there are several issuers: name the tenants of each'
@@ -386,13 +399,13 @@ def _issuers_from_json(text: str) -> tuple[Issuer, ...]:
     try:
         given = json.loads(text or "[]")
     except ValueError as error:
-        wanted = 'a JSON list of issuers is wanted, as in [{"issuer": "https://…", "audience": "…", "jwks_url": "…"}]'
-        raise ValueError(f"{wanted}; this is no JSON ({error})") from None
+        wanted = 'must be a JSON list of issuers, such as [{"issuer": "https://…", "audience": "…", "jwks_url": "…"}]'
+        raise ValueError(f"{wanted}; this is not valid JSON ({error})") from None
     return _issuers(given)
 
 
 def _issuer(entry: Any, number: int) -> Issuer:
-    """Everything that is wrong with it is told at once, and which of them it is."""
+    """Parses an issuer. The error names the issuer and all of its problems."""
     which = f"issuer {number}"
     if not isinstance(entry, dict):
         raise ValueError(f"{which}: it has fields: {', '.join(_ISSUER_FIELDS)}")
@@ -411,13 +424,13 @@ def _wrong_in(entry: Mapping[str, object]) -> Iterator[str]:
     for name in entry:
         if name not in _ISSUER_FIELDS:
             nearest = _nearest(name, _ISSUER_FIELDS)
-            meant = f"is {nearest} meant?" if nearest else f"there are {', '.join(_ISSUER_FIELDS)}"
+            meant = f"did you mean {nearest}?" if nearest else f"fields are {', '.join(_ISSUER_FIELDS)}"
             yield f"there is no field {name}: {meant}"
         elif name in _LIST_FIELDS:
             if not _is_list_of_texts(entry[name]):
-                yield f"{name} must be a list of texts"
+                yield f"{name} must be a list of strings"
         elif not isinstance(entry[name], str):
-            yield f"{name} must be a text"
+            yield f"{name} must be a string"
     if not entry.get("issuer"):
         yield "issuer is missing: give what its tokens have as iss"
     if not entry.get("audience"):
@@ -449,7 +462,7 @@ def _wrong_grants(entry: Mapping[str, Any]) -> Iterator[str]:
     for role in roles or ():
         if isinstance(role, str) and not is_role(role):
             known = ", ".join(get_args(Role))
-            yield f"{role!r} is no role: there are {known}; your own have a colon: `invoices:approve`"
+            yield f"{role!r} is not a role. Roles are {known}; own permissions have a colon: `invoices:approve`"
 
 
 def _is_list_of_texts(value: object) -> bool:

@@ -2,8 +2,8 @@
 
 from tests.crash.scenario import UNSAFE, Document
 
-from .later import LATER, steps
-from .rarer import RARER
+from .schema_2 import LATER, steps
+from .schema_3 import RARER
 from .states import STATES
 
 LATER_SINCE = 2

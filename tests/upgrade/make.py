@@ -30,7 +30,7 @@ from tests.durable.sessions import expire_now
 from tests.servers import postgres
 
 from .contents import DEPRECATED, DRAFT, LATER_SINCE, RARER_SINCE, documents
-from .rarer import LOST
+from .schema_3 import LOST
 from .states import FAR, LIMIT, Handlers
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"

@@ -1,1 +1,1 @@
-"""Who may do what: roles and permissions, API keys, tokens, and the audit of what was done."""
+"""Access control: roles and permissions, API keys, tokens, and the audit log."""

@@ -1,4 +1,4 @@
-"""The audit as it is read: who did what, to what, when and why."""
+"""Reads the audit log: actor, action, object, time and reason."""
 
 from collections.abc import AsyncIterator
 
@@ -19,7 +19,7 @@ PAGE = 100
 
 
 class Audit:
-    """One tenant's audit."""
+    """The audit log of one tenant."""
 
     def __init__(self, runtime: Runtime, scope: Scope) -> None:
         self._runtime = runtime
@@ -35,7 +35,7 @@ class Audit:
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[AuditDocument]:
-        """Newest first."""
+        """Returns a page of rows, newest first."""
         self._scope.require("audit:read")
         check_filter(limit=limit, action=action, actor=actor, object_id=object_id)
         wanted = AuditWanted(action=action, actor=actor, object_id=object_id)
@@ -46,7 +46,7 @@ class Audit:
     async def rows(
         self, *, action: str | None = None, actor: str | None = None, object_id: str | None = None
     ) -> AsyncIterator[AuditDocument]:
-        """All that fit, newest first."""
+        """Yields all matching rows, newest first."""
         cursor: str | None = None
         while True:
             found = await self.page(action=action, actor=actor, object_id=object_id, cursor=cursor, limit=PAGE)
@@ -57,15 +57,16 @@ class Audit:
             cursor = found.next_cursor
 
     async def verify(self, kept: Kept | None = None) -> Verified:
-        """Whether the chain holds. A chain that is cut short, or written anew, holds too.
+        """Verifies the hash chain.
 
-        So keep its head elsewhere, and give it here later: then it must be in the chain still.
+        A truncated or rewritten chain is still consistent. To detect that, store the head of the chain elsewhere and
+        pass it as `kept`: it must then still be part of the chain.
         """
         self._scope.require("audit:read")
         return await self._runtime.verify_audit(self._tenant, kept)
 
     async def export(self) -> AsyncIterator[AuditRecord]:
-        """The whole chain, oldest first."""
+        """Yields the whole chain, oldest first."""
         n = 0
         while rows := await self.chain(n, PAGE):
             for row in rows:
@@ -73,7 +74,7 @@ class Audit:
                 yield row
 
     async def chain(self, after: int, limit: int) -> list[AuditRecord]:
-        """A part of it, after this number."""
+        """Returns a part of the chain, after this number."""
         self._scope.require("audit:read")
         check_filter(after=after, limit=limit)
         return await self._runtime.audit_chain(self._tenant, after, limit)

@@ -1,4 +1,4 @@
-"""Four eyes: what one person asks for is done when a second one asks for the same."""
+"""Four-eyes confirmation: a command is carried out when a second person requests the same."""
 
 from tenuto.errors import NotPermitted
 from tenuto.kernel.address import fingerprint
@@ -13,9 +13,10 @@ from .scope import Scope
 async def confirm(
     registry: Registry, scope: Scope, now: int, kind: FourEyes, about: tuple[str, str], reason: str, *what: str
 ) -> None:
-    """Returns if this is the second person. Otherwise it notes the first, and why he asks, and raises.
+    """Returns if this is the second person's request. Otherwise stores the request with its reason, and raises.
 
-    `about` is what it is done to, by its type and its id; with `what`, the same is asked for. The reason may differ.
+    `about` is the type and id of the object. A second request matches if `kind`, `about` and `what` are equal; the
+    reason may differ.
     """
     tenant, actor = scope.tenant or DEFAULT_TENANT, scope.actor or "unknown"
     digest = fingerprint(kind, *about, *what)

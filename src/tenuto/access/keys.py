@@ -1,4 +1,4 @@
-"""API keys: `tnt_<id>_<secret>`. The secret is shown once; what is kept is its SHA-256."""
+"""API keys: `tnt_<id>_<secret>`. The secret is shown once; only its SHA-256 is stored."""
 
 import asyncio
 import hashlib
@@ -24,34 +24,34 @@ PREFIX: Final = "tnt_"
 SECRET_BYTES = 32
 DAY_MS = 86_400_000
 MOST_DAYS = 36_500
-LONGEST_NAME = 128  # characters: with its id it is who did something
-USED_EVERY_MS = 60_000  # how exactly the time of last use is kept
-FRESH_S = 1.0  # a key that was looked up longer ago is not accepted: another process may have revoked it
-REFRESH_S = 0.5  # after this long, one request looks the key up again while the others go on
-KEPT = 10_000  # keys; the one that was not used for the longest time goes first
+LONGEST_NAME = 128  # characters; name and id together are the actor in the audit log
+USED_EVERY_MS = 60_000  # resolution of the time of last use
+FRESH_S = 1.0  # a lookup older than this is not trusted, because another process may have revoked the key
+REFRESH_S = 0.5  # after this long, one request looks the key up again while others use the cached row
+KEPT = 10_000  # cached keys; the least recently used one is evicted
 
 _ALPHABET: Final = string.digits + string.ascii_letters
-_SECRET_LENGTH = 43  # 32 bytes in 62 letters
+_SECRET_LENGTH = 43  # 32 bytes in base 62
 _CHECK_LENGTH = 6
 _FORM = re.compile(rf"tnt_([0-9A-Za-z]{{10}})_([0-9A-Za-z]{{{_SECRET_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
 
 
 class NewKey(NamedTuple):
-    """A key that was just made. `token` is all that its holder needs, and cannot be had again."""
+    """A new key. `token` is the complete credential and cannot be retrieved again."""
 
     token: str
     row: KeyRow
 
 
 def check_key(tenant: str, roles: Iterable[str]) -> tuple[str, ...]:
-    """Whether there can be such a key; gives its roles."""
+    """Checks the tenant and the roles of a key; returns the roles."""
     if not TENANT.fullmatch(tenant):
         raise InvalidInput.at("/tenant", "bad_name", "letters, digits, `_`, `-` and `.`, at most 128")
     return check_roles(roles)
 
 
 class Keyring:
-    """The API keys of a database. What is revoked here is refused at once, and elsewhere after a second."""
+    """The API keys of a database. Revocation takes effect here at once, and in other processes after a second."""
 
     def __init__(
         self, registry: Registry, now_ms: Callable[[], int], monotonic: Callable[[], float] = time.monotonic
@@ -59,15 +59,15 @@ class Keyring:
         self._registry = registry
         self._lookups = _Lookups(registry)
         self._now = now_ms
-        self._monotonic = monotonic  # of how long ago a key was looked up: the clock may be set back
+        self._monotonic = monotonic  # for the age of lookups, because the wall clock may be set back
         self._used: dict[str, int] = {}
-        self._fresh: OrderedDict[str, tuple[KeyRow, float]] = OrderedDict()  # with when they were looked up
-        self._proven: dict[bytes, str] = {}  # the id of a token's key, by the hash of the whole token
+        self._fresh: OrderedDict[str, tuple[KeyRow, float]] = OrderedDict()  # with the time of the lookup
+        self._proven: dict[bytes, str] = {}  # key ids by the hash of the whole token
 
     async def create(
         self, *, tenant: str, roles: Iterable[str], name: str = "", days: int | None = None, actor: str = "system"
     ) -> NewKey:
-        """A new key. `days` of None or 0: it does not expire."""
+        """Creates a key. With `days` of None or 0, it does not expire."""
         known = check_key(tenant, roles)
         check_name(name or None, "name", LONGEST_NAME)
         if days is not None and days < 0:
@@ -91,11 +91,11 @@ class Keyring:
         return NewKey(f"{PREFIX}{id}_{secret}{_check(id, secret)}", row)
 
     def is_new(self, token: str) -> bool:
-        """Whether it has the form of a key, and nobody was seen with it before."""
+        """Returns whether a token has the form of a key and was not seen before."""
         return _digest(token) not in self._proven and _parts(token) is not None
 
     def known(self, token: str) -> KeyRow | None:
-        """The key behind a token that was found so lately that nothing is to be looked up, nor to be noted."""
+        """Returns the key of a token that was looked up so recently that neither a query nor an update is needed."""
         id = self._proven.get(_digest(token))
         if id is None or id not in self._fresh:
             return None
@@ -105,9 +105,9 @@ class Keyring:
         return row if is_fresh and is_noted and is_in_force(row, now) else None
 
     async def find(self, token: str, max_age: float = FRESH_S) -> KeyRow | None:
-        """The key behind a token, if it is known, in force, and the secret is its.
+        """Returns the key of a token if it exists, is valid and has this secret.
 
-        It was looked up at most `max_age` seconds ago; with 0, by a query that begins after this call.
+        It was looked up at most `max_age` seconds ago; with 0, by a query that starts after this call.
         """
         digest = _digest(token)
         id = self._proven.get(digest)
@@ -121,7 +121,7 @@ class Keyring:
         return row
 
     async def refusal(self, token: str) -> str:
-        """Why `find` refused this token, if its secret is that of a key: a stranger learns nothing."""
+        """Returns why `find` rejected a token. Details are given only if the secret is correct."""
         parts = _parts(token)
         row = await self._row(parts[0], 0.0) if parts is not None else None
         if parts is None or row is None or not hmac.compare_digest(row.secret_hash, _hash(parts[1])):
@@ -133,7 +133,7 @@ class Keyring:
         return "The API key is not valid."
 
     async def _prove(self, token: str, digest: bytes, max_age: float) -> KeyRow | None:
-        """The key whose secret it is. That does not change, so it is looked at once; whether it is in force may."""
+        """Returns the key if the token has its secret. Secrets never change, so the comparison is cached."""
         parts = _parts(token)
         if parts is None:
             return None
@@ -146,7 +146,7 @@ class Keyring:
         return row
 
     async def _row(self, id: str, max_age: float) -> KeyRow | None:
-        """Only keys that there are go into memory: a stranger cannot fill it."""
+        """Looks a key up. Only existing keys are cached, so that random tokens cannot fill the cache."""
         now = self._monotonic()
         if id in self._fresh:
             known, at = self._fresh[id]
@@ -185,8 +185,8 @@ class Keyring:
 class _Lookups:
     """Looks keys up, with one query at a time for each key.
 
-    Callers that ask while a query is running share the next one, so each gets the result of a query that began after it
-    asked.
+    Callers that arrive during a query share the next one, so each gets the result of a query that started after its
+    call.
     """
 
     def __init__(self, registry: Registry) -> None:
@@ -215,9 +215,14 @@ class _Lookups:
 
 
 def _retrieve(task: asyncio.Task[KeyRow | None]) -> None:
-    """Callers that were cancelled do not ask for the error."""
+    """Retrieves the exception of a task whose callers were all cancelled."""
     if not task.cancelled():
         task.exception()
+
+
+def actor_of(row: KeyRow) -> str:
+    """Who acts with this key, as histories and the audit log record it."""
+    return f"key:{row.name}:{row.id}" if row.name else f"key:{row.id}"
 
 
 def is_in_force(row: KeyRow, now: int) -> bool:
@@ -229,18 +234,18 @@ def _digest(token: str) -> bytes:
 
 
 def _hash(secret: str) -> str:
-    """A random secret of 256 bits needs no slow hash: there is nothing to guess."""
+    """Hashes a secret. A random secret of 256 bits needs no slow hash, because it cannot be guessed."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _parts(token: str) -> tuple[str, str] | None:
-    """The id and the secret of what may be a key."""
+    """Splits a token into id and secret; None if it does not have the form of a key."""
     form = _FORM.fullmatch(token)
     return None if form is None or form[3] != _check(form[1], form[2]) else (form[1], form[2])
 
 
 def _check(id: str, secret: str) -> str:
-    """So that a mistyped key, and a scanner's false find, are told without a look into the database."""
+    """Returns a checksum, which detects mistyped keys and false matches of scanners without a database query."""
     return _base62(zlib.crc32(f"{id}_{secret}".encode()), _CHECK_LENGTH)
 
 

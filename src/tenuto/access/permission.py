@@ -1,4 +1,4 @@
-"""Permissions, and the roles that bundle them. What no role gives is forbidden."""
+"""Permissions, and the roles that grant them. Without a role that grants it, an operation is forbidden."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -20,6 +20,7 @@ Permission = Literal[
     "callbacks:write",
     "audit:read",
     "keys:write",
+    "sessions:write",
     "limits:write",
     "effects:again",
 ]
@@ -38,7 +39,7 @@ GRANTS: dict[Role, frozenset[Permission]] = {
 
 @lru_cache(1_024)
 def permissions_of(roles: frozenset[str]) -> frozenset[str]:
-    """What these roles permit. A word with a colon is a permission of the users' own, for their approvals."""
+    """Returns the permissions of these roles. A word with a colon is a user-defined permission for approvals."""
     found: set[str] = set()
     for role in roles:
         found |= GRANTS.get(role, frozenset({role} if is_own_word(role) else ()))  # type: ignore[call-overload]  # any text may be asked for
@@ -50,11 +51,12 @@ def is_own_word(role: str) -> bool:
 
 
 def check_roles(roles: Iterable[str]) -> tuple[str, ...]:
-    """The roles, each once, if all are known or the users' own words; otherwise `InvalidInput`."""
+    """Returns the roles without duplicates. Raises `InvalidInput` if one is neither built in nor user-defined."""
     given = tuple(dict.fromkeys(roles))
     for role in given:
         if role not in GRANTS and not is_own_word(role):
-            text = f"{role!r} is no role: there are {', '.join(GRANTS)}; your own have a colon: `invoices:approve`"
+            roles = ", ".join(GRANTS)
+            text = f"{role!r} is not a role. Roles are {roles}; own permissions have a colon: `invoices:approve`"
             raise InvalidInput.at("/roles", "unknown_role", text)
     if not given:
         raise InvalidInput.at("/roles", "missing", "at least one role")

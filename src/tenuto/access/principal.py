@@ -1,11 +1,12 @@
-"""Whoever calls: a tenant, a name, and roles. All of it comes from the credential, nothing from the request."""
+"""The caller of the API: tenant, actor and roles. All of it comes from the credential, nothing from the request."""
 
 from typing import NamedTuple
 
 from tenuto.errors import NotAuthenticated
 from tenuto.storage.registry import KeyRow
 
-from .keys import FRESH_S, PREFIX, Keyring
+from .keys import FRESH_S, PREFIX, Keyring, actor_of
+from .sign_in_sessions import Session, SignInSessions
 from .tokens import Tokens
 
 
@@ -16,25 +17,49 @@ class Principal(NamedTuple):
     credential: str
 
 
-class Authenticator:
-    """Turns what follows `Authorization:` into a principal."""
+class Credential(NamedTuple):
+    """The credential of a request: its `Authorization` header, or the token of a sign-in session."""
 
-    def __init__(self, keys: Keyring, tokens: Tokens) -> None:
+    authorization: str | None = None
+    session: str | None = None
+
+
+class Authenticator:
+    """Turns the credential of a request into a principal."""
+
+    def __init__(self, keys: Keyring, tokens: Tokens, sessions: SignInSessions | None = None) -> None:
         self._keys = keys
         self._tokens = tokens
+        self._sessions = sessions
 
     def is_new(self, authorization: str | None) -> bool:
-        """Whether it takes a look into the database to know whose it is."""
+        """Returns whether authentication requires a database lookup of an API key that was not seen before."""
         token = _token(authorization)
         return token.startswith(PREFIX) and self._keys.is_new(token)
 
     def known(self, authorization: str | None) -> Principal | None:
-        """Whose key it is, if that was found a moment ago: nobody need be asked."""
+        """Returns the principal of an API key that was looked up a moment ago, without a database query."""
         row = self._keys.known(_token(authorization))
         return None if row is None else _principal_of(row)
 
+    async def confirm(self, credential: Credential, max_age: float) -> Principal:
+        """The caller of an open request, or `NotAuthenticated`. This is no new use of a session."""
+        if credential.session is None or self._sessions is None:
+            return await self.principal(credential.authorization, max_age)
+        session = await self._sessions.find(credential.session, max_age)
+        if session is None:
+            raise _signed_out()
+        return _signed_in(session)
+
+    async def sign_in(self, token: str) -> tuple[Principal, Session]:
+        """The caller of a new request with a session, or `NotAuthenticated`."""
+        session = None if self._sessions is None else await self._sessions.use(token)
+        if session is None:
+            raise _signed_out()
+        return _signed_in(session), session
+
     async def principal(self, authorization: str | None, max_age: float = FRESH_S) -> Principal:
-        """The caller, or `NotAuthenticated`. A key was looked up at most `max_age` seconds ago."""
+        """Returns the caller, or raises `NotAuthenticated`. An API key was looked up at most `max_age` seconds ago."""
         token = _token(authorization)
         if not token:
             raise NotAuthenticated(
@@ -44,7 +69,7 @@ class Authenticator:
             return await self._of_key(token, max_age)
         claims = await self._tokens.verify(token)
         actor = f"user:{claims.subject}"
-        if self._tokens.has_several:  # two of them may each have somebody of this name
+        if self._tokens.has_several:  # two issuers may use the same subject
             actor = f"{actor}@{claims.issuer}"
         return Principal(claims.tenant, actor, claims.roles, f"{claims.issuer} {claims.subject}")
 
@@ -56,8 +81,15 @@ class Authenticator:
 
 
 def _principal_of(row: KeyRow) -> Principal:
-    actor = f"key:{row.name}:{row.id}" if row.name else f"key:{row.id}"
-    return Principal(row.tenant, actor, frozenset(row.roles), row.id)
+    return Principal(row.tenant, actor_of(row), frozenset(row.roles), row.id)
+
+
+def _signed_in(session: Session) -> Principal:
+    return Principal(session.tenant, session.actor, frozenset(session.roles), f"session:{session.id}")
+
+
+def _signed_out() -> NotAuthenticated:
+    return NotAuthenticated("The sign-in session has ended.", code="signed_out", hint="sign in again")
 
 
 def _token(authorization: str | None) -> str:

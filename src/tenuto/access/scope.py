@@ -1,4 +1,4 @@
-"""In whose name an engine acts: whose executions are seen, and what may be done to them."""
+"""The scope of an engine: the tenant whose objects it sees, and its permissions."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from .permission import GRANTS, Permission, permissions_of
 
 @dataclass(frozen=True)
 class Scope:
-    """A tenant of None sees all. Roles of None permit all: the program that embeds the engine answers for it."""
+    """A tenant of None sees all tenants. Roles of None permit everything, for programs that embed the engine."""
 
     tenant: str | None = None
     actor: str | None = None
@@ -26,12 +26,12 @@ class Scope:
 
     @property
     def is_deployment(self) -> bool:
-        """Whether what holds for all tenants is its to see and to set."""
+        """Whether the scope covers objects of all tenants."""
         return self.tenant in (None, DEFAULT_TENANT)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there is anything that its holder may not do alone."""
+        """Whether some operations are forbidden or need a second person."""
         return self.roles is not None or bool(self.four_eyes)
 
     def permits(self, permission: str) -> bool:
@@ -45,7 +45,7 @@ class Scope:
             raise NotPermitted(f"This needs the permission {needed}.", hint=f"roles that have it: {roles}")
 
     def authority(self) -> Authority:
-        """What a decision on a review is sent with. Admins have every permission, also those of the users' own."""
+        """Returns the authority for a review decision. Admins have every permission, including user-defined ones."""
         everything = self.permissions is None or "admin" in (self.roles or ())
         permissions = None if everything else tuple(sorted(self.permissions or ()))
         return Authority(permissions=permissions, four_eyes="approvals" in self.four_eyes)

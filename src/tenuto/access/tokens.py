@@ -1,4 +1,4 @@
-"""JWTs of configured issuers. Keys come from where the settings say; what a token says about its keys is ignored."""
+"""Verifies JWTs of configured issuers. Keys come from the settings; key hints inside a token are ignored."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ ALGORITHMS = ["RS256", "ES256", "EdDSA"]
 TYPES = ("jwt", "at+jwt", "application/at+jwt")
 LEEWAY_SECONDS = 30
 KEYS_KEPT_SECONDS = 600
-REFRESH_SECONDS = 60  # an unknown key id makes us look again, at most so often
+REFRESH_SECONDS = 60  # shortest interval between reloads because of an unknown key id
 FETCH_SECONDS = 5
 PATIENCE_SECONDS = 0.25
 MAX_TOKEN = 8_192
 MAX_KEYS = 1024 * 1024  # bytes of a JWKS
-LONGEST_SUBJECT = 255  # characters, as OpenID Connect has it
+LONGEST_SUBJECT = 255  # characters, as in OpenID Connect
 _REQUIRED = ["exp", "iat", "iss", "sub", "aud"]
 
 
@@ -38,7 +38,7 @@ class Claims(NamedTuple):
 
 
 class Tokens:
-    """Verifies tokens. Which of our checks a token failed is not told to whoever sent it."""
+    """Verifies tokens. The caller does not learn which check failed."""
 
     def __init__(self, issuers: Sequence[Issuer], monotonic: Callable[[], float] = time.monotonic) -> None:
         check_issuers(issuers)
@@ -91,7 +91,7 @@ def _claims(issuer: Issuer, claims: dict[str, Any]) -> Claims:
 
 
 def _is_for_signatures(key: Any) -> bool:
-    """A key that is published for encryption proves nothing about who signed with it."""
+    """Returns whether a key may verify signatures. Keys published for encryption may not."""
     if not isinstance(key, dict):
         return False
     operations = key.get("key_ops", ["verify"])
@@ -99,7 +99,7 @@ def _is_for_signatures(key: Any) -> bool:
 
 
 class Keys:
-    """The public keys of one issuer, kept for a while."""
+    """The public keys of one issuer, cached."""
 
     def __init__(self, issuer: Issuer, monotonic: Callable[[], float]) -> None:
         self._issuer = issuer
@@ -113,7 +113,7 @@ class Keys:
         if age is None or age > KEYS_KEPT_SECONDS or (id not in self._keys and age > REFRESH_SECONDS):
             self._refresh()
         if self._refreshing is not None and not self._refreshing.done():
-            # Whoever has a key that is known does not wait long for an issuer that does not answer.
+            # If the key is already known, the caller does not wait long for a slow issuer.
             await asyncio.wait([self._refreshing], timeout=None if id not in self._keys else PATIENCE_SECONDS)
         return self._keys[id]
 
@@ -136,7 +136,7 @@ class Keys:
             LookupError,
             RecursionError,
         ):
-            return  # the keys we have stay in force; without any, nobody gets in
+            return  # the cached keys stay valid; without any, every token is rejected
         self._keys = {key.key_id: key for key in found.keys}
 
     async def _fetch(self) -> str:

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views.projections import AuditRow
 
-from .registry import Statement, Statements, noting
+from .statements import Statement, Statements, noting
 
 DefinitionStatus: TypeAlias = Literal["draft", "published", "deprecated"]
 

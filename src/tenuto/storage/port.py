@@ -242,6 +242,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     before: int | None = None
     active: bool = False
     newest_first: bool = False
+    version: int | None = None
+    error_class: str | None = None
+    q: str | None = None  # an id or its beginning, or an idempotency key, a target or a correlation id
 
 
 # What there may be for whoever hears of it: due executions that nobody owns, news of those that somebody waits for.

@@ -14,7 +14,7 @@ Written once for both dialects.
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .registry import Statement
+from .statements import Statement
 
 AT_ONCE = 200  # executions, or rows of another kind, in one transaction
 ENTRIES_AT_ONCE = 2_000

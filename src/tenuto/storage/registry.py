@@ -1,32 +1,21 @@
-"""What a service keeps beside executions: API keys, the audit, answers to repeated requests, confirmations.
+"""What a service keeps beside executions: API keys, sign-ins, the audit, answers to repeated requests, confirmations.
 
 Written once for both dialects, in statements with numbered parameters that both understand.
 """
 
 import json
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from msgspec import Struct, structs
 
 from tenuto.views.projections import AuditRow
 
-Statement: TypeAlias = tuple[str, Sequence[object]]
+from .sign_ins import SignIns, SqlSignIns
+from .statements import NOTE, Statement, Statements, marks, noting
 
 ANSWERS_KEPT_MS = 24 * 3_600_000
 ABANDONED_MS = 60_000  # a request that takes longer than this died with its process
-
-
-class Statements(Protocol):
-    """What a store does for a registry. Parameters are written `$1`, `$2`, …"""
-
-    async def fetch(self, query: str, values: Sequence[object]) -> list[Any]: ...
-
-    async def run(self, query: str, values: Sequence[object]) -> list[Any]:
-        """One statement that writes; gives the rows that it returns."""
-
-    async def run_all(self, statements: Sequence[Statement]) -> bool:
-        """All of them in one transaction, or none: the first must return a row."""
 
 
 class KeyRow(Struct, frozen=True, kw_only=True):
@@ -84,6 +73,10 @@ class AuditWanted(Struct, frozen=True, kw_only=True):
 class Registry(Protocol):
     """`note` is a row of the audit that is written with the change it tells of, or not at all."""
 
+    @property
+    def sign_ins(self) -> SignIns:
+        """Sign-in sessions of the console."""
+
     async def add_key(self, row: KeyRow, note: AuditRow) -> None: ...
 
     async def key(self, id: str) -> KeyRow | None: ...
@@ -124,7 +117,7 @@ class Registry(Protocol):
     async def drop_answer(self, tenant: str, endpoint: str, key: str) -> None: ...
 
     async def forget(self, before: int) -> None:
-        """Answers and confirmations that are older than this, and no longer count."""
+        """Removes answers, confirmations and sign-ins that are older than this, and no longer count."""
 
     async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int, note: AuditRow) -> bool:
         """Whether somebody else asked for the same since then. If not, this one has, and that is noted."""
@@ -142,11 +135,6 @@ _NUMBERING = (
     "UPDATE audit SET n = CAST(v.value ->> 0 AS bigint), hash = v.value ->> 1 FROM json_each($1) AS v "
     "WHERE audit.position = CAST(v.key AS bigint) AND audit.n IS NULL"
 )
-NOTE = f"INSERT INTO audit ({', '.join(AuditRow.__struct_fields__)}) VALUES ($1, $2, $3, $4, $5, $6, $7)"
-
-
-def noting(row: AuditRow | None) -> list[Statement]:
-    return [] if row is None else [(NOTE, structs.astuple(row))]
 
 
 def wanted_rows(tenant: str, wanted: AuditWanted, before: int | None, limit: int) -> tuple[str, list[Any]]:
@@ -177,12 +165,13 @@ class SqlRegistry:
 
     def __init__(self, statements: Statements) -> None:
         self._sql = statements
+        self.sign_ins: SignIns = SqlSignIns(statements)
 
     # Keys -----------------------------------------------------------------------------------------------------------
 
     async def add_key(self, row: KeyRow, note: AuditRow) -> None:
         values = [json.dumps(value) if isinstance(value, tuple) else value for value in structs.astuple(row)]
-        query = f"INSERT INTO api_keys ({_KEY}) VALUES ({_marks(len(values))}) RETURNING id"
+        query = f"INSERT INTO api_keys ({_KEY}) VALUES ({marks(len(values))}) RETURNING id"
         await self._sql.run_all([(query, values), *noting(note)])
 
     async def key(self, id: str) -> KeyRow | None:
@@ -276,6 +265,7 @@ class SqlRegistry:
     async def forget(self, before: int) -> None:
         await self._sql.run("DELETE FROM answers WHERE created_at < $1", (before,))
         await self._sql.run("DELETE FROM confirmations WHERE at < $1", (before,))
+        await self.sign_ins.forget(before)
 
     # Confirmations --------------------------------------------------------------------------------------------------
 
@@ -307,10 +297,6 @@ class SqlRegistry:
             f"WHERE c.at >= $1 AND a.action LIKE '%{REQUESTED}'{of_tenant} ORDER BY a.position"
         )
         return [AuditRow(**dict(zip(fields, row, strict=True))) for row in await self._sql.fetch(query, values)]
-
-
-def _marks(count: int) -> str:
-    return ", ".join(f"${number + 1}" for number in range(count))
 
 
 def _named(kind: type[Struct], row: Sequence[Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tenuto.kernel.definition import names_in_filter
 from tenuto.views import RequestRow
 from tenuto.views.projections import ReviewRow
 
-from .registry import Statements
+from .statements import Statements
 
 
 class StoredReview(ReviewRow, frozen=True, kw_only=True):

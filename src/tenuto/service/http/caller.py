@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from tenuto.access.permission import Permission
-from tenuto.access.principal import Principal
+from tenuto.access.principal import Credential, Principal
+from tenuto.access.sign_in_sessions import Session, SignInSessions
 from tenuto.api.engine import Engine
 from tenuto.errors import NotAuthenticated
 from tenuto.settings import Settings
 from tenuto.storage.registry import Registry
 
-from .authentication import PRINCIPAL, Authentication
-from .headers import header
+from .authentication import PRINCIPAL, SESSION, Authentication
 from .request_limits import RequestLimiter
 from .shutdown import shutdown_event_of
 
@@ -36,6 +36,7 @@ class Service:
     settings: Settings
     registry: Registry
     authentication: Authentication
+    sessions: SignInSessions
     limiter: RequestLimiter
     commands: set[asyncio.Task[Any]]  # whose verdict may come after the response
     engines: dict[Principal, Engine]
@@ -62,7 +63,8 @@ class Caller(NamedTuple):
     principal: Principal
     engine: Engine
     service: Service
-    authorization: str | None
+    credential: Credential
+    session: Session | None  # that it signed in with
     shutdown: asyncio.Event  # of the server: streams and long polls end
 
     def stream_slot(self) -> AbstractContextManager[None]:
@@ -74,7 +76,7 @@ class Caller(NamedTuple):
 
         Open requests call it before they send anything, and every `CONFIRM_SECONDS` while they wait.
         """
-        if await self.service.authentication.authenticator.principal(self.authorization, max_age) != self.principal:
+        if await self.service.authentication.authenticator.confirm(self.credential, max_age) != self.principal:
             raise NotAuthenticated("The credential has changed since the request began.", hint="send the request again")
 
     async def wait(self, *awaited: asyncio.Future[Any]) -> None:
@@ -131,8 +133,9 @@ async def caller_of(scope: Scope) -> Caller:
     service = service_of(scope)
     principal = scope.get(PRINCIPAL) or await service.authentication.authenticate(scope)
     service.limiter.take_share(scope, principal.tenant)
-    authorization = header(scope, b"authorization")
-    return Caller(principal, service.engine_for(principal), service, authorization, shutdown_event_of(scope))
+    credential = service.authentication.credential(scope)
+    engine, shutdown = service.engine_for(principal), shutdown_event_of(scope)
+    return Caller(principal, engine, service, credential, scope.get(SESSION), shutdown)
 
 
 Called = Annotated[Caller, Depends(authenticated)]

@@ -8,8 +8,9 @@ from msgspec import structs
 
 from tenuto.storage.catalog import Catalog, SqlCatalog
 from tenuto.storage.migrations import migrations
-from tenuto.storage.registry import NOTE, SqlRegistry, Statement
+from tenuto.storage.registry import SqlRegistry
 from tenuto.storage.sqlite.database import all_or_none
+from tenuto.storage.statements import NOTE, Statement
 from tenuto.views.projections import AuditRow
 
 

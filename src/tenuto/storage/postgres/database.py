@@ -11,8 +11,8 @@ import asyncpg
 
 from tenuto.errors import StorageError
 from tenuto.storage.migrations import MIGRATIONS_TABLE, NO_SCHEMA, Migration, migrations, missing
-from tenuto.storage.registry import Statement
 from tenuto.storage.shared.database import Dialect
+from tenuto.storage.statements import Statement
 from tenuto.values.jitter import spread
 
 from .errors import translated

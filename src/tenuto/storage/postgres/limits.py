@@ -20,7 +20,7 @@ from tenuto.storage.permits import (
     LimitUse,
     TenantUse,
 )
-from tenuto.storage.registry import noting
+from tenuto.storage.statements import noting
 from tenuto.views.projections import AuditRow
 
 from .statements import LIVE, NOW

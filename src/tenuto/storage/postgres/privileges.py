@@ -42,6 +42,8 @@ GRANTS: Final[dict[str, Rights]] = {
     "sent_notifications": Rights(_KEPT, ("sent_at", "receipt"), _DELETE),
     "leftovers": Rights(("SELECT",), prunes=("INSERT", "DELETE")),
     "api_keys": Rights(_KEPT, ("revoked_at", "last_used_at")),
+    "signin_sessions": Rights(("SELECT", "INSERT", "DELETE"), ("last_used_at",)),
+    "signin_links": Rights(("SELECT", "INSERT", "DELETE")),
     "sessions": Rights(_ALL),
     "tasks": Rights(_ALL),
     "progress": Rights(_ALL),

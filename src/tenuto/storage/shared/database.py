@@ -5,7 +5,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from tenuto.storage.registry import Statements
+from tenuto.storage.statements import Statements
 
 
 class Dialect(Struct, frozen=True, kw_only=True):

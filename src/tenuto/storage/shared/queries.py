@@ -1,5 +1,6 @@
 """Reading rows, written once for both dialects: filters become conditions with numbered parameters."""
 
+import re
 from collections.abc import Iterator
 from typing import get_args
 
@@ -41,7 +42,10 @@ _FILTERS = {
     "target_id": "target_id <> '' AND target_id = {}",
     "since": "created_at >= {}",
     "before": "created_at < {}",
+    "version": "version = {}",
+    "error_class": "error_class = {}",
 }
+_ID_PART = re.compile(r"[0-9a-f]{1,22}")
 # An execution without a correlation id of its own is its own root.
 _CORRELATED = ("correlation_id <> '' AND correlation_id = {}", "correlation_id = '' AND id = {}")
 
@@ -66,12 +70,15 @@ def executions(wanted: Wanted, after: str | None, limit: int, mark: str) -> tupl
     if len(queries) == 1:
         return queries[0], values
     parts = [f"SELECT * FROM ({query}) AS part_{number}" for number, query in enumerate(queries)]
-    return f"{' UNION ALL '.join(parts)} {rest}", values
+    union = " UNION ALL " if wanted.q is None else " UNION "  # a search finds an execution in several ways
+    return f"{union.join(parts)} {rest}", values
 
 
 def _places(wanted: Wanted, values: list[object], mark: str) -> list[list[str]]:
     """Where to look: each gives the conditions that lead to one place of an index, or narrow what is found there."""
     statuses = _statuses(wanted)
+    if wanted.q is not None:
+        return _found_by(wanted, wanted.q, values, mark)
     if wanted.correlation_id is not None:
         values.append(wanted.correlation_id)
         roots = [[text.format(f"{mark}{len(values)}")] for text in _CORRELATED]
@@ -81,6 +88,25 @@ def _places(wanted: Wanted, values: list[object], mark: str) -> list[list[str]]:
     found = [[f"status = '{status}'"] for status in statuses or get_args(ExecutionStatus)]
     names = [f"definition = {name}" for name in _names(wanted, values, mark)]
     return [[name, *place] for name in names for place in found] if names else found
+
+
+def _found_by(wanted: Wanted, text: str, values: list[object], mark: str) -> list[list[str]]:
+    """Each way in which a search finds executions: each has an index."""
+    values.append(text)
+    given = f"{mark}{len(values)}"
+    ways = [f"key = {given}", f"target_id <> '' AND target_id = {given}", _CORRELATED[0].format(given)]
+    if _ID_PART.fullmatch(text) is not None:
+        values.append(f"{text}g")  # after every id that begins with it
+        ways.append(f"id >= {given} AND id < {mark}{len(values)}")
+    narrowed = [*_any_of("status", _statuses(wanted)), *_defined(wanted, values, mark)]
+    if wanted.correlation_id is not None:
+        values.append(wanted.correlation_id)
+        narrowed.append(_correlated(f"{mark}{len(values)}"))
+    return [[way, *narrowed] for way in ways]
+
+
+def _correlated(given: str) -> str:
+    return f"({' OR '.join(f'({text.format(given)})' for text in _CORRELATED)})"
 
 
 def _statuses(wanted: Wanted) -> tuple[str, ...]:
@@ -135,7 +161,7 @@ def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:
     conditions += [*_any_of("status", _statuses(wanted)), *_defined(wanted, values, mark)]
     if wanted.correlation_id is not None:
         values.append(wanted.correlation_id)
-        conditions.append(f"({' OR '.join(f'({text})' for text in _CORRELATED)})".replace("{}", f"{mark}{len(values)}"))
+        conditions.append(_correlated(f"{mark}{len(values)}"))
     where = " AND ".join(conditions) or "true"
     return f"SELECT {by}, count(*) FROM executions WHERE {where} GROUP BY {by}", values
 

@@ -15,8 +15,8 @@ import apsw
 
 from tenuto.errors import StorageError
 from tenuto.storage.migrations import MIGRATIONS_TABLE, NO_SCHEMA, migrations, missing
-from tenuto.storage.registry import Statement
 from tenuto.storage.shared.database import Dialect
+from tenuto.storage.statements import Statement
 from tenuto.values.wall_clock import WallClock
 
 from .errors import translated

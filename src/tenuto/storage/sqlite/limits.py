@@ -6,7 +6,7 @@ import apsw
 import msgspec
 
 from tenuto.storage.permits import USE, Ask, Dealing, Dealt, HolderRow, LimitRow, LimitUse, TenantUse
-from tenuto.storage.registry import noting
+from tenuto.storage.statements import noting
 from tenuto.views.projections import AuditRow
 
 from .statements import LIVE

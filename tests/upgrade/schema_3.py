@@ -5,7 +5,7 @@ from typing import Any
 from tests.crash.scenario import GUARDED, UNSAFE, Document
 from tests.crash.scenarios.structure import scope
 
-from .later import ONCE, steps
+from .schema_2 import ONCE, steps
 from .states import APPROVAL, CALLBACK, CENTURY_MS, FAR, SIGNAL, payment, task
 
 RUSHED: Document = {"timeout_ms": 300, "retry_policy": {"max_attempts": 9, "initial_delay_ms": 10, "timeout_ms": 200}}
