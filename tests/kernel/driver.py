@@ -33,7 +33,7 @@ from tenuto.kernel.events import Entry, Resolution
 from tenuto.kernel.evolve import find_step, fold
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
-from tests.checking.mailed import Mailed
+from tests.checking.mailbox_facts import Mailed
 
 from . import laws
 from .build import definition

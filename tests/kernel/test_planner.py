@@ -92,9 +92,13 @@ def test_a_layered_scope_takes_a_planners_children_as_they_come() -> None:
 
 
 @pytest.mark.requirement("H9")
-def test_no_more_children_than_the_scope_allows() -> None:
+def test_a_plan_of_more_children_than_the_scope_allows_is_a_failed_attempt() -> None:
     run = planned(*(step(f"s{i}") for i in range(5)), max_children=3)
+    assert run.open() == []
+    run.tick()
+    run.planned(*(step(f"s{i}") for i in range(3)))
     assert len(run.open()) == 3
+    assert run.lines()[1].startswith("failed .:plan/1 RETRYABLE -> retry")
 
 
 def test_a_plan_of_nothing_fails() -> None:
@@ -120,6 +124,28 @@ def test_a_plan_is_charged_and_may_overrun() -> None:
     assert (run.status, run.state.charged) == ("failed", 10)
 
 
+@pytest.mark.requirement("H2")
+def test_failed_plans_are_charged_too() -> None:
+    run = given(planner="p", mode="parallel", max_children=1)
+    run.start(hold=100)
+    run.report("", f.Failed(error_class="TRANSIENT", code="down", usage=3), phase="plan")
+    run.tick()
+    run.planned(step("a"), step("b"), usage=5)
+    assert run.state.charged == 8
+    run.tick()
+    run.report("", f.TimedOut(usage=7), phase="plan")
+    assert (run.status, run.state.charged, run.state.refunded) == ("failed", 15, 85)
+
+
+def test_a_failed_plan_may_overrun() -> None:
+    run = given(planner="p", mode="parallel")
+    run.start(hold=10)
+    run.report("", f.Failed(error_class="TRANSIENT", code="down", usage=11), phase="plan")
+    assert (run.status, run.state.charged) == ("failed", 10)
+    assert run.state.failure is not None
+    assert run.state.failure.code == "credits_exhausted"
+
+
 # -- A planner that fails ----------------------------------------------------------------------------------------------
 
 
@@ -142,7 +168,7 @@ def test_a_planner_is_retried_like_a_step() -> None:
         "ok a/1",
         "finished succeeded",
     ]
-    assert run.state.replans == 0
+    assert run.scope().replans == 0
 
 
 @pytest.mark.parametrize("error_class", ["NON_RETRYABLE", "TRANSIENT"])
@@ -235,7 +261,7 @@ def test_when_most_agents_failed_the_planner_is_asked_again() -> None:
     """)
     run.succeed("a3/a3_s", "a4/a4_s", "b0/b0_s", "b1/b1_s", "b2/b2_s")
     assert run.status == "succeeded"
-    assert run.state.replans == 1
+    assert run.scope().replans == 1
 
 
 @pytest.mark.requirement("H9")
@@ -303,11 +329,37 @@ def test_re_plans_are_bounded() -> None:
 
 
 @pytest.mark.requirement("H9")
+def test_each_scope_has_its_own_number_of_new_plans() -> None:
+    teams = [scope(name, planner="p", mode="parallel", failure_mode="continue", max_replans=1) for name in ("x", "y")]
+    run = given(*teams, mode="parallel", failure_mode="continue")
+    run.start()
+    for name in ("x", "y"):
+        run.planned(step(f"{name}_1"), scope=name)
+        run.fail(f"{name}/{name}_1")
+        assert f"{name}:plan/2" in run.open()
+        run.planned(step(f"{name}_2"), scope=name)
+    run.succeed("x/x_2", "y/y_2")
+    assert run.status == "succeeded"
+
+
+@pytest.mark.requirement("H9")
+def test_a_new_run_may_ask_for_new_plans_again() -> None:
+    run = planned(step("a"), max_replans=1)
+    run.fail("a")
+    run.planned(step("b"))
+    run.fail("b")
+    assert run.status == "failed"
+    run.retry()
+    run.fail("b")
+    assert run.open() == [".:plan/3"]
+
+
+@pytest.mark.requirement("H9")
 def test_superseded_agents_make_room() -> None:
     run = planned(agent("a0"), agent("a1"), max_children=2, failure_mode="continue")
     run.fail("a0/a0_s")
     run.fail("a1/a1_s")
-    run.planned(agent("b0"), agent("b1"), agent("b2"))
+    run.planned(agent("b0"), agent("b1"))
     assert run.open() == ["b0/b0_s/1", "b1/b1_s/1"]
 
 
@@ -383,7 +435,7 @@ def test_a_failed_child_that_was_superseded_does_not_run_again_in_a_new_round() 
     run.expect("""
         failed work/b/1 TRANSIENT -> fail
         closing work retry transient
-        round 2 of work budget=19 not@100
+        round 2 of work budget=19 not@103
         ready work + work/b/2 work/c/2
         ok work/b/2
         ok work/c/2

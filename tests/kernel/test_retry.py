@@ -97,6 +97,17 @@ def test_the_matrix_when_attempts_are_spent(error_class: ErrorClass) -> None:
     assert judged("failed", error_class, tries=3) == AFTER_LAST_FAILURE[error_class]
 
 
+@pytest.mark.requirement("C3")
+def test_a_handler_that_ran_out_of_memory_is_retried_once() -> None:
+    run = given(step("a"))
+    run.start()
+    out_of_memory = f.Failed(error_class="TRANSIENT", code="MemoryError")
+    run.report("a", out_of_memory, phase="forward")
+    run.tick()
+    run.report("a", out_of_memory, phase="forward")
+    assert (run.status, run.step("a").number) == ("failed", 2)
+
+
 @pytest.mark.parametrize("error_class", ERROR_CLASSES)
 def test_the_matrix_when_nothing_may_be_repeated(error_class: ErrorClass) -> None:
     assert judged("failed", error_class, repeat=False) == AFTER_LAST_FAILURE[error_class]

@@ -319,12 +319,12 @@ def test_a_scope_is_run_three_times_in_all() -> None:
     run.expect("""
         failed task/b/1 TRANSIENT -> fail
         closing task retry transient
-        round 2 of task budget=19 not@100
+        round 2 of task budget=19 not@97
         ready task + task/a/2
         ok task/a/2 + task/b/2
         failed task/b/2 TRANSIENT -> fail
         closing task retry transient
-        round 3 of task budget=18 not@300
+        round 3 of task budget=18 not@279
         ready task + task/a/3
         ok task/a/3 + task/b/3
         failed task/b/3 TRANSIENT -> fail
@@ -441,7 +441,7 @@ def test_a_round_waits_for_what_still_runs() -> None:
         failed task/a/1 TRANSIENT -> fail
         closing task retry transient
         ok task/b/1
-        round 2 of task budget=19 not@100
+        round 2 of task budget=19 not@97
         ready task + task/a/2 task/b/2
         ok task/a/2
         ok task/b/2
@@ -462,7 +462,7 @@ def test_the_root_is_run_again_in_rounds_when_no_credits_are_at_stake() -> None:
         ok a/1 + b/1
         failed b/1 TRANSIENT -> fail
         closing . retry transient
-        round 2 of . budget=19 not@100
+        round 2 of . budget=19 not@95
         ready . + a/2
         ok a/2 + b/2
         ok b/2
@@ -788,7 +788,7 @@ def test_the_last_of_the_budget_goes_to_whoever_comes_first() -> None:
         run.succeed(f"s{i}/b{i}")
     run.expect("""
         ok s1/b1/1
-        round 2 of s1 budget=0 not@100
+        round 2 of s1 budget=0 not@106
         ok s2/b2/1
         scope s2 failed transient
         closing . failed transient

@@ -367,7 +367,7 @@ def test_several_losses_in_one_takeover_may_close_what_the_others_are_in() -> No
         lost s/a/4 -> fail
         closing s retry worker_lost
         lost s/b/4 -> fail
-        round 2 of s budget=19 not@3958
+        round 2 of s budget=19 not@3948
     """)
 
 

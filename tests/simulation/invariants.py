@@ -16,7 +16,7 @@ from tenuto.kernel.evolve import find_step, scope_at
 from tenuto.kernel.plan import Node, Plan
 from tenuto.kernel.state import CLOSED, Execution, TimerKey
 from tenuto.kernel.transitions import STEP_TRANSITIONS
-from tests.checking.mailed import Mailed
+from tests.checking.mailbox_facts import Mailed
 
 from .answers import check_answer
 from .observe import Watcher

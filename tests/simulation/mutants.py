@@ -534,6 +534,6 @@ def _() -> list[Change]:
     def restless(self: Turn, event: e.Event) -> None:
         emit(self, event)
         if isinstance(event, e.AttemptSucceeded):
-            self.state.replans += 1
+            self.state.root.replans += 1
 
     return [(Turn, "emit", restless)]

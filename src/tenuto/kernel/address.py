@@ -1,8 +1,8 @@
-"""Where things are: paths of nodes, refs of attempts, and the keys made from them.
+"""Paths of nodes, refs of attempts, and the keys derived from them.
 
-A path is text: segments joined by "/", each `id[#clone][@visit]`, so the index of every ancestor is in it:
-"agents/writer/draft@2", "notify#3". The root scope's path is the empty text. Clones are addressed by their index;
-what authors call a clone (`notify#ann@example.org`) is a label, and never in a path (see `naming`).
+A path is text: segments joined by "/", each `id[#clone][@visit]`, so that the index of every ancestor is in it:
+"agents/writer/draft@2", "notify#3". The path of the root scope is empty. Clones are addressed by index; the author's
+name of a clone (`notify#ann@example.org`) is a label and never part of a path (see `naming`).
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}")
 
 
 class Ref(Struct, frozen=True, order=True, array_like=True, gc=False):
-    """One attempt: the number rises for ever within a path and phase, across rounds and runs."""
+    """One attempt. Its number increases within a path and phase, across rounds and runs."""
 
     path: str
     phase: Phase
@@ -53,16 +53,16 @@ def child_path(parent: str, id: str, *, clone: int | None = None, visit: int | N
 
 
 def clone_path(fan_path: str, index: int) -> str:
-    """The clone of a fan-out. A fan-out inside a loop is `id@visit`, its clones `id#index@visit`."""
+    """Returns the path of a clone. A fan-out inside a loop is `id@visit`, its clones `id#index@visit`."""
     at = fan_path.rfind("@")
     if at > fan_path.rfind("/"):
         return f"{fan_path[:at]}#{index}{fan_path[at:]}"
     return f"{fan_path}#{index}"
 
 
-@lru_cache(maxsize=4096)  # asked nine times for each clone that runs, and of those few run at once
+@lru_cache(maxsize=4096)  # called nine times per running clone, and few run at once
 def fan_of(path: str) -> tuple[str, int] | None:
-    """The fan-out and the index that a clone's path names, or None when the path is no clone's."""
+    """Returns the fan-out and the index of a clone's path; None if the path is not that of a clone."""
     if "#" not in path:
         return None
     hash_at = path.rfind("#")
@@ -92,13 +92,13 @@ def segments(path: str) -> tuple[Segment, ...]:
 
 @lru_cache(maxsize=4096)
 def step_id(path: str) -> str:
-    """The author's id of the node at this path, without its indexes."""
+    """Returns the author's id of the node at this path, without indexes."""
     last = path[path.rfind("/") + 1 :]
     return last.partition("@")[0].partition("#")[0]
 
 
 def fingerprint(*fields: str) -> str:
-    """SHA-256 over length-prefixed fields: ("a", "bc") and ("ab", "c") differ."""
+    """Hashes length-prefixed fields with SHA-256, so that ("a", "bc") and ("ab", "c") differ."""
     digest = hashlib.sha256()
     for field in fields:
         raw = field.encode()
@@ -108,23 +108,24 @@ def fingerprint(*fields: str) -> str:
 
 
 def idempotency_key(tenant: str, execution: str, path: str, phase: Phase, generation: int) -> str:
-    """The key a handler sends: one per step and phase, whatever the attempt, the round or the run.
+    """Returns the idempotency key that a handler sends: one per step and phase, for all attempts, rounds and runs.
 
-    The generation rises only when an effect is deliberately made again: after its compensation, or by a person's word.
+    The generation rises only when an effect is deliberately made again: after its compensation, or by a person's
+    decision.
     """
     return fingerprint(tenant, execution, path, phase, str(generation))
 
 
 def lease_id(execution: str, ref: Ref) -> str:
-    """Names one attempt outside the process. No secret: callbacks carry a signed token beside it."""
+    """Returns the external id of one attempt. It is not a secret: callbacks also carry a signed token."""
     return fingerprint("lease", execution, ref.path, ref.phase, str(ref.number))[:32]
 
 
 def review_id(execution: str, seq: int) -> str:
-    """A review is named by the event that opened it."""
+    """Returns the id of a review, derived from the event that opened it."""
     return f"{execution}.{seq}"
 
 
 def chance(*fields: str) -> float:
-    """A number in [0, 1) that looks random and is the same in every runtime: what jitter is made of."""
+    """Returns a pseudo-random number in [0, 1) that is the same in every runtime, for jitter."""
     return int(fingerprint(*fields)[:13], 16) / float(1 << 52)

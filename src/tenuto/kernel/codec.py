@@ -1,7 +1,7 @@
-"""Histories and snapshots as bytes, versioned.
+"""Encodes histories and snapshots, versioned.
 
-An entry is a JSON array, readable in the database and for ever: new fields are appended with defaults. A snapshot is a
-short cut, never the truth: one of another format is ignored, and the history folded from its beginning.
+An entry is a JSON array that stays readable for ever: new fields are appended with defaults. A snapshot is only an
+optimisation: if its format is not the current one, it is ignored and the history is folded from its beginning.
 """
 
 from array import array
@@ -31,7 +31,7 @@ from .state import (
     UndoState,
 )
 
-SNAPSHOT_FORMAT = 3
+SNAPSHOT_FORMAT = 4
 
 _entry_encoder = msgspec.json.Encoder()
 _entry_decoder = msgspec.json.Decoder(Entry)
@@ -50,7 +50,7 @@ _answer_decoder = msgspec.json.Decoder(Answer)
 
 
 def encode_fact(fact: Fact) -> bytes:
-    """A fact as mail: for an execution that another process owns, or nobody."""
+    """Encodes a fact as a mailbox message, for an execution that this process does not own."""
     return _entry_encoder.encode(fact)
 
 
@@ -72,9 +72,11 @@ _entries_decoder = msgspec.json.Decoder(list[Entry])
 
 
 def encode_entries(entries: list[Entry]) -> bytes:
-    """The entries of one decision, as they are stored together: without the defaults at the end of each array.
+    """Encodes the entries of one decision, which are stored together.
 
-    What a field is by default is therefore as fixed as its place.
+    Default values at the end of an array are left out.
+
+    The default of a field must therefore never change, like its position.
     """
     return b"[%b]" % b",".join([_shortened(entry) for entry in entries])
 
@@ -88,7 +90,7 @@ def _shortened(entry: Entry) -> bytes:
             break
     rest = b""
     if entry.grants or entry.cause is not None or entry.actor is not None:
-        # Paths hold neither commas nor quotes, so nothing but the end of a grant looks like this.
+        # Paths contain neither commas nor quotes, so only the end of a grant can match.
         grants = encode(entry.grants).replace(b',"forward",1,-1,-1]', b"]").replace(b",-1,-1]", b"]")
         rest = b"," + grants
         if entry.cause is not None or entry.actor is not None:
@@ -97,10 +99,10 @@ def _shortened(entry: Entry) -> bytes:
 
 
 def _tails(kind: type[Struct]) -> tuple[bytes, ...]:
-    """How the array of such an event ends, but for `]`, when its last fields are as they are by default: longest first.
+    """Returns the possible ends of an event's array if its last fields have their defaults, longest first.
 
-    A field's text ends with a quote, a bracket or its last digit, and there is a comma before each of these: so what
-    ends like this has these defaults, whatever its other fields hold.
+    The text of a field ends with a quote, a bracket or a digit, and a comma comes before each default. So an array with
+    such an end has these defaults, whatever its other fields contain.
     """
     tails = [b""]
     for field in reversed(msgspec.structs.fields(kind)):
@@ -119,7 +121,7 @@ def decode_entries(data: bytes) -> list[Entry]:
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
-    """All of an execution's state but what can be derived: the agenda, the timer heap, the nodes of the plan."""
+    """An execution's state without the parts that can be derived: the agenda, the timer heap, the nodes of the plan."""
 
     format: int
     id: str
@@ -150,7 +152,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     refunded: int
     retry_hold: int
     budget_left: int
-    replans: int
     error_times: list[int]
     ok_times: list[int]
     signals: dict[str, list[KeptSignal]]
@@ -167,7 +168,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     timers: list[tuple[TimerKind, str, int]]
 
 
-# What a snapshot holds as the state does; the others have another shape there.
+# `_SAME` fields have the same shape in snapshot and state; `_OTHERS` differ.
 _OTHERS = ("format", "error_times", "ok_times", "signals", "timers")
 _SAME = tuple(name for name in Snapshot.__struct_fields__ if name not in _OTHERS)
 
@@ -186,7 +187,7 @@ def encode_snapshot(state: Execution) -> bytes:
 
 
 def decode_snapshot(plan: Plan, data: bytes) -> Execution | None:
-    """The state, or None when the snapshot is of a format that this release does not read."""
+    """Decodes a snapshot; None if this release does not support its format."""
     if msgspec.json.decode(data, type=_Format).format != SNAPSHOT_FORMAT:
         return None
     snapshot = msgspec.json.decode(data, type=Snapshot, dec_hook=_dec_hook)
@@ -210,7 +211,7 @@ class _Format(Struct):
 
 
 def agenda_of(state: Execution) -> dict[EffectKey, Effect]:
-    """The agenda, from nothing but the rest of the state. `evolve` keeps the same one as it goes."""
+    """Computes the agenda from the rest of the state. `evolve` maintains the same agenda incrementally."""
     agenda: dict[EffectKey, Effect] = {}
     for node in state.nodes.values():
         holders = node.live.values() if isinstance(node, FanState) else (node,)
@@ -231,7 +232,7 @@ def _is_outside(node: Node, ref: Ref) -> bool:
 
 def _enc_hook(value: object) -> JSON:
     if isinstance(value, Node):
-        return None  # found again by its path
+        return None  # looked up again by its path
     if isinstance(value, array):
         return list(value)
     assert isinstance(value, deque)

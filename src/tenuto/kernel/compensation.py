@@ -28,7 +28,7 @@ def rollback(state: Execution) -> Rollback:
 
 
 def undo_groups(state: Execution) -> tuple[tuple[str, ...], ...]:
-    """What completed, or may have been made in part, and is not undone: last completed first."""
+    """Returns the steps to compensate, latest completion first: completed or possibly made in part, and not undone."""
     done = sorted(_completed(state), reverse=True)
     match rollback(state).order:
         case "reverse":
@@ -56,12 +56,15 @@ def _completed_clones(fan: FanState) -> Iterator[tuple[int, str]]:
     for index, mark in enumerate(fan.marks):
         if mark == CLONE_SUCCEEDED and index not in fan.spared:
             yield fan.done_seq[index], clone_path(fan.path, index)
-    for index, seq in {**fan.owed, **half_done}.items():  # of both, what was half made is the later
+    for index, seq in {**fan.owed, **half_done}.items():  # of both, the partial effect is the later one
         yield seq, clone_path(fan.path, index)
 
 
 def _layer(state: Execution, path: str, seq: int) -> tuple[int, ...]:
-    """The layers of a step and its ancestors, outermost first. In a flow the order of completion takes their place."""
+    """Returns the layers of a step and its ancestors, outermost first.
+
+    In a flow the order of completion replaces them.
+    """
     clone = fan_of(path)
     at = clone[0] if clone is not None else path
     layers: list[int] = []

@@ -1,7 +1,7 @@
-"""What an author writes: a tree of steps and scopes with their policies, versioned and hashed.
+"""Definitions: a tree of steps and scopes with their policies, versioned and hashed.
 
-Decorators, builder and JSON documents all end here. Field names in JSON are those of the document format; `canonical`
-writes every default out, so that a definition has exactly one text and one content hash.
+Decorators, builder and JSON documents all produce a `Definition`. Field names in JSON are those of the document format.
+`canonical` writes every default, so that a definition has exactly one text and one content hash.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ MAX_EARLY_SIGNAL_BYTES = 1024 * 1024
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How failed attempts are repeated. Delays left out take the start of their error class (`retry.MATRIX`)."""
+    """How failed attempts are repeated. Omitted delays are those of the error class (`retry.MATRIX`)."""
 
     max_attempts: int = 3
     backoff_strategy: Backoff = "exponential"
@@ -82,7 +82,7 @@ class Branch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A leaf of the tree. One struct for the six types: what a type may not have, `validate` refuses."""
+    """A leaf of the tree. One struct for all six types; `validate` rejects fields that a type does not have."""
 
     id: str = field(name="step_id")
     name: str = ""
@@ -130,7 +130,7 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Scope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An inner node: how its children follow one another, how many at once, and what a failed child means."""
+    """An inner node: the order of its children, how many run at once, and the effect of a failed child."""
 
     id: str = field(name="step_id")
     name: str = ""
@@ -158,7 +158,7 @@ class Scope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Escalation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When errors pile up, stop and ask a person."""
+    """Pauses the execution and asks a person when errors accumulate."""
 
     errors: int = 5
     window_ms: int = 5 * MINUTE
@@ -203,7 +203,7 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def root_scope(definition: Definition) -> Scope:
-    """The definition itself, seen as the scope that holds all others."""
+    """Returns the definition as the root scope."""
     policies = definition.policies
     return Scope(
         id="",
@@ -222,7 +222,7 @@ def root_scope(definition: Definition) -> Scope:
 
 
 def canonical(definition: Definition) -> bytes:
-    """The one text of a definition: every default written out, keys sorted, no spaces."""
+    """Returns the canonical text of a definition: every default written, keys sorted, no spaces."""
     return msgspec.json.encode(definition, order="sorted")
 
 
@@ -236,7 +236,10 @@ def to_document(definition: Definition) -> JSON:
 
 
 def differences(old: JSON, new: JSON) -> list[str]:
-    """Where two documents differ, as pointers that name steps by their ids. All steps, if only their order differs."""
+    """Returns the differences of two documents as pointers that name steps by id.
+
+    If only the order differs, all steps.
+    """
     return _differences(old, new, "") or ["/steps"]
 
 
@@ -259,14 +262,14 @@ def _is_node(document: JSON) -> TypeGuard[dict[str, JSON]]:
 
 
 def owned_name(tenant: str, name: str) -> str:
-    """What a definition that belongs to one tenant is called among all: two tenants may have the same name."""
+    """Returns the global name of a tenant's own definition. Two tenants may use the same name."""
     return f"{tenant}/{name}"
 
 
 def names_in_filter(name: str, tenant: str | None) -> list[str]:
-    """What a name means to those who look for its executions: the tenant's own definition, or the one for all.
+    """Returns the global names that a name in a filter means: the tenant's own definition, and the shared one.
 
-    How a tenant's own is called among all is nobody's word but the engine's.
+    Users never see the global name of a tenant's own definition.
     """
     if tenant is None:
         return [name]
@@ -274,17 +277,17 @@ def names_in_filter(name: str, tenant: str | None) -> list[str]:
 
 
 def owner_of(name: str) -> str | None:
-    """The tenant that it belongs to; None of one that is there for all."""
+    """Returns the tenant that owns a definition; None if it is shared."""
     return name.rpartition("/")[0] or None
 
 
 def plain_name(name: str) -> str:
-    """The name as its author wrote it."""
+    """Returns the name as its author wrote it."""
     return name.rpartition("/")[2]
 
 
 def from_document(document: dict[str, JSON]) -> Definition:
-    """Reads a document whose shape is known to be right; `msgspec.ValidationError` otherwise."""
+    """Converts a document of valid shape; raises `msgspec.ValidationError` otherwise."""
     return msgspec.convert({**document, "steps": _nodes(document.get("steps"))}, Definition)
 
 

@@ -1,7 +1,7 @@
-"""Effects: what a runtime has to do next. The agenda of an execution maps keys to effects.
+"""Effects: the work that a runtime must have in progress. The agenda of an execution maps keys to effects.
 
-Effects are keyed and safe to ask twice. One that leaves the agenda while it is under way is to be stopped: there is no
-effect for that. When to wake is not an effect but `state.wake_at`.
+Effects are keyed and idempotent. If an effect leaves the agenda while in progress, the runtime must stop it; there is
+no effect for that. The next wake-up is not an effect but `state.wake_at`.
 """
 
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from .address import Ref
 
 
 class RunAttempt(Struct, frozen=True, gc=False):
-    """Call the handler of this attempt's phase here, and report what came of it."""
+    """Call the handler of this attempt's phase here, and report the outcome."""
 
     ref: Ref
 

@@ -23,11 +23,11 @@ Resolution = Literal["approved", "rejected", "completed", "not_completed", "retr
 ProbeAnswer = Literal["done", "not_done", "pending", "unknown"]
 
 NULL = Raw(b"null")
-"""No value. Payloads are raw JSON and never absent: what has none has null."""
+"""No value. Payloads are raw JSON and never absent; without a value they are null."""
 
 
 class Failure(Struct, frozen=True, array_like=True, gc=False):
-    """Why something failed. The summary is already redacted and bounded when it gets here."""
+    """Why something failed. The summary is already redacted and bounded."""
 
     error_class: ErrorClass
     code: str
@@ -36,7 +36,7 @@ class Failure(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Grant(Struct, frozen=True, array_like=True, gc=False):
-    """An attempt, or the attempts of a range of clones, that may start once this is committed."""
+    """An attempt, or the attempts of a range of clones, that may start once the entry is committed."""
 
     path: str
     phase: Phase = "forward"
@@ -64,7 +64,7 @@ class ExecutionStarted(Recorded, frozen=True, array_like=True, tag="started"):
     each: dict[str, int] = {}
     headers: dict[str, str] = {}
     variables: dict[str, Raw] = {}
-    correlation_id: str = ""  # its own id, when there is none
+    correlation_id: str = ""  # its own id if none was given
     target: tuple[str, str] | None = None
     priority: Literal["high", "normal"] = "normal"
     deadline: int | None = None
@@ -79,7 +79,7 @@ class ExecutionAdmitted(Recorded, frozen=True, array_like=True, tag="admitted"):
 
 
 class RunOpened(Recorded, frozen=True, array_like=True, tag="run"):
-    """An audited retry: what is completed and not undone is kept, what was undone is made again."""
+    """An audited retry: completed effects are kept, undone ones are made again."""
 
     run: int
     reason: str
@@ -102,7 +102,7 @@ class ExecutionFinished(Recorded, frozen=True, array_like=True, tag="finished"):
     charged: int = 0
     refunded: int = 0
     retry_hold: int = 0
-    output_seq: int = 0  # where the output is, when it is the last step's result
+    output_seq: int = 0  # the entry with the output, if it is the last step's result
 
 
 class Paused(Recorded, frozen=True, array_like=True, tag="paused"):
@@ -129,7 +129,7 @@ class HoldChanged(Recorded, frozen=True, array_like=True, tag="hold"):
 
 
 class AttemptsGranted(Recorded, frozen=True, array_like=True, tag="granted"):
-    """Carries nothing but its grants: a timer came due, a slot was freed, an execution was resumed or taken over."""
+    """Contains only grants: a timer was due, a slot was freed, an execution was resumed or taken over."""
 
 
 class AttemptBegun(Recorded, frozen=True, array_like=True, tag="begun"):
@@ -158,6 +158,7 @@ class DispatchFailed(Recorded, frozen=True, array_like=True, tag="undispatched")
     verdict: Verdict
     retry_at: int | None = None
     retry_after_ms: int | None = None
+    trace: str = ""
 
 
 class AttemptAcked(Recorded, frozen=True, array_like=True, tag="acked"):
@@ -182,7 +183,7 @@ class AttemptSucceeded(Recorded, frozen=True, array_like=True, tag="ok"):
 
 
 class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
-    """`retry_after_ms` is what it asked for, and `retry_at` what was decided."""
+    """`retry_after_ms` is what it asked for, and `retry_at` what was decided. `trace`: where the handler raised."""
 
     path: str
     phase: Phase
@@ -196,6 +197,7 @@ class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
     charge: int = 0
     build: str = ""
     retry_after_ms: int | None = None
+    trace: str = ""
 
 
 class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):
@@ -223,29 +225,29 @@ class Loss(Struct, frozen=True, array_like=True, gc=False):
 
 
 class AttemptLost(Recorded, frozen=True, array_like=True, tag="lost"):
-    """The worker that had these attempts is gone: their outcome is unknown."""
+    """The worker that had these attempts is dead: their outcome is unknown."""
 
     losses: tuple[Loss, ...]
 
 
 class AttemptsReturned(Recorded, frozen=True, array_like=True, tag="returned"):
-    """Nobody began these: their worker left, or could not run them, or they were taken out of their queue.
+    """Attempts that no worker began: returned by their worker, or withdrawn from their queue.
 
-    Nothing is counted. Whoever goes on with them is granted them anew.
+    They do not count as tries. They are granted again to continue.
     """
 
     refs: tuple[Ref, ...]
 
 
 class AttemptAbandoned(Recorded, frozen=True, array_like=True, tag="abandoned"):
-    """Nobody waits for these any more: the execution was terminated, or the step was settled without them."""
+    """Attempts that are no longer awaited: the execution was terminated, or the step was settled without them."""
 
     refs: tuple[Ref, ...]
     why: Literal["terminated", "settled", "expired"]
 
 
 class ProbeAnswered(Recorded, frozen=True, array_like=True, tag="probed"):
-    """A guard or a reconcile handler said what became of an attempt whose outcome was unknown."""
+    """A guard or reconcile handler answered what happened to an attempt with an unknown outcome."""
 
     path: str
     phase: Phase
@@ -259,13 +261,14 @@ class ProbeAnswered(Recorded, frozen=True, array_like=True, tag="probed"):
     failure: Failure | None = None
     variable: str | None = None
     key: str | None = None
+    trace: str = ""
 
 
 # Nodes ------------------------------------------------------------------------------------------------------------
 
 
 class StepExpired(Recorded, frozen=True, array_like=True, tag="expired"):
-    """A step's own deadline passed, with all its attempts and waits."""
+    """The deadline of a step passed."""
 
     path: str
     verdict: Literal["skip", "fail", "review"]
@@ -273,7 +276,7 @@ class StepExpired(Recorded, frozen=True, array_like=True, tag="expired"):
 
 
 class StepRefused(Recorded, frozen=True, array_like=True, tag="refused"):
-    """A step that could not be started: its expression failed, its fan-out is too large, the credits are spent."""
+    """A step could not be started: its expression failed, its fan-out is too large, the credits are spent."""
 
     path: str
     verdict: Literal["skip", "fail"]
@@ -281,13 +284,13 @@ class StepRefused(Recorded, frozen=True, array_like=True, tag="refused"):
 
 
 class StepsReady(Recorded, frozen=True, array_like=True, tag="ready"):
-    """Their delay is over, but no slot is free: they queue for one."""
+    """Steps whose delay is over, but no slot is free: they queue for one."""
 
     paths: tuple[str, ...]
 
 
 class BranchTaken(Recorded, frozen=True, array_like=True, tag="branch"):
-    """A decision's branch, or the edge that a failed or timed-out step of a flow goes by."""
+    """The branch of a decision, or the edge that a failed or timed-out step of a flow takes."""
 
     path: str
     target: str
@@ -301,7 +304,7 @@ class Expanded(Recorded, frozen=True, array_like=True, tag="expanded"):
 
 
 class ChildrenAdded(Recorded, frozen=True, array_like=True, tag="added"):
-    """A planner's answer: children that the definition did not have."""
+    """The answer of a planner: children that the definition did not have."""
 
     scope: str
     number: int
@@ -314,7 +317,7 @@ class ChildrenAdded(Recorded, frozen=True, array_like=True, tag="added"):
 
 
 class NodesClosed(Recorded, frozen=True, array_like=True, tag="closed"):
-    """Closed without an attempt. `failed_upstream`: a result that it needs will never come."""
+    """Nodes closed without an attempt. `failed_upstream`: a result that they need will never come."""
 
     paths: tuple[str, ...]
     status: Literal["skipped", "failed_upstream", "canceled", "reused", "marked"]
@@ -328,7 +331,7 @@ class ScopeOpened(Recorded, frozen=True, array_like=True, tag="open"):
 
 
 class ScopeClosing(Recorded, frozen=True, array_like=True, tag="closing"):
-    """The outcome is known, nothing new starts, what runs is awaited."""
+    """The outcome of a scope is known: nothing new starts, running children are awaited."""
 
     path: str
     outcome: ScopeOutcome
@@ -342,7 +345,7 @@ class ScopeClosed(Recorded, frozen=True, array_like=True, tag="scope"):
 
 
 class ScopeRepeated(Recorded, frozen=True, array_like=True, tag="repeat"):
-    """One visit of a scope that repeats itself is over, and its condition is not met yet."""
+    """A visit of a repeating scope is over, and its condition is not met yet."""
 
     path: str
 
@@ -366,8 +369,11 @@ class WaitOpened(Recorded, frozen=True, array_like=True, tag="wait"):
 
 
 class WaitEnded(Recorded, frozen=True, array_like=True, tag="waited"):
-    """`by` is the message's id. `signal` names the one that came just now; empty where it had come before, and for
-    timers; None in what earlier releases recorded."""
+    """A wait ended. `by` is the id of the message.
+
+    `signal` is the name of a signal that arrived just now; empty for a kept signal and for timers; None in entries of
+    earlier releases.
+    """
 
     path: str
     by: str
@@ -409,7 +415,7 @@ class ReviewResolved(Recorded, frozen=True, array_like=True, tag="resolved"):
 
 
 class CompensationStarted(Recorded, frozen=True, array_like=True, tag="undo"):
-    """What will be undone and in which order: groups one after another, the members of a group together."""
+    """The steps to compensate, in groups: groups run one after another, the members of a group together."""
 
     cause: Literal["failed", "canceled"]
     groups: tuple[tuple[str, ...], ...]

@@ -1,6 +1,6 @@
-"""What happened outside. A runtime reports facts; `decide` turns each into events and an answer.
+"""Facts: reports from outside the kernel. `decide` turns each into events and an answer.
 
-`at` is when the fact arrived: timers due at or before it fire first, however late it is handled.
+`at` is when the fact arrived. Timers due at or before it fire first, however late it is handled.
 """
 
 from typing import Literal, TypeAlias
@@ -13,7 +13,7 @@ from .events import NULL, Resolution
 
 
 class Happened(Struct, frozen=True, kw_only=True, tag=True, gc=False):
-    """A fact. Who says so (`actor`) and what brought it (`cause`: a mail's id, a ref, a timer) go into the record."""
+    """A fact. `actor` (its sender) and `cause` (a message id, a ref, a timer) are recorded."""
 
     at: int
     actor: str | None = None
@@ -35,6 +35,7 @@ class Failed(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     retry_after_ms: int | None = None
     partial_effect: bool = False
     usage: int = 0
+    trace: str = ""
 
 
 class TimedOut(Struct, frozen=True, kw_only=True, tag=True):
@@ -71,7 +72,10 @@ Outcome: TypeAlias = Succeeded | Failed | TimedOut | Done | NotDone | Pending | 
 
 
 class Start(Happened, frozen=True, kw_only=True, tag=True):
-    """`owned`: whoever starts it also runs it, as its owner of epoch 1, so that no worker has to be waited for."""
+    """Starts an execution.
+
+    With `owned`, the starting worker also owns it with epoch 1, so that it need not be claimed.
+    """
 
     execution: str
     tenant: str
@@ -98,7 +102,7 @@ class Begun(Happened, frozen=True, kw_only=True, tag=True):
 
 
 class Reported(Happened, frozen=True, kw_only=True, tag=True):
-    """An attempt ended. `lease` is set by those who answer from outside: it must be the attempt's."""
+    """An attempt ended. `lease` is set by external receivers and must match the attempt."""
 
     ref: Ref
     outcome: Outcome
@@ -126,21 +130,21 @@ class Acked(Happened, frozen=True, kw_only=True, tag=True):
 
 
 class Taken(Happened, frozen=True, kw_only=True, tag=True):
-    """A worker took the execution over: local attempts granted under an older epoch are lost."""
+    """A takeover: local attempts granted under an older epoch are lost."""
 
     epoch: int
     lease_ms: int = 15_000
 
 
 class Lost(Happened, frozen=True, kw_only=True, tag=True):
-    """The worker of a queue that had these attempts is gone."""
+    """The task worker that had these attempts is dead."""
 
     refs: tuple[Ref, ...]
     lease_ms: int = 15_000
 
 
 class Returned(Happened, frozen=True, kw_only=True, tag=True):
-    """A worker leaves in good order and never began these attempts."""
+    """A worker shuts down and never began these attempts."""
 
     refs: tuple[Ref, ...]
 
@@ -209,7 +213,7 @@ class Retry(Happened, frozen=True, kw_only=True, tag=True):
 
 class Admitted(Happened, frozen=True, kw_only=True, tag=True):
     key: str
-    run: int = 0  # whose turn it is; 0 for the one that is open
+    run: int = 0  # the run that is admitted; 0 for the open one
 
 
 class HoldGranted(Happened, frozen=True, kw_only=True, tag=True):
@@ -252,7 +256,7 @@ class Applied(Struct, frozen=True, tag=True):
 
 
 class Ignored(Struct, frozen=True, tag=True):
-    """Recorded by the caller, nothing changed: an answer that came too late, twice, or from the wrong holder."""
+    """Nothing changed: the report came too late, twice, or from the wrong holder. The caller records it."""
 
     why: Literal["duplicate", "stale_attempt", "stale_lease", "terminal", "unknown"]
 

@@ -1,7 +1,7 @@
-"""What steps are called, to people: by the author's id, and a clone by its label.
+"""The names of steps as users see them: the author's id, and for a clone its label.
 
-A path has the index of a clone in it, never the label (`notify#0`): labels are for people. But it is the label that
-they are shown and that they give back (`notify#ada`), so both ways go through here, and nowhere else.
+A path contains the index of a clone (`notify#0`), never its label. Users see and enter the label (`notify#ada`). All
+conversions between the two are in this module.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class _Given(msgspec.Struct):
 
 
 def labels_of(state: Execution, fan_path: str) -> Sequence[str]:
-    """What the clones of a fan-out are called; empty where they are called by their index."""
+    """Returns the labels of the clones of a fan-out; empty if they are named by index."""
     id = step_id(fan_path)
     if id in state.each:
         return _given(state, id)
@@ -30,7 +30,7 @@ def labels_of(state: Execution, fan_path: str) -> Sequence[str]:
 
 
 def labels_in(state: Execution, event: Expanded) -> Sequence[str]:
-    """The same, as it was when the event was recorded: a later round may have other items."""
+    """Returns the labels as of the event, because a later round may have other items."""
     id = step_id(event.path)
     return _given(state, id) if id in state.each else event.labels
 
@@ -45,6 +45,6 @@ def clone_name(fan_path: str, index: int, labels: Sequence[str]) -> str:
 
 
 def shown_step(state: Execution, path: str) -> str:
-    """The step at a path as its author named it, whatever it is in and how often it was visited."""
+    """Returns the author's name of the step at a path, without its scopes and visits."""
     clone = fan_of(path)
     return step_id(path) if clone is None else clone_name(clone[0], clone[1], labels_of(state, clone[0]))

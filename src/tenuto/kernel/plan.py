@@ -1,8 +1,8 @@
-"""The compiled tree: a definition with its edges counted, its layers numbered and its expressions at hand.
+"""The compiled definition: a tree with counted edges, numbered layers and compiled expressions.
 
-Authors know four modes; the plan knows two. `sequence`, `parallel` and layers become edges and barriers of a `dag`;
-a `flow` keeps its named transitions. A plan is never changed, and is not the whole tree: children that a planner adds
-while running are compiled into nodes of their own (`compile_children`) and kept in the execution's state.
+Authors have four modes; the plan has two. `sequence`, `parallel` and layers become edges and barriers of a `dag`; a
+`flow` keeps its named transitions. A plan never changes. Children that a planner adds at run time are compiled to
+separate nodes (`compile_children`) and stored in the execution's state.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from .expression import NODE_ROOTS, Expression, Template, compile_expression, co
 
 
 class Node:
-    """One step or scope of the plan, with what `decide` asks about it."""
+    """One step or scope of the plan, with the precomputed values that `decide` uses."""
 
     __slots__ = (
         "branches",
@@ -56,7 +56,7 @@ class Node:
         self.queue: str | None = spec.queue or (parent.queue if parent is not None else None)
         self.layer = 0
         self.unmet = 0
-        # (index of the child that waits, whether it needs this one's result and is skipped with it)
+        # (index of the dependent child, whether it needs this result and is skipped with it)
         self.dependents: tuple[tuple[int, bool], ...] = ()
         if isinstance(spec, Scope):
             self._init_scope(spec)
@@ -98,10 +98,10 @@ class Node:
 
 
 class Plan:
-    """A definition, validated and compiled. `watched` are the steps whose results an expression of the plan reads.
+    """A validated and compiled definition. `watched` are the steps whose results an expression of the plan reads.
 
-    `check_output` says what is wrong with an execution's output, or None. It is given to the plan, because reading JSON
-    Schemas takes a library that the kernel does not know.
+    `check_output` returns what is wrong with an execution's output, or None. It is a parameter, because JSON Schemas
+    need a library that the kernel does not import.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class Plan:
         if self.output is not None:
             readers.append(self.output)
         self.watched = frozenset(step for reader in readers for step in reader.steps)
-        # Without a template the output is the last result, and which step is last only a run can tell.
+        # Without a template the output is the last result, and only a run can tell which step is last.
         checks_last = definition.output_schema is not None and self.output is None
         self.watches_all = checks_last or any(reader.reads_all_steps for reader in readers)
         self.reads_input = any("input" in reader.roots for reader in readers)
@@ -143,7 +143,7 @@ def _may_queue(node: Node) -> bool:
 
 
 def handler_name(spec: Spec, phase: Phase) -> str | None:
-    """What is called for this phase of a step, or to plan a scope."""
+    """Returns the handler for this phase of a step, or the planner of a scope."""
     if isinstance(spec, Scope):
         return spec.planner
     match phase:
@@ -160,7 +160,7 @@ def handler_name(spec: Spec, phase: Phase) -> str | None:
 
 
 def compile_children(parent: Node, specs: tuple[Spec, ...]) -> tuple[Node, ...]:
-    """Nodes for these children, with edges and layers. Mere order is an edge that a skipped child does not break."""
+    """Compiles children with edges and layers. An edge that is only an order is not broken by a skipped child."""
     children = tuple(Node(spec, parent, index) for index, spec in enumerate(specs))
     by_id = {child.id: child for child in children}
     dependents: list[list[tuple[int, bool]]] = [[] for _ in children]
@@ -183,7 +183,7 @@ def compile_children(parent: Node, specs: tuple[Spec, ...]) -> tuple[Node, ...]:
 def _number_layers(children: tuple[Node, ...]) -> None:
     unmet = [child.unmet for child in children]
     ready = [child for child in children if child.unmet == 0]
-    for child in ready:  # grows while it is walked: Kahn's algorithm
+    for child in ready:  # `ready` grows during the loop: Kahn's algorithm
         for index, _ in child.dependents:
             unmet[index] -= 1
             children[index].layer = max(children[index].layer, child.layer + 1)

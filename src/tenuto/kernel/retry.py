@@ -1,6 +1,6 @@
-"""Whether, when and how an attempt is followed by another: one matrix, three safety declarations, pure functions.
+"""Decides whether and when an attempt is retried: one matrix, three safety declarations, pure functions.
 
-The documentation page "Retries" and its tests are made from `MATRIX`, `EXCEPTIONS` and `judge`.
+The documentation page "Retries" and its tests are generated from `MATRIX`, `EXCEPTIONS` and `judge`.
 """
 
 from typing import Literal, NamedTuple
@@ -35,8 +35,8 @@ MATRIX: dict[ErrorClass, Rule] = {
     "INDETERMINATE": Rule(True, 100, 30_000, False, "is decided by the step's safety declaration"),
 }
 
-# What ordinary exceptions mean, by the names of their classes: the first name of the exception's ancestry that is here
-# decides. Names, because a definition is data and must mean the same in every process.
+# Error classes of common exceptions, by class name. The first name in the exception's ancestry that is listed decides.
+# Names, because a definition is data and must mean the same in every process.
 EXCEPTIONS: dict[str, ErrorClass] = {
     "ConnectionError": "TRANSIENT",
     "TimeoutError": "TRANSIENT",
@@ -72,8 +72,12 @@ EXCEPTIONS: dict[str, ErrorClass] = {
 }
 
 
+# The total number of attempts for failures with this code, if lower than the step's policy.
+MAX_TRIES = {"MemoryError": 2}
+
+
 def classify(ancestry: tuple[str, ...], step: Step, defaults: dict[str, ErrorClass]) -> ErrorClass:
-    """The class of an exception that is none of ours: by the step's table, its definition's, the common one."""
+    """Classifies a foreign exception: by the step's table, then its definition's, then the common one."""
     for table in (step.classify, defaults, EXCEPTIONS):
         for name in ancestry:
             if name in table:
@@ -96,10 +100,11 @@ def judge(
     losses: int,
     may_repeat: bool,
     partial_effect: bool = False,
+    code: str = "",
 ) -> Judgement:
-    """What follows an attempt that did not succeed. `tries` and `losses` count this one.
+    """Decides what follows an attempt that did not succeed. `tries` and `losses` include this one.
 
-    `may_repeat` is false where no forward attempt may start any more: under a cancel, in a closing scope.
+    `may_repeat` is false if no forward attempt may start any more: under a cancel, or in a closing scope.
     """
     half_done = (step.partial_effect or partial_effect) and step.compensation_handler is not None
     if how == "failed" and error_class == "COMPENSATION_REQUIRED":
@@ -107,10 +112,11 @@ def judge(
     unknown = how != "failed" or error_class == "INDETERMINATE"
     match step.safety:
         case "SAFE_TO_RETRY":
-            again = may_repeat and (losses <= MAX_LOSSES if how == "lost" else _may_retry(step, error_class, tries))
+            spent = losses > MAX_LOSSES if how == "lost" else not _may_retry(step, error_class, code, tries)
+            again = may_repeat and not spent
             return Judgement("retry" if again else "fail", half_done)  # a cancel may end the step before its retry
         case "SAFE_TO_RETRY_WITH_GUARD":
-            if unknown or (may_repeat and _may_retry(step, error_class, tries)):
+            if unknown or (may_repeat and _may_retry(step, error_class, code, tries)):
                 return Judgement("probe")
             return Judgement("fail", half_done)
         case "NOT_SAFE_TO_RETRY":
@@ -125,14 +131,15 @@ def judge(
             return Judgement("fail", half_done=True)
 
 
-def _may_retry(step: Step, error_class: ErrorClass, tries: int) -> bool:
+def _may_retry(step: Step, error_class: ErrorClass, code: str, tries: int) -> bool:
     policy = step.retry_policy
     allowed = error_class == "INDETERMINATE" or error_class in policy.retry_on_classes
-    return allowed and MATRIX[error_class].retried and tries < policy.max_attempts
+    limit = min(policy.max_attempts, MAX_TRIES.get(code, policy.max_attempts))
+    return allowed and MATRIX[error_class].retried and tries < limit
 
 
 def may_try_again(step: Step, tries: int, losses: int = 0) -> bool:
-    """Whether a recorded "not done" leaves an attempt to make."""
+    """Returns whether another attempt is left after a recorded "not done"."""
     return tries < step.retry_policy.max_attempts and losses <= MAX_LOSSES
 
 
@@ -142,7 +149,7 @@ def needs_begin(node: Node, ref: Ref) -> bool:
 
 
 def judge_undo(error_class: ErrorClass, tries: int, losses: int, max_attempts: int, *, lost: bool) -> Verdict:
-    """Compensations are safe to repeat by contract: they carry a stable key."""
+    """Judges a failed compensation. Compensations are safe to repeat by contract, because they have a stable key."""
     if lost:
         return "retry" if losses <= MAX_LOSSES else "review"
     retried = MATRIX[error_class].retried and tries < max_attempts
@@ -150,7 +157,7 @@ def judge_undo(error_class: ErrorClass, tries: int, losses: int, max_attempts: i
 
 
 def delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int, retry_after_ms: int | None, *seed: str) -> int:
-    """How long to wait before the attempt that follows the `tries`-th failure."""
+    """Returns the delay before the attempt that follows the `tries`-th failure."""
     rule = MATRIX[error_class]
     wanted, cap = uncapped_delay_ms(policy, error_class, tries)
     delay = min(wanted, cap)
@@ -162,16 +169,16 @@ def delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int, retry_aft
 
 
 def loss_delay_ms(losses: int, *seed: str) -> int:
-    """How long to wait after the `losses`-th loss of an attempt.
+    """Returns the delay after the `losses`-th loss of an attempt.
 
-    A worker that died may have died of one of its attempts, and then it takes all others with it, every time. The first
-    loss is made good at once. From the second on they wait, each for a time of its own: what only waits is not lost.
+    An attempt may kill its worker, and with it all other attempts, every time. The first loss is retried at once. From
+    the second on, attempts are delayed by different times, so that waiting ones are not lost with the culprit.
     """
     return 0 if losses < 2 else round(LOSS_SPREAD_MS * 4 ** min(losses - 2, 3) * chance(*seed, str(losses)))
 
 
 def uncapped_delay_ms(policy: RetryPolicy, error_class: ErrorClass, tries: int) -> tuple[int, int]:
-    """The delay the policy asks for, and the most that it allows: at least what it says to begin with."""
+    """Returns the delay that the policy asks for, and its maximum, which is at least the initial delay."""
     rule = MATRIX[error_class]
     initial = rule.initial_ms if policy.initial_delay_ms is None else policy.initial_delay_ms
     maximum = max(rule.max_ms, initial) if policy.max_delay_ms is None else policy.max_delay_ms

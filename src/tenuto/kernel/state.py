@@ -182,6 +182,7 @@ class ScopeState(Struct, tag="scope", gc=False):
     plan_losses: int = 0
     inner_failed: int = 0
     superseded: dict[str, None] = {}
+    replans: int = 0  # in this run
 
 
 NodeState: TypeAlias = StepState | FanState | ScopeState
@@ -272,7 +273,6 @@ class Execution:
         "plan",
         "priority",
         "refunded",
-        "replans",
         "retry_hold",
         "reviews",
         "rules",
@@ -320,7 +320,6 @@ class Execution:
         self.refunded = 0
         self.retry_hold = 0
         self.budget_left = 0
-        self.replans = 0
         counts_errors = plan.definition.policies.escalation is not None
         self.error_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
         self.ok_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED

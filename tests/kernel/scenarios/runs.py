@@ -111,20 +111,20 @@ def run_retry() -> Driver:
         ok agent/task/draw/1 charge=5 + agent/task/s/1
         failed agent/task/s/1 TRANSIENT -> fail charge=1
         closing agent/task retry transient
-        round 2 of agent/task budget=19 not@100
+        round 2 of agent/task budget=19 not@90
         ready agent/task
         closed agent/task/draw reused + agent/task/s/2
         failed agent/task/s/2 TRANSIENT -> fail charge=1
         closing agent/task failed transient
         scope agent/task failed transient
         closing agent retry transient
-        round 2 of agent budget=18 not@200
+        round 2 of agent budget=18 not@185
         ready agent
         open agent/task
         closed agent/task/draw reused + agent/task/s/3
         failed agent/task/s/3 TRANSIENT -> fail charge=1
         closing agent/task retry transient
-        round 2 of agent/task budget=17 not@300
+        round 2 of agent/task budget=17 not@275
         ready agent/task
         closed agent/task/draw reused + agent/task/s/4
         failed agent/task/s/4 TRANSIENT -> fail charge=1

@@ -39,9 +39,9 @@ def decide(state: Execution, fact: f.Fact, now: int, epoch: int | None = None) -
     turn = Turn(state, now)
     if epoch is not None:
         turn.epoch = epoch
-    if type(fact) is f.Taken:  # whatever is granted in this turn, by timers too, is granted to the new owner
+    if type(fact) is f.Taken:  # grants of this turn, also those of timers, belong to the new owner
         turn.epoch = max(fact.epoch, state.epoch)
-    elif type(fact) is f.Start and fact.owned:  # epoch 0 is nobody's: what was granted under it cannot be lost
+    elif type(fact) is f.Start and fact.owned:  # epoch 0 has no owner, so grants under it cannot be lost
         turn.epoch = max(1, state.epoch)
     if state.timers:
         fire_due(turn, min(fact.at, turn.now))

@@ -1,8 +1,8 @@
-"""Who may decide a review. The kernel checks every decision, whichever way it was delivered.
+"""Checks who may decide a review. The kernel checks every decision, however it was delivered.
 
-Runtimes, the service and clients check earlier, on what they have read, to answer at once. What they read may be
-out of date: a timer that is due can open a review after it. So the check that counts is made here, on the state that
-the decision changes.
+Runtimes, the service and clients check earlier, on the state they have read, to answer quickly. That state may be out
+of date, because a due timer can open another review. So the authoritative check is made here, on the state that the
+decision changes.
 """
 
 from tenuto.kernel.evolve import find_step
@@ -17,7 +17,7 @@ _UNSTATED_HINT = "it was sent by an earlier release, without its sender's permis
 
 
 def denied(state: Execution, review: Review, fact: Decide) -> Refused | None:
-    """Why this decision is not its sender's to make, or None if it is."""
+    """Returns why the sender may not make this decision; None if it may."""
     authority = fact.authority or UNSTATED
     hint = "ask someone who holds it" if fact.authority is not None else _UNSTATED_HINT
     if authority.permissions is not None:

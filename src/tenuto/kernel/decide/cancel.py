@@ -1,4 +1,4 @@
-"""Cancels an execution: what is closed, what is awaited, and what a termination leaves open."""
+"""Cancels an execution: closes waiting steps, awaits running ones; a termination awaits nothing."""
 
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.definition import CancelMode
@@ -30,7 +30,7 @@ def cancel(turn: Turn, fact: Cancel) -> Answer:
     if state.finished == "canceled":
         return APPLIED
     if state.finished is not None:
-        if state.retry_hold:  # the run that would have followed does not
+        if state.retry_hold:  # the next run is canceled, too
             turn.emit(HoldChanged(state.run, 0, refused=True))
             return APPLIED
         return over(state)
@@ -55,7 +55,7 @@ def request_cancel(turn: Turn, mode: CancelMode, reason: str) -> None:
 
 
 def _terminate(turn: Turn) -> None:
-    """Nothing is awaited. An effect that may be under way and cannot be repeated leaves a question for a person."""
+    """Ends at once. An unsafe effect that may be in progress leaves a review for a person."""
     state = turn.state
     open_refs: list[Ref] = []
     unknown: list[StepState] = []
@@ -74,7 +74,7 @@ def _terminate(turn: Turn) -> None:
     else:
         for step in _active_steps(state):
             cancel_step(turn, step)
-        for scope in [scope for scope in open_scopes(state) if scope.moving]:  # it waits for its next round or plan
+        for scope in [scope for scope in open_scopes(state) if scope.moving]:  # waits for its next round or plan
             turn.emit(ScopeClosing(scope.path, "canceled"))
     for review in list(state.reviews.values()):
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="terminated"))
@@ -100,7 +100,7 @@ def _active_steps(state: Execution) -> list[StepState]:
 
 
 def expire_root(turn: Turn, code: str, summary: str) -> None:
-    """The execution's own time is over: its scope closes as failed, running attempts are awaited."""
+    """Closes the root scope as failed because the execution's deadline passed. Running attempts are awaited."""
     state = turn.state
     close_scope(turn, state.root, "timed_out", Failure("NON_RETRYABLE", code, summary))
     advance_all(turn)

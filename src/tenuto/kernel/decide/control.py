@@ -51,7 +51,7 @@ def admitted(turn: Turn, fact: Admitted) -> Answer:
     if state.admitted or state.finished is not None:
         return Ignored("duplicate")
     if fact.run not in (0, state.run):
-        return Ignored("stale_lease")  # that run left the line: somebody else has the key
+        return Ignored("stale_lease")  # that run has left the queue, and another execution has the key
     turn.emit(ExecutionAdmitted(fact.key))
     advance_all(turn)
     return APPLIED

@@ -28,7 +28,7 @@ from .turn import Turn, refusal
 
 
 def end(turn: Turn, outcome: ScopeOutcome, failure: Failure | None) -> None:
-    """The root scope is closed. Undo what is to be undone, then finish. A paused execution ends when it is resumed."""
+    """Ends the execution after its root scope closed: compensates if necessary, then finishes. A pause delays this."""
     state = turn.state
     assert state.undo is None
     assert state.finished is None
@@ -63,7 +63,7 @@ def _succeed(turn: Turn) -> None:
 
 
 def _fail_at_the_end(turn: Turn, failure: Failure) -> None:
-    """All steps are done, but they do not add up to an output: that is a failure like any other, and undone."""
+    """Fails an execution whose steps are all done but whose output is invalid. Like any failure, it is compensated."""
     turn.emit(ScopeClosing("", "failed", failure))
     _undo_or_finish(turn, "failed", failure)
 
@@ -84,7 +84,7 @@ def finish(
     output: Raw = NULL,
 ) -> None:
     state = turn.state
-    # A run that may be made again asks for the same credits once more: its next run begins when they are granted.
+    # If the run may be repeated, the same credits are requested again. The next run begins when they are granted.
     retry_hold = state.hold if status == "failed" and state.root.outcome == "retry" and state.cancel is None else 0
     for review in [r for r in state.reviews.values() if r.kind == "escalation"]:
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="the execution ended"))
@@ -102,7 +102,7 @@ def finish(
 
 
 def _outcome(state: Execution) -> str:
-    """`skipped` when nothing was left to do, `partial` when something failed and was passed over."""
+    """Returns `skipped` if there was nothing to do, `partial` if a failure was tolerated."""
     root = state.root
     if root.node.is_flow:
         return ""
@@ -121,11 +121,11 @@ def _was_passed_over(state: Execution, path: str) -> bool:
     return node.failure is not None
 
 
-# Undo -----------------------------------------------------------------------------------------------------------
+# Compensation ---------------------------------------------------------------------------------------------------
 
 
 def advance_undo(turn: Turn) -> None:
-    """Starts the undos that may start now; stops, or finishes, when there are none."""
+    """Starts the compensations that may start now; stops or finishes if there are none."""
     state = turn.state
     undo = state.undo
     if undo is None or state.pause is not None or state.finished is not None:
@@ -150,7 +150,7 @@ def advance_undo(turn: Turn) -> None:
 
 
 def _tried_again(undo: UndoState) -> bool:
-    """Whether what is open is of an earlier group: a person had it tried again, and it is over first."""
+    """Returns whether an open compensation belongs to an earlier group: a person had it retried, so it comes first."""
     return undo.cursor == 0 and bool(undo.open)
 
 
@@ -160,7 +160,7 @@ def _node_of(state: Execution, path: str) -> Node:
 
 
 def _start_undo(turn: Turn, path: str) -> None:
-    step = find_step(turn.state, path)  # a closed clone has no object: its fan-out knows its node
+    step = find_step(turn.state, path)  # a closed clone has no object, but its fan-out has the node
     node = _node_of(turn.state, path)
     if node.step.compensation_policy == "manual":
         id = turn.new_review()
@@ -204,7 +204,7 @@ def undo_max_attempts(state: Execution, step: StepState) -> int:
 
 
 def open_undo_failure(turn: Turn, step: StepState) -> None:
-    """A compensation that failed is surfaced at once, whatever the rest of the rollback does."""
+    """Opens a review for a failed compensation at once, whatever happens to the rest of the rollback."""
     id = turn.new_review()
     critical = " (critical)" if step.node.step.compensation_critical else ""
     reason = f"the compensation of this step failed{critical}"

@@ -1,7 +1,7 @@
-"""Evaluates the expressions of one turn: what they may read of the state, and their shared budget.
+"""Evaluates the expressions of one turn: the state they may read, and their shared budget.
 
-A turn holds the event loop until it is decided, so its expressions share one budget. Reading is work as well: payloads
-are decoded once in a turn, and charged by their size.
+A turn blocks the event loop, so its expressions share one budget. Reading counts as well: payloads are decoded once per
+turn and charged by size.
 """
 
 import msgspec
@@ -23,8 +23,8 @@ from tenuto.kernel.expression import (
 )
 from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, StepState
 
-_BYTES = 16  # of a payload, decoded in one unit of work
-_ITEMS = 2  # of a fan-out, encoded and expanded in one unit
+_BYTES = 16  # bytes of a payload decoded per unit of work
+_ITEMS = 2  # items of a fan-out encoded and expanded per unit
 
 
 class Evaluation:
@@ -35,7 +35,7 @@ class Evaluation:
     def __init__(self, state: Execution) -> None:
         self.state = state
         self.budget = Budget()
-        self._decoded: dict[int | str, tuple[Raw, JSON]] = {}  # by the number of its entry, or its name
+        self._decoded: dict[int | str, tuple[Raw, JSON]] = {}  # by the number of its entry, or by name
         self._steps: dict[str, JSON] = {}
         self._seq = state.seq
 
@@ -43,7 +43,7 @@ class Evaluation:
         return evaluate_bool(condition, self._scope(condition), self.budget)
 
     def items(self, source: Expression) -> tuple[list[JSON], Raw]:
-        """The items of a fan-out, and their JSON."""
+        """Returns the items of a fan-out and their JSON."""
         values = evaluate_list(source, self._scope(source), self.budget, limit=GATHERED_LIMIT)
         self._spend(source, len(values) // _ITEMS)
         encoded = msgspec.json.encode(values)
@@ -58,7 +58,7 @@ class Evaluation:
         return template.render(self._scope(template), self.budget)
 
     def output(self, template: Template) -> tuple[JSON, Raw]:
-        """The output of an execution, and its JSON."""
+        """Returns the output of an execution and its JSON."""
         value = template.render(self._scope(template), self.budget, limit=GATHERED_LIMIT)
         encoded = msgspec.json.encode(value)
         if len(encoded) > GATHERED_LIMIT:
@@ -66,7 +66,7 @@ class Evaluation:
         return value, Raw(encoded)
 
     def _scope(self, reader: Expression | Template) -> dict[str, JSON]:
-        """What an expression may read, and only the parts that it names."""
+        """Returns the values that an expression reads, and no others."""
         state = self.state
         if self._seq != state.seq:
             self._seq = state.seq
@@ -136,13 +136,13 @@ class Evaluation:
 
 
 def last_result(state: Execution) -> JSON:
-    """What the step gave that was completed last, where the plan watches all steps."""
+    """Returns the result of the step that was completed last, for plans that watch all steps."""
     last = last_completed(state)
     return None if last is None else _decoded(state, last)
 
 
 def _decoded(state: Execution, node: StepState | FanState) -> JSON:
-    """Whatever it costs: it is what the execution gives."""
+    """Decodes a result without a budget, because it is the execution's output."""
     value: JSON
     if isinstance(node, StepState):
         value = msgspec.json.decode(state.payloads.get(node.done_seq, NULL))

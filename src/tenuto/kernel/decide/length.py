@@ -1,8 +1,8 @@
 """Limits the length of a history.
 
-A history is read and folded as a whole when nothing shorter will do, so its length bounds what an execution costs.
-Commands that lengthen it are refused before it is full, so that nobody can end an execution by sending to it. An
-execution that fills its history by itself fails; what it has done is compensated, which adds to the history still.
+A history may have to be read and folded as a whole, so its length bounds the cost of an execution. Commands that
+lengthen it are refused before it is full, so that a sender cannot end an execution with signals. An execution that
+fills its history by itself fails; its compensation may still add entries.
 """
 
 from tenuto.kernel.definition import MAX_HISTORY_BYTES, MAX_HISTORY_EVENTS
@@ -13,12 +13,12 @@ from tenuto.kernel.state import Execution
 from .scopes import advance_all, close_scope
 from .turn import Turn
 
-# The share of both that commands may fill. The rest is for what the execution itself records.
+# The share of both limits that commands may use. The rest is for the execution's own entries.
 COMMANDS = 0.9
 
 
 def refused_when_long(state: Execution) -> Refused | None:
-    """For commands that an execution can do without. Cancels and decisions are not refused: they lead to its end."""
+    """Refuses optional commands. Cancels and decisions are never refused, because they lead to the end."""
     if state.seq < COMMANDS * MAX_HISTORY_EVENTS and state.size < COMMANDS * MAX_HISTORY_BYTES:
         return None
     text = f"the history of this execution is nearly full: {state.seq:,} events, {state.size:,} bytes"

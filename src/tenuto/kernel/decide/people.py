@@ -28,13 +28,13 @@ Effect = Literal["succeed", "retry", "fail", "undo", "skip", "close"]
 
 
 class Meaning(NamedTuple):
-    """What a resolution does to a forward step that waits for a person, and to an undo that does."""
+    """The effect of a resolution on a waiting forward step, and on a waiting compensation."""
 
     forward: Effect | None
     undo: Effect | None
 
 
-# Which resolutions a kind of review takes, and what each does. Dead letters and escalations are handled apart.
+# The resolutions that each kind of review accepts, and their effects. Dead letters and escalations are separate.
 RESOLUTIONS: dict[str, dict[Resolution, Meaning]] = {
     "approval": {
         "approved": Meaning("succeed", None),
@@ -70,7 +70,7 @@ RESOLUTIONS: dict[str, dict[Resolution, Meaning]] = {
         "dismiss": Meaning("close", None),
     },
 }
-# `approve` and `reject` are the words for every yes and no.
+# `completed` and `not_completed` also decide approvals; `approve` and `reject` also decide compensation reviews.
 _SYNONYMS: dict[tuple[str, Resolution], Resolution] = {
     ("approval", "completed"): "approved",
     ("approval", "not_completed"): "rejected",
@@ -127,7 +127,10 @@ def decided(turn: Turn, fact: Decide) -> Answer:
 
 
 def _tries_step_again(state: Execution, review: Review, meaning: Meaning) -> bool:
-    """Whether the step itself is tried again. A compensation keeps its key: it belongs to the effect that it undoes."""
+    """Returns whether the step itself is retried.
+
+    A compensation keeps its key, which belongs to the original effect.
+    """
     step = find_step(state, review.path)
     is_undo = step is not None and step.undo in ("awaiting_approval", "failed")
     return meaning.forward == "retry" and not is_undo and state.finished is None
@@ -159,7 +162,7 @@ def _decide_forward(
 
 
 def _possible(state: Execution, step: StepState, resolution: Resolution, effect: Effect) -> Effect:
-    """Under a cancel nothing is attempted again: what was not done stays not done."""
+    """Adjusts the effect of a resolution. After a cancel, nothing is attempted again."""
     spent = resolution == "not_completed" and not may_try_again(step.node.step, step.tries)
     if effect == "retry" and (spent or not may_repeat(state, step)):
         effect = "fail"
@@ -180,7 +183,7 @@ def _decide_undo(
         if state.pause is None:
             turn.grant(step.path, "compensate", step.undo_number + 1)
     elif breaker_open and effect == "skip" and not undo.failed and not undo.open and state.pause is None:
-        finish(turn, undo.cause, undo.failure)  # the breaker stays open: what it skipped stays as it is
+        finish(turn, undo.cause, undo.failure)  # the breaker stays open: skipped compensations stay skipped
     else:
         advance_undo(turn)
 
@@ -202,7 +205,7 @@ def signaled(turn: Turn, fact: Signal) -> Answer:
 
 
 def refused_signal(state: Execution, fact: Signal) -> Refused | None:
-    """Why the execution does not take this signal, or None if it does or has done so before."""
+    """Returns why the execution refuses this signal; None if it accepts it, or did before."""
     if _was_heard(state, fact):
         return None
     if state.finished is not None:

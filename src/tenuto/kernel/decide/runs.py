@@ -97,22 +97,22 @@ def _open_run(
         )
     )
     advance(turn, state.root)
-    nobodys = tuple(sorted(effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)))
-    if nobodys and not owned:
-        turn.emit(AttemptsReturned(nobodys))  # whoever takes the execution has not lost them
+    unowned = tuple(sorted(effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)))
+    if unowned and not owned:
+        turn.emit(AttemptsReturned(unowned))  # so that the next owner does not count them as lost
 
 
 def child_with(state: Execution, id: str) -> str | None:
-    """The child of the root that this step is, or is in; None if there is no such step."""
+    """Returns the child of the root that is, or contains, this step; None if there is none."""
     for child in state.root.children:
         if any(node.id == id for node in child.walk()):
             return child.id
-    added = (segments(path)[0].id for path in state.nodes if path and step_id(path) == id)  # by a planner
+    added = (segments(path)[0].id for path in state.nodes if path and step_id(path) == id)  # added by a planner
     return next(added, None)
 
 
 def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | Refused:
-    """What is to be made again: all that was undone, and all from the step that the operator names."""
+    """Returns the effects to make again: all that were undone, and all from the step that the operator named."""
     redo: dict[str, int] = {}
     for path, node in state.nodes.items():
         if isinstance(node, StepState) and node.undo == "done":
@@ -144,12 +144,12 @@ def _redo_list(state: Execution, fact: Retry) -> tuple[tuple[str, int], ...] | R
 
 
 def _last_visits(paths: Iterable[str]) -> list[str]:
-    """Of the visits of one node the last: that is where a flow begins again."""
+    """Returns the last visit of each node, where a flow restarts."""
     return list({tuple(segment.id for segment in segments(path)): path for path in paths}.values())
 
 
 def _completed(node: NodeState) -> list[tuple[str, int]]:
-    """What of this node is completed, with its generation: a step, or clones of a fan-out."""
+    """Returns the completed parts of a node with their generations: a step, or clones of a fan-out."""
     if isinstance(node, FanState):
         return [
             (clone_path(node.path, index), node.generations.get(index, 1))
@@ -160,7 +160,7 @@ def _completed(node: NodeState) -> list[tuple[str, int]]:
 
 
 def _tried(node: NodeState) -> list[tuple[str, int]]:
-    """What of this node was attempted and is not completed, with its generation."""
+    """Returns the parts of a node that were attempted and not completed, with their generations."""
     if isinstance(node, FanState):
         return [
             (clone_path(node.path, index), clone.generation if clone is not None else node.generations.get(index, 1))
@@ -173,7 +173,7 @@ def _tried(node: NodeState) -> list[tuple[str, int]]:
 
 
 def _downstream(state: Execution, paths: list[str]) -> list[str]:
-    """These nodes, all that depends on them, and all that stands inside either."""
+    """Returns these nodes, their dependents, and everything inside either."""
     found: dict[str, None] = {}
     for path in paths:
         for sibling in _dependents(state, path):
@@ -192,7 +192,7 @@ def _dependents(state: Execution, path: str) -> list[str]:
 
 
 def _followers(scope: ScopeState, path: str, node: Node) -> list[str]:
-    """The siblings that were reached after this one in a flow; elsewhere those that depend on it."""
+    """Returns the siblings reached after this one in a flow, otherwise its dependents."""
     reached = list(scope.touched)
     if scope.node.is_flow:
         return reached[reached.index(path) + 1 :]
@@ -203,7 +203,7 @@ def _followers(scope: ScopeState, path: str, node: Node) -> list[str]:
 def _closure(scope: ScopeState, node: Node) -> list[Node]:
     reached = {node.index: node}
     pending = [node]
-    for current in pending:  # grows while it is walked
+    for current in pending:  # `pending` grows during the loop
         for index, _ in current.dependents:
             if index not in reached:
                 reached[index] = scope.children[index]
@@ -212,10 +212,10 @@ def _closure(scope: ScopeState, node: Node) -> list[Node]:
 
 
 def unsafe_again(state: Execution, start: str | None) -> list[str]:
-    """The steps that are not safe to retry, were tried, and are tried again by a new run that begins at `start`.
+    """Returns unsafe steps that were tried and that a new run from `start` would try again.
 
-    A new run opens everything that is not done, not only what follows `start`. What was done and then undone is made
-    anew under a new key: that is no retry.
+    A new run opens everything that is not done, not only what follows `start`. Effects that were undone are made again
+    under a new key, which is not a retry.
     """
     visits: dict[str, int] = {}
     if state.plan.root.is_flow:

@@ -12,16 +12,16 @@ from .turn import Turn, may_have_been_made
 
 
 def fire_due(turn: Turn, until: int) -> None:
-    """Fires what is due, in order. Once the turn has evaluated enough, ends of waits are left for the next turn.
+    """Fires due timers in order. After half of the budget is used, ends of waits are left for the next turn.
 
-    A wait lasts at least as long as it says, and no fact competes with its end. Timeouts and deadlines always fire.
+    A wait lasts at least as long as specified, and no fact competes with its end. Timeouts and deadlines always fire.
     """
     state = turn.state
     while not turn.is_spent and (due := _next_due(state, until)) is not None:
         _fire_one(turn, due, until)
     if turn.is_spent:
         for due in sorted((key for key, at in state.timers.items() if at <= until), key=lambda key: state.timers[key]):
-            is_due = state.timers.get(due, until + 1) <= until  # still, after those before it
+            is_due = state.timers.get(due, until + 1) <= until  # earlier timers may have removed or moved it
             if is_due and due[0] not in _PATIENT and not _is_held(state, due[0]):
                 _fire_one(turn, due, until)
 
@@ -109,7 +109,7 @@ def _retry(turn: Turn, path: str) -> None:
 
 
 def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
-    """A step's time is over. Where the outcome is unknown a person decides; otherwise the step is timed out."""
+    """Handles an expired step. If the outcome is unknown, a person decides; otherwise the step is timed out."""
     state = turn.state
     unknown = step.node.step.safety != "SAFE_TO_RETRY" and may_have_been_made(step)
     failure = Failure("INDETERMINATE" if unknown else "TRANSIENT", code, summary, step.path)
@@ -117,7 +117,7 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
         turn.emit(AttemptAbandoned((step.open.ref,), "expired"))
     if unknown or (step.review is not None and state.reviews[step.review].kind != "approval"):
         turn.emit(StepExpired(step.path, "review", failure))
-        if step.review is not None:  # a person is asked already, and is not hurried
+        if step.review is not None:  # a review is already open
             return
         open_review(turn, step, "indeterminate", failure)
         advance(turn, scope_above(state, step.path))

@@ -1,8 +1,7 @@
-"""One turn: a fact being decided. What is decided is recorded and applied at once, so that the next rule sees it.
+"""One turn: decides a fact. Each event is recorded and applied at once, so that the next rule sees it.
 
-A turn is all there is between a fact and its entries. Every rule takes the turn; `emit` records an event, `grant` adds
-attempts to the event before it. When a history is read again the same entries are applied in the same order, so the
-state is the same.
+Every rule takes the turn. `emit` records an event; `grant` adds attempts to the last event. Folding the history applies
+the same entries in the same order, so it yields the same state.
 """
 
 import msgspec
@@ -27,7 +26,7 @@ class Turn:
         self.cause: str | None = None
         self.actor: str | None = None
         self._recorded: list[Entry] = []
-        # The last event, to which grants may still be added, and what brought it.
+        # The last event, to which grants may still be added, and its cause.
         self._event: Event | None = None
         self._grants: list[Grant] = []
         self._why: tuple[str | None, str | None] = (None, None)
@@ -41,7 +40,7 @@ class Turn:
         return self._evaluation
 
     def renew_budget(self) -> None:
-        """What a fact may evaluate does not depend on what happened to be due before it."""
+        """Renews the budget, so that a fact can evaluate the same whether or not timers were due before it."""
         self._evaluation = None
 
     @property
@@ -96,7 +95,7 @@ def may_start(state: Execution) -> bool:
 
 
 def may_repeat(state: Execution, step: StepState) -> bool:
-    """Whether this step may be attempted again, now or later: its scope is not closing, nothing is cancelled."""
+    """Returns whether this step may be attempted again, now or later: its scope is not closing, nothing is canceled."""
     if state.cancel is not None or state.undo is not None or scope_above(state, step.path).status != "open":
         return False
     clone = fan_of(step.path)
@@ -116,9 +115,12 @@ def has_slot(state: Execution, step: StepState) -> bool:
     return clone is None or fan_at(state, clone[0]).busy < step.node.limit
 
 
-def is_nobodys(holder: StepState | ScopeState) -> bool:
-    """Whether its open attempt can only be begun by an owner, and none has it: it was handed back, or never granted
-    to one. What is in a queue, or is fetched by whoever answers it, may be begun without an owner."""
+def is_unowned(holder: StepState | ScopeState) -> bool:
+    """Returns whether no worker can have begun the open attempt, because it needs an owner and has none.
+
+    It was returned, or granted while there was no owner. Queued attempts, and those fetched by their receiver, need no
+    owner.
+    """
     open = holder.open
     if open is None or open.epoch or open.begun_at or holder.node.queue is not None:
         return False
@@ -127,21 +129,24 @@ def is_nobodys(holder: StepState | ScopeState) -> bool:
 
 
 def is_unsent(holder: StepState | ScopeState) -> bool:
-    """Of a directive: whether it is to be sent, and nothing is known of it. Who sent it may not have come to say so."""
+    """Returns whether a directive is unsent as far as recorded.
+
+    Its sender may have crashed before recording the send.
+    """
     open = holder.open
     assert open is not None
     return holder.node.step.handler is not None and not open.dispatched_at and not open.acked
 
 
 def may_have_been_made(step: StepState) -> bool:
-    """Whether a forward attempt is under way, or ended without telling what became of it."""
+    """Returns whether a forward attempt is in progress, or ended with an unknown outcome."""
     if step.unknown_since:
         return True
     open = step.open
     if open is None or open.ref.phase != "forward":
         return False
     if step.node.outside or step.node.step.safety != "NOT_SAFE_TO_RETRY":
-        return True  # it may have left, or begun, before that was recorded
+        return True  # it may have been sent, or begun, before that was recorded
     return open.begun_at > 0
 
 
@@ -150,5 +155,5 @@ def encode(value: JSON) -> Raw:
 
 
 def refusal(path: str, code: str, summary: str) -> Failure:
-    """A failure that the engine itself found: nothing was tried, nothing is to be tried again."""
+    """Returns a failure that the engine itself detected: no attempt was made, and none will be."""
     return Failure("NON_RETRYABLE", code, summary, path)

@@ -130,7 +130,7 @@ _APPLY: dict[type, Callable[..., None]] = {  # type: ignore[explicit-any]  # eac
     e.CompensationStarted: undo.compensation_started,
     e.CompensationStopped: undo.compensation_stopped,
 }
-# The fields of each event whose length somebody else decides: payloads, reasons, names.
+# Fields of each event whose length users determine: payloads, reasons, names.
 _SIZED = {
     kind: tuple(field.name for field in msgspec.structs.fields(kind) if field.type in (str, msgspec.Raw))
     for kind in _APPLY

@@ -31,7 +31,8 @@ def grant(state: Execution, ref: Ref) -> None:
     path = ref.path
     step = opened(state, path) if phase == "forward" else reached(state, path)
     open = step.open
-    if open is not None and open.ref == ref:  # returned by its worker, or never begun: granted again as it was
+    # returned by its worker, or never begun: granted again with the same number
+    if open is not None and open.ref == ref:
         open.epoch = state.epoch
         open.granted_at = state.at
         return
@@ -138,7 +139,8 @@ def dispatch_failed(state: Execution, event: e.DispatchFailed) -> None:
     step = step_at(state, event.path)
     end_attempt(state, step)
     step.refused_dispatches += 1
-    if event.phase == "forward" and event.failure.error_class == "INDETERMINATE":  # it may have got through
+    # the directive may have been received
+    if event.phase == "forward" and event.failure.error_class == "INDETERMINATE":
         step.late = Ref(event.path, event.phase, event.number)
         step.unknown_since = step.unknown_since or state.at
     after_failure(state, step, event.phase, event.failure, event.verdict, event.retry_at)
@@ -268,7 +270,7 @@ def attempts_returned(state: Execution, event: e.AttemptsReturned) -> None:
         holder = scope_at(state, ref.path) if ref.phase == "plan" else step_at(state, ref.path)
         assert holder.open is not None
         holder.open.epoch = 0
-        holder.open.begun_at = 0  # that it would begin was recorded, and then it did not
+        holder.open.begun_at = 0  # its start was recorded, but did not happen
 
 
 def attempt_abandoned(state: Execution, event: e.AttemptAbandoned) -> None:

@@ -3,7 +3,7 @@
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, fan_of
 from tenuto.kernel.effects import RequestAdmission, RequestHold
-from tenuto.kernel.state import SHIFTED_BY_PAUSE, CancelState, Execution, PauseState
+from tenuto.kernel.state import SHIFTED_BY_PAUSE, CancelState, Execution, PauseState, ScopeState
 from tenuto.kernel.transitions import check_execution
 
 from .nodes import open_scope
@@ -56,7 +56,6 @@ def run_opened(state: Execution, event: e.RunOpened) -> None:
     state.failure = None
     state.cancel = None
     state.undo = None
-    state.replans = 0
     if state.agenda.pop(HOLD, None) is not None:
         state.changed.append(HOLD)
     state.retry_hold = 0
@@ -66,10 +65,13 @@ def run_opened(state: Execution, event: e.RunOpened) -> None:
     root = state.root
     reset_children(state, root, whole_scopes=True, visits=event.visits)
     begin_flow(state, open_scope(state, None, root.node, ROOT), event.start, event.visits)
+    for node in state.nodes.values():
+        if isinstance(node, ScopeState):
+            node.replans = 0
 
 
 def redo(state: Execution, path: str, generation: int) -> None:
-    """This effect is to be made again, under a new key if the generation rose."""
+    """Marks an effect to be made again, under a new key if the generation rose."""
     drop_marks(state, path)
     clone = fan_of(path)
     if clone is not None:
@@ -113,7 +115,7 @@ def paused(state: Execution, event: e.Paused) -> None:
 def resumed(state: Execution, event: e.Resumed) -> None:
     check_execution(state, "running")
     if state.pause is not None and state.pause.reason == "escalated":
-        state.error_times.clear()  # a person has looked: what was counted so far is forgiven
+        state.error_times.clear()  # a person has reviewed the errors, so counting starts again
         state.ok_times.clear()
     state.pause = None
     clear_timer(state, "pause", "")
@@ -127,7 +129,7 @@ def cancel_requested(state: Execution, event: e.CancelRequested) -> None:
 
 
 def hold_changed(state: Execution, event: e.HoldChanged) -> None:
-    """Credits for another run were refused, or are not wanted any more."""
+    """Records that credits for another run were refused, or are no longer needed."""
     state.hold += event.delta
     state.retry_hold = 0
     del state.agenda[HOLD]

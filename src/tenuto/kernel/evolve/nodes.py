@@ -1,4 +1,4 @@
-"""Opens and closes steps, fan-outs and scopes, and keeps the counters and queues that make the next ones ready."""
+"""Opens and closes steps, fan-outs and scopes, and maintains the counters and ready queues."""
 
 import msgspec
 from msgspec import Raw
@@ -29,13 +29,13 @@ def locate(state: Execution, path: str) -> tuple[ScopeState, Node]:
 
 
 def reached(state: Execution, path: str) -> StepState:
-    """A step that was reached before, as it is: a clone that was closed gets its object back."""
+    """Returns a step that was reached before. A closed clone gets its object back."""
     clone = fan_of(path)
     return step_at(state, path) if clone is None else clone_at(fan_at(state, clone[0]), clone[1], path)
 
 
 def opened(state: Execution, path: str) -> StepState:
-    """The step at this path, in its scope's active children; made when it is met for the first time."""
+    """Returns the step at this path and adds it to its scope's active children. Creates it if necessary."""
     clone = fan_of(path)
     if clone is not None:
         return opened_clone(state, fan_at(state, clone[0]), clone[1], path)
@@ -57,7 +57,7 @@ def clone_at(fan: FanState, index: int, path: str) -> StepState:
         step = StepState(fan.node, path, generation=fan.generations.get(index, 1), number=fan.numbers.get(index, 0))
         step.guard_number, step.reconcile_number = fan.probe_numbers.get(index, (0, 0))
         step.undo_number = fan.undo_numbers.get(index, 0)
-        if index >= fan.count:  # an earlier round had more items: what is left of them is their undo
+        if index >= fan.count:  # an earlier round had more items, which are still to be compensated
             step.status, step.done_seq = "succeeded", fan.owed[index]
         elif fan.marks[index] == CLONE_SUCCEEDED:
             step.status, step.done, step.done_seq = "succeeded", True, fan.done_seq[index]
@@ -97,11 +97,11 @@ def open_fan(state: Execution, scope: ScopeState, node: Node, path: str) -> FanS
 
 
 def open_scope(state: Execution, parent: ScopeState | None, node: Node, path: str) -> ScopeState:
-    """A fresh scope: its first layer, or all children that wait for nobody, are ready. A planner's children stay."""
+    """Opens a scope: its first layer, or all children without dependencies, are ready. A planner's children stay."""
     scope = ScopeState(node, path, children=node.children, by_id=node.by_id)
     old = state.nodes.get(path)
     if isinstance(old, ScopeState):
-        set_scope_status(old, "open")  # raises if it has not ended; the new one takes its place
+        set_scope_status(old, "open")  # raises if the old one has not ended; the new one replaces it
     state.nodes[path] = scope
     if parent is not None:
         enter(parent, node, path)
@@ -110,6 +110,7 @@ def open_scope(state: Execution, parent: ScopeState | None, node: Node, path: st
         scope.touched = old.touched
         scope.undone = old.undone
         scope.superseded = old.superseded
+        scope.replans = old.replans
         for specs in old.added:
             know_children(scope, specs)
     fill_ready(scope)
@@ -153,7 +154,7 @@ def unqueue(scope: ScopeState, index: int) -> None:
 
 
 def leave_queue(state: Execution, step: StepState) -> None:
-    """A step that waits for a slot is settled without it: by its own late answer, by its deadline, by a cancel."""
+    """Removes a step from the slot queue, because a late report, its deadline or a cancel has settled it."""
     if step.status != "retrying" or step.open is not None:
         return
     clone = fan_of(step.path)
@@ -167,7 +168,7 @@ def leave_queue(state: Execution, step: StepState) -> None:
 
 
 def complete(state: Execution, step: StepState, result: Raw, variable: str | None, key: str | None) -> None:
-    """A step's effect is known to have been made: its result is that of this event."""
+    """Completes a step. Its result is in the current event."""
     step.done = True
     step.done_seq = state.last_done = state.seq
     step.half_done = 0
@@ -184,10 +185,10 @@ def complete(state: Execution, step: StepState, result: Raw, variable: str | Non
 
 
 def not_made(state: Execution, step: StepState) -> None:
-    """It is known now that the effect was not made, not even in part, by an attempt of an earlier round either."""
+    """Records that the effect was not made, not even in part or by an earlier round."""
     if step.half_done and state.compensable.get(step.path) == step.half_done:
         del state.compensable[step.path]
-        if step.done_seq > step.undo_seq:  # what an earlier round completed stays to be undone
+        if step.done_seq > step.undo_seq:  # an effect completed in an earlier round is still to be compensated
             state.compensable[step.path] = step.done_seq
     step.half_done = 0
 
@@ -220,7 +221,7 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
 def note_compensable(state: Execution, step: StepState) -> None:
     clone = fan_of(step.path)
     if clone is not None:
-        state.compensable[clone[0]] = 0  # its clones have their own numbers
+        state.compensable[clone[0]] = 0  # its clones are numbered separately
         return
     state.compensable.pop(step.path, None)
     state.compensable[step.path] = step.done_seq if step.done else step.half_done
@@ -247,7 +248,7 @@ def close_clone(state: Execution, fan: FanState, index: int, step: StepState) ->
 
 
 def fold_clone(fan: FanState, index: int) -> None:
-    """A clone that needs no object any more leaves what its byte cannot say."""
+    """Drops the object of a clone. Details that do not fit into its byte move to the fan-out."""
     step = fan.live.pop(index)
     if step.number > 1:
         fan.numbers[index] = step.number
@@ -272,7 +273,7 @@ def close_fan(state: Execution, fan: FanState, status: ClosedStatus, *, poison: 
 def leave_scope(
     state: Execution, scope: ScopeState, node: Node, path: str, status: StepStatus, *, poison: bool
 ) -> None:
-    """A child is closed: counters go down, what waited for it alone becomes ready."""
+    """Closes a child: updates counters and makes dependents ready."""
     scope.active.pop(path, None)
     if status in ("failed", "timed_out") or (status == "skipped" and state.nodes[path].failure is not None):
         scope.failed += 1
@@ -289,12 +290,12 @@ def leave_scope(
     elif status == "skipped":
         scope.skipped += 1
     elif status in ("failed", "timed_out"):
-        return  # what needs its result never becomes ready: the scope closes, or its planner replaces the child
+        return  # dependents never become ready: the scope closes, or its planner replaces the child
     release(scope, node, poison=poison)
 
 
 def release(scope: ScopeState, node: Node, *, poison: bool) -> None:
-    """What waits for this child, or for its layer, waits no longer."""
+    """Releases the dependents of this child, or the next layer."""
     for index, needs_result in node.dependents:
         scope.unmet[index] -= 1
         if poison and needs_result:
@@ -308,7 +309,7 @@ def release(scope: ScopeState, node: Node, *, poison: bool) -> None:
 
 
 def in_layers(scope: ScopeState, node: Node) -> bool:
-    """A planner's children are not."""
+    """Returns whether a child belongs to a layer. Children that a planner added do not."""
     return bool(scope.node.layers) and node.index < len(scope.node.children)
 
 
@@ -322,7 +323,7 @@ def next_layer(scope: ScopeState) -> None:
 
 
 def make_ready(scope: ScopeState, child: Node) -> None:
-    """A child that was replaced by a new plan does not run again: what needs its result is passed over."""
+    """Makes a child ready, unless a new plan has replaced it: then its dependents are skipped."""
     if scope.superseded and any(step_id(path) == child.id for path in scope.superseded):
         release(scope, child, poison=True)
     else:
@@ -350,7 +351,7 @@ def know_children(scope: ScopeState, specs: Raw) -> tuple[Node, ...]:
 
 
 def restore_node(state: Execution, path: str) -> None:
-    """Gives a node that was read from a snapshot its place in the plan. Parents come before their children."""
+    """Connects a node from a snapshot to the plan. Parents come before their children."""
     node = state.nodes[path]
     if path == ROOT:
         node.node = state.plan.root

@@ -1,4 +1,4 @@
-"""Lookups, and the small changes that events are made of."""
+"""Lookups and small state changes that several events share."""
 
 import heapq
 from typing import Final
@@ -25,7 +25,7 @@ def scope_at(state: Execution, path: str) -> ScopeState:
 
 
 def scope_above(state: Execution, path: str) -> ScopeState:
-    """The scope that a node, or a clone of one, stands in."""
+    """Returns the scope that contains a node or a clone."""
     scope = state.nodes[parent_of(path)]
     assert isinstance(scope, ScopeState)
     return scope
@@ -38,7 +38,7 @@ def fan_at(state: Execution, path: str) -> FanState:
 
 
 def find_step(state: Execution, path: str) -> StepState | None:
-    """The step at this path, if it has an object of its own: clones that are closed have none."""
+    """Returns the step at this path, if it has an object. Closed clones have none."""
     node = state.nodes.get(path)
     if node is None:
         clone = fan_of(path)
@@ -50,7 +50,7 @@ def find_step(state: Execution, path: str) -> StepState | None:
 
 
 def holder_of(state: Execution, ref: Ref) -> StepState | ScopeState | None:
-    """What an attempt belongs to: the scope that it plans, or the step."""
+    """Returns the holder of an attempt: the scope that it plans, or the step."""
     if ref.phase == "plan":
         node = state.nodes.get(ref.path)
         return node if isinstance(node, ScopeState) else None
@@ -58,7 +58,7 @@ def holder_of(state: Execution, ref: Ref) -> StepState | ScopeState | None:
 
 
 def last_completed(state: Execution) -> StepState | FanState | None:
-    """The step, or the fan-out, whose result came last: the output of a definition that has no template for it."""
+    """Returns the step or fan-out with the latest result, the output of a definition without an output template."""
     steps = [node for node in state.nodes.values() if not isinstance(node, ScopeState) and node.status == "succeeded"]
     return max(steps, key=_done_seq, default=None)
 
@@ -116,7 +116,7 @@ def clear_timer(state: Execution, kind: TimerKind, path: str) -> None:
 
 
 def drop_marks(state: Execution, path: str) -> None:
-    """What this step made is undone or to be made again: a step with the same key is not done any more."""
+    """Removes the key mark of a step that was undone or is to be repeated, so that the key no longer counts as done."""
     for key in [key for key, marked in state.marks.items() if marked == path]:
         del state.marks[key]
 

@@ -101,7 +101,7 @@ def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
             step.late = None
             step.unknown_since = 0
             clear_timer(state, "reconcile", step.path)
-            set_status(step, "retrying")  # at once, or on resume
+            set_status(step, "retrying")  # immediately, or on resume
             set_moving(state, step, True)
             if event.again:
                 step.generation += 1
@@ -121,7 +121,7 @@ def resolve_undo(state: Execution, step: StepState, event: e.ReviewResolved) -> 
     elif event.verdict == "skip":
         close_undo(state, step, "skipped")
     else:
-        set_compensation(step, "retrying")  # at once, or on resume
+        set_compensation(step, "retrying")  # immediately, or on resume
         step.undo_tries = step.undo_losses = 0
         set_moving(state, step, True)
         set_timer(state, "retry", step.path, state.at)

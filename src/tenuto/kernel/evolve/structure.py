@@ -106,7 +106,7 @@ def branch_taken(state: Execution, event: e.BranchTaken) -> None:
     decides = not node.is_scope and node.step.type == "decision"
     if (
         decides and scope.current != event.path
-    ):  # else it is closed: its condition failed, and this is the edge for that
+    ):  # otherwise it is closed: its condition failed, and this is the edge for that
         step = opened(state, event.path)
         step.done = True
         step.done_seq = state.seq
@@ -138,13 +138,13 @@ def children_added(state: Execution, event: e.ChildrenAdded) -> None:
     end_plan(state, scope)
     state.charged += event.charge
     if scope.added:
-        state.replans += 1
+        scope.replans += 1
     for path in event.superseded:
         scope.superseded[path] = None
         scope.failed -= 1
         node = state.nodes[path]
         if (node.outcome if isinstance(node, ScopeState) else node.status) != "skipped":
-            release(scope, node.node, poison=True)  # what waits for a skipped one was let go when it was skipped
+            release(scope, node.node, poison=True)  # dependents of a skipped child were released when it was skipped
     scope.plan_tries = scope.plan_losses = scope.inner_failed = 0
     add_children(scope, event.specs)
 
@@ -188,7 +188,7 @@ def scope_opened(state: Execution, event: e.ScopeOpened) -> None:
 
 
 def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: dict[str, int]) -> None:
-    """Where a flow begins. What it completed before that, in an earlier run, is not met again: it stays completed."""
+    """Sets the start of a flow. Visits completed in an earlier run are not repeated."""
     scope.start = start
     scope.visits = dict(visits)
     for path in scope.touched if visits else ():
@@ -202,7 +202,7 @@ def begin_flow(state: Execution, scope: ScopeState, start: str | None, visits: d
 
 
 def is_before(path: str, visits: dict[str, int]) -> bool:
-    """Whether this visit of a flow is one of those that came before the point where it begins again."""
+    """Returns whether a visit of a flow lies before the point where the flow restarts."""
     segment = segments(path)[-1]
     return (segment.visit or 1) <= visits.get(segment.id, 0)
 
@@ -218,7 +218,7 @@ def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
     scope.outcome = event.outcome
     scope.failure = event.failure
     clear_timer(state, "scope", event.path)
-    if event.path == ROOT and event.outcome != "retry":  # its next round has no more time than this one
+    if event.path == ROOT and event.outcome != "retry":  # the next round has the same deadline
         clear_timer(state, "execution", "")
         clear_timer(state, "pending", "")
     if scope.waiting_round:
@@ -259,7 +259,7 @@ def close_scope(
 
 
 def scope_repeated(state: Execution, event: e.ScopeRepeated) -> None:
-    """This visit is over and the next one follows: to its parent the scope is still open."""
+    """Ends a visit; the next one follows. For its parent, the scope stays open."""
     scope = scope_at(state, event.path)
     parent = scope_above(state, event.path)
     set_scope_status(scope, "closed")
@@ -294,10 +294,10 @@ def scope_restarted(state: Execution, event: e.ScopeRestarted) -> None:
 def reset_children(
     state: Execution, scope: ScopeState, *, whole_scopes: bool, visits: dict[str, int] | None = None
 ) -> None:
-    """Everything that was touched in this scope is pending again. What was done stays known.
+    """Resets all touched nodes of a scope to pending. Results stay known.
 
-    In a new run (`whole_scopes`) all completed work is kept; in a new round only what may not or need not be repeated.
-    What a flow came through before the point where it begins again (`visits`) stays as it is.
+    In a new run (`whole_scopes`) all completed work is kept; in a new round only work that must not or need not be
+    repeated. Visits of a flow before its restart point (`visits`) stay unchanged.
     """
     for path in [path for path in scope.touched if path not in scope.superseded]:
         if visits and is_before(path, visits):
@@ -317,7 +317,7 @@ def reset_children(
 
 
 def forget_tries(state: Execution, scope: ScopeState) -> None:
-    """What is kept begins the run like all else: with no attempt counted."""
+    """Resets the attempt counts of kept steps for the new run."""
     for path in scope.touched:
         node = state.nodes[path]
         if isinstance(node, ScopeState):
@@ -365,7 +365,7 @@ def reset_fan(fan: FanState, *, keep: bool) -> None:
 
 
 def repeat_clone(fan: FanState, index: int) -> None:
-    """A clone that was closed is to run again; its attempts are numbered on, and what it made is still to be undone."""
+    """Reopens a closed clone. Its attempt numbers continue, and its earlier effect is still to be compensated."""
     mark = fan.marks[index]
     fan.marks[index] = CLONE_PENDING
     if mark in (CLONE_SUCCEEDED, CLONE_UNDONE):

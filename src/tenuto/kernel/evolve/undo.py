@@ -19,7 +19,7 @@ def compensation_stopped(state: Execution, event: e.CompensationStopped) -> None
     undo = state.undo
     assert undo is not None
     undo.stopped = event.reason
-    if event.reason == "terminated":  # nobody waits for the ones under way
+    if event.reason == "terminated":  # running compensations are not awaited
         for path in (*undo.open, *undo.failed):
             step = step_at(state, path)
             set_compensation(step, "skipped")
@@ -53,7 +53,7 @@ def close_undo(state: Execution, step: StepState, status: CompensationStatus) ->
 
 
 def forget_undone(state: Execution, step: StepState, *, undone: bool) -> None:
-    """A step that was undone, or that a person gave up, is not to be undone again."""
+    """Removes a step from the compensation list, because it was undone or a person gave it up."""
     step.half_done = 0
     if undone:
         step.done = False

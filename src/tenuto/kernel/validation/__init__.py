@@ -1,7 +1,7 @@
-"""What a definition must obey before it is published. All of it is looked at, and every problem is told at once.
+"""Validates a definition before it is published, and reports all problems at once.
 
-A problem has the JSON pointer of what is wrong, a code, and a sentence that says what to do. Nothing here raises: what
-is wrong in one place must not hide what is wrong in another. What passes, `plan` compiles without looking again.
+A problem has a JSON pointer, a code, and a sentence that says what to do. Nothing here raises, so that one problem does
+not hide another. `plan` compiles a valid definition without checking again.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ NAMES = "letters, digits, `_`, `-` and `.`, beginning with a letter or `_`, at m
 
 
 def problems(definition: Definition) -> list[Problem]:
-    """Everything that is wrong with a definition, in the order in which it is written."""
+    """Returns all problems of a definition, in document order."""
     tree = Tree(definition)
     found = list(_of_definition(definition, tree))
     for place in tree.places:

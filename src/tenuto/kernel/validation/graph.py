@@ -1,4 +1,4 @@
-"""How nodes lead to one another: what they depend on in a `dag`, and where they go in a `flow`."""
+"""Validates the edges between nodes: dependencies in a `dag`, transitions in a `flow`."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def _of_dependencies(place: Place, siblings: dict[str, Place], tree: Tree) -> It
 
 
 def _targets(node: Node) -> Iterator[tuple[str, str]]:
-    """The steps that this one leads to, each with the field that names it. Branches are a decision's own matter."""
+    """Yields the steps that this one leads to, each with the field that names it. Branches are validated separately."""
     for field, target in (
         ("on_success", node.on_success),
         ("on_failure", node.on_failure),
@@ -70,7 +70,7 @@ def _cycles(place: Place) -> Iterator[Problem]:
     for id, needed in waiting.items():
         for name in sorted(needed):
             dependents[name].append(id)
-    for id in free:  # grows while it is walked: Kahn's algorithm
+    for id in free:  # `free` grows during the loop: Kahn's algorithm
         for dependent in dependents[id]:
             waiting[dependent].discard(id)
             if not waiting[dependent]:
@@ -85,7 +85,7 @@ def _cycles(place: Place) -> Iterator[Problem]:
 
 
 def _cycle_from(start: str, stuck: dict[str, list[str]]) -> list[str]:
-    """Whoever is stuck waits for another that is stuck: following them leads into a cycle."""
+    """Returns a cycle. Each stuck node waits for another stuck node, so following them leads into one."""
     path = {start: 0}
     current = start
     while (current := stuck[current][0]) not in path:
@@ -94,7 +94,7 @@ def _cycle_from(start: str, stuck: dict[str, list[str]]) -> list[str]:
 
 
 def _without(stuck: dict[str, list[str]], cycle: list[str]) -> dict[str, list[str]]:
-    """Those that are still stuck when a cycle is taken out."""
+    """Returns the nodes that are still stuck without this cycle."""
     taken = frozenset(cycle)
     rest = {id: needed for id, needed in stuck.items() if id not in taken}
     while True:
@@ -108,7 +108,7 @@ def _without(stuck: dict[str, list[str]], cycle: list[str]) -> dict[str, list[st
 def _of_flow(place: Place) -> Iterator[Problem]:
     targets = [target for child in place.children for _, target in _targets(child.node)]
     if any(target not in place.by_id and target not in (SUCCEED, FAIL) for target in targets):
-        return  # told already, and what leads where is not known
+        return  # already reported, and the edges are unknown
     start, reached = place.children[0].node.id, _reached(place)
     for child in place.children:
         if child.node.id not in reached:
@@ -123,7 +123,7 @@ def _of_flow(place: Place) -> Iterator[Problem]:
 def _reached(place: Place) -> dict[str, Place]:
     queue = [place.children[0]]
     reached = {queue[0].node.id: queue[0]}
-    for child in queue:  # grows while it is walked
+    for child in queue:  # `queue` grows during the loop
         for _, target in _targets(child.node):
             if target in place.by_id and target not in reached:
                 reached[target] = place.by_id[target]

@@ -1,4 +1,4 @@
-"""Numbers that make sense. Every bound is there for somebody who would otherwise wait for ever, or overflow."""
+"""Validates the ranges of numbers. Every bound prevents an endless wait or an overflow."""
 
 from collections.abc import Iterator
 

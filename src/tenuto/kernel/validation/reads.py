@@ -1,4 +1,4 @@
-"""What expressions read: that they compile, that what they name exists, and that it comes before them."""
+"""Validates expressions: they compile, the names they read exist, and come before them."""
 
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -37,7 +37,7 @@ def _of_reads(steps: tuple[str, ...], pointer: str, reader: Place | None, tree: 
     for name in steps:
         read = tree.by_id.get(name)
         if read is None:
-            if not tree.has_planner:  # which may add it
+            if not tree.has_planner:  # the planner may add it
                 yield Problem(pointer, "unknown_step", unknown(name, tree.by_id, tree))
         elif isinstance(read.node, Scope):
             yield Problem(pointer, "unknown_step", f"{name!r} is a scope, and has no result: read one of its steps")
@@ -46,7 +46,7 @@ def _of_reads(steps: tuple[str, ...], pointer: str, reader: Place | None, tree: 
 
 
 def _why_not_before(read: Place, reader: Place) -> str | None:
-    """Why what is read may not be there yet; None if it is, or if only a run can tell."""
+    """Returns why a value may not exist yet; None if it exists, or if only a run can tell."""
     ours, theirs = reader.lineage(), read.lineage()
     shared = sum(a is b for a, b in zip(ours, theirs, strict=False))
     if shared == len(ours) or shared == len(theirs) or any(place.repeats for place in ours[:shared]):
@@ -67,7 +67,7 @@ def _upstream(place: Place) -> set[str]:
     by_id = place.parent.by_id
     found = set(place.node.depends_on)
     queue = list(place.node.depends_on)
-    for id in queue:  # grows while it is walked
+    for id in queue:  # `queue` grows during the loop
         new = [name for name in (by_id[id].node.depends_on if id in by_id else ()) if name not in found]
         found.update(new)
         queue.extend(new)

@@ -1,4 +1,4 @@
-"""Steps: what each type may have, what it must have, and what its declarations ask for."""
+"""Validates steps: the fields that each type may and must have, and their values."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,8 @@ NEVER_RETRIED = {
 }
 
 _STEP_FIELDS = msgspec.structs.fields(Step)
-_DEFAULTS = {field.name: getattr(Step(id="default"), field.name) for field in _STEP_FIELDS}  # some are factories
+# some defaults are factories
+_DEFAULTS = {field.name: getattr(Step(id="default"), field.name) for field in _STEP_FIELDS}
 _EVERYWHERE = {"id", "name", "type", "depends_on", "on_success", "on_failure", "on_timeout", "max_visits"}
 _WAITING = _EVERYWHERE | {"when", "with_", "timeout_ms", "set_variable", "output_schema"}
 _CALLBACK = {"completion", "ack_timeout_ms", "result_timeout_ms"}
@@ -194,5 +195,5 @@ def _of_payloads(place: Place, step: Step, tree: Tree) -> Iterator[Problem]:
     pointer = place.pointer
     yield from check_template(step.with_, f"{pointer}/with", roots, place, tree)
     yield from check_template(step.idempotency_key, f"{pointer}/idempotency_key", NODE_ROOTS, place, tree)
-    # An undo reads what there is by then: no order is asked of it.
+    # A compensation reads the values that exist by then, so no order is required.
     yield from check_template(step.compensation_with, f"{pointer}/compensation_with", roots, None, tree)

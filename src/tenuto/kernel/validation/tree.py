@@ -1,4 +1,4 @@
-"""The nodes of a definition where they stand, for checks that look around."""
+"""The nodes of a definition with their surroundings."""
 
 from tenuto.kernel.definition import Definition, Node, Scope, root_scope
 
@@ -7,7 +7,7 @@ MAX_NESTING = 32
 
 
 class Place:
-    """A node where it stands. The root's pointer is empty; its children are the definition's `steps`."""
+    """A node and its place. The root's pointer is empty; its children are the definition's `steps`."""
 
     __slots__ = ("by_id", "children", "index", "node", "parent", "pointer")
 
@@ -21,14 +21,14 @@ class Place:
 
     @property
     def scope(self) -> Scope:
-        """The scope that it stands in."""
+        """The scope that contains it."""
         assert self.parent is not None
         assert isinstance(self.parent.node, Scope)
         return self.parent.node
 
     @property
     def repeats(self) -> bool:
-        """Whether what is in it may run again, so that a later step can come before an earlier one."""
+        """Whether its children may run again, so that a later step can come before an earlier one."""
         scope = self.node
         return isinstance(scope, Scope) and (scope.mode == "flow" or scope.repeat_until is not None)
 

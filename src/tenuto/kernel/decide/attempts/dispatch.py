@@ -41,14 +41,14 @@ def dispatched(turn: Turn, fact: Dispatched) -> Answer:
     if spec.completion == "callback" and fact.ref.phase == "forward" and not step.open.acked:
         ack_due = None if spec.ack_timeout_ms is None else turn.now + spec.ack_timeout_ms
         if ack_due is None:
-            assert spec.result_timeout_ms is not None  # a callback has one of them
+            assert spec.result_timeout_ms is not None  # a callback step has at least one of them
             result_due = turn.now + spec.result_timeout_ms
     turn.emit(AttemptDispatched(*fact.ref.parts, fact.lane, fact.routing_key, ack_due, result_due))
     return APPLIED
 
 
 def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
-    """A publish that was tried and not confirmed: a new attempt and lease, with a bound of its own."""
+    """Handles a publish that was not confirmed: a new attempt and lease, with a limit of its own."""
     state = turn.state
     ref = fact.ref
     holder = open_holder(state, ref)
@@ -63,7 +63,7 @@ def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
     if verdict in ("retry", "probe"):
         tries = holder.refused_dispatches + 1
         retry_at = turn.now + delay_ms(SEND_POLICY, failure.error_class, tries, wanted, state.id, ref.path, "send")
-    turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at, wanted))
+    turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at, wanted, fact.failure.trace))
     if ref.phase != "compensate":
         follow(turn, holder, verdict, failure, review)
     elif verdict == "review":
@@ -75,7 +75,10 @@ def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
 def _after_refusal(
     state: Execution, step: StepState, ref: Ref, failure: Failure
 ) -> tuple[Verdict, Literal["compensation", "indeterminate"] | None]:
-    """INDETERMINATE: nobody knows whether the directive got through, so whoever may not be asked twice is not."""
+    """Decides after a failed dispatch.
+
+    INDETERMINATE means that the directive may have arrived, so unsafe steps are not repeated.
+    """
     again = step.refused_dispatches + 1 < MAX_DISPATCHES and failure.error_class != "NON_RETRYABLE"
     if ref.phase == "compensate":
         return ("retry" if again else "review"), None

@@ -42,7 +42,7 @@ def forward_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
 
 def _settle_without_probe(turn: Turn, step: StepState) -> None:
-    """The late answer is the best there is: whoever was asked in its place is no longer waited for."""
+    """Ends an open probe and review, because a late report has settled the step."""
     if step.open is not None:
         turn.emit(AttemptAbandoned((step.open.ref,), "settled"))
     if step.review is not None:
@@ -80,7 +80,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
     ref = fact.ref
     spec = step.node.step
     failure = Failure(outcome.error_class, outcome.code, outcome.summary, ref.path)
-    tries = step.tries + (ref.number > step.tried)  # an attempt that timed out, and answers late, is counted already
+    tries = step.tries + (ref.number > step.tried)  # a late report of a timed-out attempt is already counted
     charged, exhausted = charge(state, outcome.usage)
     judgement = judge(
         spec,
@@ -90,6 +90,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
         losses=step.losses,
         may_repeat=may_repeat(state, step) and not exhausted,
         partial_effect=outcome.partial_effect,
+        code=outcome.code,
     )
     verdict = step_disposition(state, step) if judgement.verdict == "fail" else judgement.verdict
     retry_at = _next_at(turn, step, verdict, outcome.error_class, tries, outcome.retry_after_ms)
@@ -107,6 +108,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
             charged,
             fact.build,
             outcome.retry_after_ms,
+            outcome.trace,
         )
     )
     _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)
@@ -124,7 +126,7 @@ def time_out(
     usage: int,
     build: str = "",
 ) -> None:
-    """No answer in time: on a step that is not safe to repeat, the outcome is unknown."""
+    """Handles a timeout. If the step is not safe to retry, its outcome is unknown."""
     state = turn.state
     assert step.open is not None
     ref = step.open.ref
@@ -160,12 +162,12 @@ def time_out(
 def _next_at(
     turn: Turn, step: StepState, verdict: Verdict, error_class: ErrorClass, tries: int, retry_after_ms: int | None
 ) -> int | None:
-    """When the step is attempted or looked for again. What became of an unknown attempt is asked at once."""
+    """Returns when the step is attempted or probed again. An unknown outcome is probed at once."""
     state = turn.state
     if verdict == "retry" or (verdict == "probe" and error_class != "INDETERMINATE"):
         policy = step.node.step.retry_policy
         return turn.now + delay_ms(policy, error_class, tries, retry_after_ms, state.id, step.path)
-    return turn.now if verdict == "probe" and state.pause is not None else None  # asked on resume
+    return turn.now if verdict == "probe" and state.pause is not None else None  # probed on resume
 
 
 def _carry_out(
@@ -179,7 +181,7 @@ def _carry_out(
 
 
 def _escalate(turn: Turn, step: StepState, failure: Failure) -> None:
-    """Errors pile up: stop, and ask a person before the credits are gone."""
+    """Pauses and asks a person if errors accumulate, before the credits are spent."""
     state = turn.state
     policy = state.plan.definition.policies.escalation
     if policy is None or state.pause is not None or state.finished is not None:

@@ -3,7 +3,7 @@
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.decide.ending import advance_undo, open_undo_failure
 from tenuto.kernel.decide.scopes import advance, cancel_step, fail_scope, give_up_planning
-from tenuto.kernel.decide.turn import Turn, is_nobodys, is_unsent, may_repeat
+from tenuto.kernel.decide.turn import Turn, is_unowned, is_unsent, may_repeat
 from tenuto.kernel.effects import RunAttempt
 from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind
 from tenuto.kernel.evolve import fan_at, holder_of, scope_above, scope_at, step_at
@@ -26,7 +26,7 @@ def taken(turn: Turn, fact: Taken) -> Answer:
         (again if never_begun else losses).append(open.ref)
     unknown_owner = ("pending", "") in state.timers or state.epoch == 0
     if state.finished is None and unknown_owner:
-        turn.emit(AttemptsGranted())  # from now on it has an owner, which is recorded: epoch 0 is nobody's
+        turn.emit(AttemptsGranted())  # records the owner, because epoch 0 has none
     unwanted = [ref for ref in again if _is_unwanted(state, ref)]
     for ref in again:
         if ref not in unwanted:
@@ -37,9 +37,9 @@ def taken(turn: Turn, fact: Taken) -> Answer:
 
 
 def _own_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
-    """Those that an earlier owner was to run, and the directives that nobody was to send.
+    """Returns the attempts of an earlier owner, and the directives that had no owner to send them.
 
-    What an earlier owner was to send may have been sent, and is not lost with him: who comes after him sends it again.
+    Directives of an earlier owner may have been sent, so they are not lost: the new owner sends them again.
     """
     holders: list[tuple[Ref, StepState | ScopeState]] = []
     for key, effect in state.agenda.items():
@@ -48,9 +48,9 @@ def _own_attempts(state: Execution, epoch: int) -> list[StepState | ScopeState]:
         holder = holder_of(state, key)
         assert holder is not None
         assert holder.open is not None
-        if holder.open.epoch < epoch and (isinstance(effect, RunAttempt) or is_nobodys(holder)):
+        if holder.open.epoch < epoch and (isinstance(effect, RunAttempt) or is_unowned(holder)):
             holders.append((key, holder))
-    # Sorted: a state that was loaded has its agenda in another order than one that grew, and must decide the same.
+    # Sorted, because a loaded state has its agenda in another order than a grown one, and must decide the same.
     return [holder for _, holder in sorted(holders, key=lambda found: found[0])]
 
 
@@ -64,7 +64,10 @@ def lost(turn: Turn, fact: Lost) -> Answer:
 
 
 def _lose(turn: Turn, refs: list[Ref], lease_ms: int) -> None:
-    """Those that will be asked again are one event. The others follow singly: each may close what the next is in."""
+    """Loses attempts.
+
+    Those that are retried share one event; the others follow one by one, as each may close a scope.
+    """
     judged = [_loss(turn, holder, ref, lease_ms) for ref in refs if (holder := open_holder(turn.state, ref))]
     repeated = tuple(loss for loss in judged if loss.verdict in ("retry", "probe"))
     if repeated:
@@ -97,9 +100,9 @@ def _loss(turn: Turn, holder: StepState | ScopeState, ref: Ref, lease_ms: int) -
     verdict = judgement.verdict
     due = _again_at(turn, ref, holder.losses + 1) if verdict in ("retry", "probe") else None
     if verdict == "probe" and spec.safety == "NOT_SAFE_TO_RETRY":
-        # A frozen worker may still be about to make the effect: it is not looked for before its time is over.
+        # A frozen worker may still make the effect, so the probe waits until the attempt's time is over.
         assert holder.open is not None
-        begun_at = holder.open.begun_at or turn.now - lease_ms  # nobody knows when the worker of a queue began
+        begun_at = holder.open.begun_at or turn.now - lease_ms  # the start of a queue's attempt is unknown
         due = max(turn.now, begun_at + spec.retry_policy.timeout_ms + lease_ms)
     if verdict == "fail":
         verdict = step_disposition(state, holder)
@@ -119,8 +122,8 @@ def _after_loss(turn: Turn, loss: Loss) -> None:
             advance(turn, scope)
         return
     if loss.verdict == "retry" and loss.retry_at == turn.now:
-        return  # its timer is due
-    if loss.verdict in ("retry", "probe"):  # it freed its slot, perhaps for long
+        return  # a timer is due
+    if loss.verdict in ("retry", "probe"):  # it freed its slot, possibly for long
         if loss.phase == "compensate":
             advance_undo(turn)
         else:
@@ -147,12 +150,12 @@ def returned(turn: Turn, fact: Returned) -> Answer:
 
 
 def _may_return(turn: Turn, ref: Ref) -> bool:
-    """Whether who says so can know that nobody began it."""
+    """Returns whether the sender can know that no worker began the attempt."""
     holder = open_holder(turn.state, ref)
     if holder is None:
         return False
     assert holder.open is not None
-    if holder.node.queue is not None:  # it was taken out of its queue, and will not be put there again
+    if holder.node.queue is not None:  # it was withdrawn from its queue and will not return there
         return _is_unwanted(turn.state, ref)
     if isinstance(turn.state.agenda[ref], RunAttempt):
         return holder.open.epoch > 0
@@ -160,7 +163,7 @@ def _may_return(turn: Turn, ref: Ref) -> bool:
 
 
 def _is_unwanted(state: Execution, ref: Ref) -> bool:
-    """Of one that nobody began: nothing new starts there, because its scope closes, or a clone beside it failed."""
+    """Returns whether an attempt that has not begun is not needed: its scope closes, or a sibling clone failed."""
     if ref.phase == "plan":
         return scope_at(state, ref.path).status != "open"
     if ref.phase != "forward":
@@ -171,7 +174,7 @@ def _is_unwanted(state: Execution, ref: Ref) -> bool:
 
 
 def _close(turn: Turn, refs: list[Ref]) -> None:
-    """A cancel needs no worker to come to its end. Each may close what the next is in."""
+    """Closes canceled attempts that need no worker. Each may close a scope that contains the next."""
     holders = (holder for ref in refs if (holder := open_holder(turn.state, ref)))
     for holder in holders:
         if isinstance(holder, ScopeState):

@@ -9,12 +9,12 @@ from tenuto.kernel.decide.scopes import advance, fail_scope
 from tenuto.kernel.decide.turn import Turn, encode, refusal
 from tenuto.kernel.definition import Definition, RetryPolicy, node_from_document
 from tenuto.kernel.events import AttemptFailed, ChildrenAdded, Failure
-from tenuto.kernel.facts import Planned, Reported
+from tenuto.kernel.facts import Failed, Outcome, Planned, Reported, TimedOut
 from tenuto.kernel.retry import delay_ms
 from tenuto.kernel.state import Execution, ScopeState
 from tenuto.kernel.validation import problems
 
-from .steps import failure_of, stop_for_credits, wanted_delay
+from .steps import failure_of, stop_for_credits, trace_of, wanted_delay
 
 PLAN_POLICY = RetryPolicy()
 
@@ -25,14 +25,12 @@ def plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
     if not isinstance(fact.outcome, Planned):
         plan_failed(turn, scope, fact, failure_of(fact.outcome, path, "planner"))
         return
-    wrong = _why_unfit(scope, fact.outcome)
+    children = fact.outcome.children
+    superseded = tuple(p for p in scope.touched if p not in scope.superseded and _has_failed(state, p))
+    wrong = _why_unfit(scope, fact.outcome) or _why_too_many(scope, len(children), len(superseded))
     if wrong:
         plan_failed(turn, scope, fact, Failure("RETRYABLE", "bad_plan", wrong, path))
         return
-    spec = scope.node.scope
-    superseded = tuple(p for p in scope.touched if p not in scope.superseded and _has_failed(state, p))
-    room = spec.max_children - (len(scope.children) - len(scope.superseded) - len(superseded))
-    children = fact.outcome.children[: max(room, 0)]
     charged, exhausted = charge(state, fact.outcome.usage)
     specs = encode(list(children))
     turn.emit(ChildrenAdded(path, number, specs, len(children), superseded, fact.started_at, fact.worker, charged))
@@ -44,7 +42,7 @@ def plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
 
 
 def _why_unfit(scope: ScopeState, planned: Planned) -> str:
-    """What keeps a planner's answer from being run: it is checked like any author's work."""
+    """Returns why a planner's answer cannot be run. It is validated like a definition."""
     try:
         children = tuple(node_from_document(document) for document in planned.children)
     except ValidationError as error:
@@ -59,6 +57,15 @@ def _why_unfit(scope: ScopeState, planned: Planned) -> str:
     return "; ".join(f"{problem.path}: {problem.message}" for problem in found[:3])
 
 
+def _why_too_many(scope: ScopeState, proposed: int, superseded: int) -> str:
+    """Children that a new plan replaces do not count towards the limit."""
+    limit = scope.node.scope.max_children
+    present = len(scope.children) - len(scope.superseded) - superseded
+    if present + proposed <= limit:
+        return ""
+    return f"{proposed} children were proposed and {present} are present; max_children is {limit}"
+
+
 def _has_failed(state: Execution, path: str) -> bool:
     node = state.nodes[path]
     if isinstance(node, ScopeState):
@@ -70,17 +77,27 @@ def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure)
     state = turn.state
     path, phase, number = fact.ref.parts
     tries = scope.plan_tries + 1
+    charged, exhausted = charge(state, _usage(fact.outcome))
     again = (
         failure.error_class in PLAN_POLICY.retry_on_classes
         and tries < PLAN_POLICY.max_attempts
         and scope.status == "open"
         and state.cancel is None
+        and not exhausted
     )
     wanted = wanted_delay(fact.outcome)
     retry_at = turn.now + delay_ms(PLAN_POLICY, failure.error_class, tries, wanted, state.id, path) if again else None
     verdict: Literal["retry", "fail"] = "retry" if again else "fail"
-    said = (fact.started_at, fact.worker, failure)
-    turn.emit(AttemptFailed(path, phase, number, *said, verdict, retry_at, retry_after_ms=wanted))
+    said, trace = (fact.started_at, fact.worker, failure), trace_of(fact.outcome)
+    turn.emit(
+        AttemptFailed(path, phase, number, *said, verdict, retry_at, charge=charged, retry_after_ms=wanted, trace=trace)
+    )
+    if exhausted:
+        stop_for_credits(turn, path)
     if not again:
         fail_scope(turn, scope, failure)
         advance(turn, scope)
+
+
+def _usage(outcome: Outcome) -> int:
+    return outcome.usage if isinstance(outcome, Failed | TimedOut | Planned) else 0

@@ -29,7 +29,18 @@ from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState
 
 from .forward import forward_reported
 from .proposals import plan_reported
-from .steps import failure_of, follow, go_on, mark_of, open_review, staleness, step_disposition, try_again, wanted_delay
+from .steps import (
+    failure_of,
+    follow,
+    go_on,
+    mark_of,
+    open_review,
+    staleness,
+    step_disposition,
+    trace_of,
+    try_again,
+    wanted_delay,
+)
 
 _SUCCEEDED = bytes([CLONE_SUCCEEDED])
 
@@ -54,7 +65,10 @@ def reported(turn: Turn, fact: Reported) -> Answer:
 
 
 def _why_stale(state: Execution, holder: StepState | ScopeState | None, fact: Reported) -> Ignored | None:
-    """Only the holder of an attempt may report it. What was timed out or lost may, until something else is known."""
+    """Returns why a report no longer counts.
+
+    Only the holder may report; late reports count until the outcome is known.
+    """
     ref = fact.ref
     if fact.lease is not None and fact.lease != lease_id(state.id, ref):
         return Ignored("stale_lease")
@@ -70,7 +84,7 @@ def _why_stale(state: Execution, holder: StepState | ScopeState | None, fact: Re
 
 
 def _tells_nothing(outcome: Outcome) -> bool:
-    """That it is unknown what became of the attempt is known already."""
+    """Returns whether an outcome adds nothing, because it is again unknown."""
     return isinstance(outcome, TimedOut) or (isinstance(outcome, Failed) and outcome.error_class == "INDETERMINATE")
 
 
@@ -96,8 +110,11 @@ def undo_reported(turn: Turn, step: StepState, fact: Reported) -> None:
     if verdict == "retry":
         policy = undo_policy(step.node.step, rollback(state).max_attempts)
         retry_at = turn.now + delay_ms(policy, failure.error_class, tries, wanted, state.id, path, phase)
-    said = (fact.started_at, fact.worker, failure)
-    turn.emit(AttemptFailed(path, phase, number, *said, verdict, retry_at, build=fact.build, retry_after_ms=wanted))
+    said, trace = (fact.started_at, fact.worker, failure), trace_of(fact.outcome)
+    event = AttemptFailed(
+        path, phase, number, *said, verdict, retry_at, build=fact.build, retry_after_ms=wanted, trace=trace
+    )
+    turn.emit(event)
     if verdict == "review":
         open_undo_failure(turn, step)
     advance_undo(turn)
@@ -142,14 +159,15 @@ def probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
         case _:
             failure, wanted = failure_of(fact.outcome, path, "probe"), wanted_delay(fact.outcome)
             retry_at = turn.now + _probe_delay(turn, step, fact)
-            said = (fact.started_at, fact.worker, failure)
-            turn.emit(AttemptFailed(path, phase, number, *said, "probe", retry_at, retry_after_ms=wanted))
+            said, trace = (fact.started_at, fact.worker, failure), trace_of(fact.outcome)
+            turn.emit(AttemptFailed(path, phase, number, *said, "probe", retry_at, retry_after_ms=wanted, trace=trace))
 
 
 def _probe_gave_up(turn: Turn, step: StepState, fact: Reported, reason: str) -> None:
     path, phase, number = fact.ref.parts
     failure = Failure("INDETERMINATE", "outcome_unknown", reason, path)
-    turn.emit(ProbeAnswered(path, phase, number, "unknown", "review", fact.started_at, fact.worker, failure=failure))
+    said, trace = (fact.started_at, fact.worker), trace_of(fact.outcome)
+    turn.emit(ProbeAnswered(path, phase, number, "unknown", "review", *said, failure=failure, trace=trace))
     open_review(turn, step, "indeterminate", failure)
     advance(turn, scope_above(turn.state, path))
 

@@ -54,7 +54,7 @@ def fail_step(turn: Turn, step: StepState, failure: Failure) -> None:
 
 def step_disposition(state: Execution, step: StepState) -> Literal["skip", "fail"]:
     scope = scope_above(state, step.path)
-    if fan_of(step.path) is not None:  # a clone is passed over only if its own step says so
+    if fan_of(step.path) is not None:  # a clone is skipped only if its own step says so
         return "skip" if step.node.step.failure_mode == "continue" else "fail"
     return disposition(scope, step.node)
 
@@ -67,7 +67,7 @@ def grant_probe(turn: Turn, step: StepState) -> None:
 
 
 def try_again(turn: Turn, step: StepState) -> None:
-    """Another forward attempt now, if the execution is not paused and there is a slot; else when there is."""
+    """Grants another forward attempt now, or queues it if the execution is paused or no slot is free."""
     if may_start(turn.state) and has_slot(turn.state, step):
         turn.grant(step.path, "forward", step.number + 1)
     else:
@@ -85,18 +85,18 @@ def open_review(turn: Turn, step: StepState, kind: ReviewKind, failure: Failure 
 
 
 def mark_of(state: Execution, node: Node) -> str | None:
-    """The key that a completed step leaves, so that another with the same one is passed over in this run."""
+    """Returns the key of a completed step. Another step with the same key is skipped in this run."""
     if node.key is None:
         return None
     try:
-        # With a budget of its own: without the mark, another step with the same key would run as well.
+        # With a separate budget: without the mark, another step with the same key would run.
         return str(Evaluation(state).render(node.key))
     except ExpressionError:
-        return None  # it could be made when the step began: what it reads was changed by others since
+        return None  # it rendered when the step began, but values that it reads have changed since
 
 
 def stop_for_credits(turn: Turn, path: str) -> None:
-    """Nothing more can be paid for, whatever edges and failure modes there are."""
+    """Stops the execution because its credits are exhausted, regardless of edges and failure modes."""
     failure = refusal(path, "credits_exhausted", "the run used more than was reserved for it")
     root = turn.state.root
     if root.status == "open":
@@ -113,6 +113,10 @@ def failure_of(outcome: Outcome, path: str, who: str) -> Failure:
     if isinstance(outcome, Failed):
         return Failure(outcome.error_class, outcome.code, outcome.summary, path)
     return Failure("TRANSIENT", "attempt_timeout", f"no answer from the {who} in time", path)
+
+
+def trace_of(outcome: Outcome) -> str:
+    return outcome.trace if isinstance(outcome, Failed) else ""
 
 
 def open_holder(state: Execution, ref: Ref) -> StepState | ScopeState | None:

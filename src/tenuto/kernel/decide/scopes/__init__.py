@@ -1,7 +1,7 @@
-"""Advances scopes: which children open, what follows a closed child, when the scope itself closes.
+"""Advances scopes: opens children, continues after closed children, closes the scope.
 
-`advance` is called for the scope in which something changed, and works its way up. Everything it looks at is in the
-state, so it may be called at any time: after a report, a timer, a resume.
+`advance` is called for the scope that changed, and continues with its parents. It depends only on the state, so it may
+be called at any time: after a report, a timer, a resume.
 """
 
 from .closing import (

@@ -1,9 +1,9 @@
-"""Closes scopes and fan-outs: which children are canceled, which are awaited, and how a failure moves up."""
+"""Closes scopes and fan-outs: cancels or awaits children, and passes failures up."""
 
 from typing import Literal
 
 from tenuto.kernel.address import ROOT, step_id
-from tenuto.kernel.decide.turn import Turn, is_nobodys
+from tenuto.kernel.decide.turn import Turn, is_unowned
 from tenuto.kernel.events import (
     AttemptAbandoned,
     BranchTaken,
@@ -23,7 +23,7 @@ from .outcomes import has_ended, needs_new_plan, outcome_of
 
 
 def disposition(scope: ScopeState, node: Node) -> Literal["skip", "fail"]:
-    """Whether a child that failed for good is passed over or makes its scope fail."""
+    """Returns whether a permanently failed child is skipped or makes its scope fail."""
     if scope.status == "closing":
         return "fail"
     if not node.is_scope and node.step.failure_mode == "continue":
@@ -32,7 +32,7 @@ def disposition(scope: ScopeState, node: Node) -> Literal["skip", "fail"]:
 
 
 def fail_child(turn: Turn, scope: ScopeState, failure: Failure) -> None:
-    """A child of this scope failed for good, and is not passed over."""
+    """Handles a permanently failed child that is not skipped."""
     if scope.status != "open":
         return
     if scope.node.is_flow and scope.current is not None:
@@ -43,7 +43,7 @@ def fail_child(turn: Turn, scope: ScopeState, failure: Failure) -> None:
             turn.emit(BranchTaken(scope.current, edge))
             return
     if scope.open is not None or needs_new_plan(turn.state, scope):
-        return  # its planner is asked, or will be: `advance` sees to it
+        return  # its planner is called, now or by `advance`
     fail_scope(turn, scope, failure)
 
 
@@ -70,21 +70,24 @@ def _may_restart(state: Execution, scope: ScopeState, failure: Failure) -> bool:
 
 
 def restarts_as_run(state: Execution, scope: ScopeState) -> bool:
-    """What is paid for with credits is not run again in a round but as a run of its own, with credits of its own."""
+    """Returns whether the scope is repeated as a new run.
+
+    Work paid with credits needs credits of its own for each run.
+    """
     return scope.path == ROOT and state.hold > 0
 
 
 def close_scope(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
-    """The outcome is known: nothing new starts, what only waits is closed, what runs is awaited."""
+    """Closes a scope with a known outcome: nothing new starts, waiting children close, running ones are awaited."""
     turn.emit(ScopeClosing(scope.path, outcome, failure))
-    if is_nobodys(scope):
+    if is_unowned(scope):
         give_up_planning(turn, scope)
     for path in list(scope.active):
         _stop_child(turn, path)
 
 
 def give_up_planning(turn: Turn, scope: ScopeState) -> None:
-    """Its planner was to be asked, and nobody began to."""
+    """Gives up a call of the planner that has not begun."""
     assert scope.open is not None
     turn.emit(AttemptAbandoned((scope.open.ref,), "settled"))
 
@@ -108,10 +111,10 @@ def _settle_closing(turn: Turn, scope: ScopeState) -> None:
 
 
 def must_be_awaited(step: StepState) -> bool:
-    """An attempt that runs, or whose outcome is still to be found out. Approvals, delays and signals are not awaited.
+    """Returns whether a running attempt, or one with an unknown outcome, must be awaited.
 
-    Nor is an attempt that must be recorded before it begins, and was not, or one that nobody has: it never will be. But
-    one that is to find out what became of an earlier one is.
+    Approvals, delays and signals are not awaited. Neither is an attempt that no worker has begun, because it will never
+    begin. Probes of an earlier attempt are awaited.
     """
     open = step.open
     if open is None:
@@ -120,7 +123,7 @@ def must_be_awaited(step: StepState) -> bool:
         return True
     if not step.node.outside and needs_begin(step.node, open.ref):
         return open.begun_at > 0
-    return not is_nobodys(step)
+    return not is_unowned(step)
 
 
 def _is_unknown(step: StepState) -> bool:
@@ -137,7 +140,7 @@ def cancel_step(turn: Turn, step: StepState) -> None:
 
 
 def conclude(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
-    """The scope has come to its end, which its parent hears of."""
+    """Ends the scope and informs its parent."""
     parent = scope_above(turn.state, scope.path)
     if outcome in ("failed", "timed_out") and disposition(parent, scope.node) == "skip":
         outcome = "skipped"
@@ -147,8 +150,8 @@ def conclude(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Fail
 
 
 def settle_fan(turn: Turn, fan: FanState) -> bool:
-    """Closes a fan-out when its clones are closed, or, once one of them failed, when the running ones are."""
-    if fan.status != "running":  # its scope closed it already
+    """Closes a fan-out when all clones are closed or, after a failure, when the running ones are."""
+    if fan.status != "running":  # already closed by its scope
         return False
     state = turn.state
     scope = scope_above(state, fan.path)
@@ -170,7 +173,7 @@ def settle_fan(turn: Turn, fan: FanState) -> bool:
 
 
 def fail_clone(turn: Turn, fan: FanState, failure: Failure) -> None:
-    """One clone failed for good: no further ones start, and a scope that fails fast closes with them."""
+    """Handles a permanently failed clone: no further clones start, and a scope that fails fast closes."""
     if fan.closing or fan.status != "running":
         return
     scope = scope_above(turn.state, fan.path)

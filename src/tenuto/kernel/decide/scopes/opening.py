@@ -28,7 +28,7 @@ from .outcomes import restart_point
 
 
 def open_child(turn: Turn, scope: ScopeState, node: Node, path: str) -> ScopeState | None:
-    """Opens one child. If that is a scope it is given back, because its own children are still to start."""
+    """Opens one child. Returns it if it is a scope, because its own children are still to start."""
     state = turn.state
     if node.index in scope.poisoned:
         turn.emit(NodesClosed((path,), "failed_upstream"))
@@ -51,7 +51,7 @@ def open_child(turn: Turn, scope: ScopeState, node: Node, path: str) -> ScopeSta
 
 
 def is_kept(state: Execution, path: str) -> bool:
-    """Whether an earlier round or run left a result that is taken instead of running again."""
+    """Returns whether an earlier round or run left a result that is used instead of running again."""
     node = state.nodes.get(path)
     if isinstance(node, ScopeState):
         return node.kept
@@ -151,7 +151,7 @@ def _labels(turn: Turn, node: Node, values: list[JSON]) -> tuple[str, ...]:
 
 
 def start_clones(turn: Turn, scope: ScopeState, path: str) -> None:
-    """Grants as many clones as there are slots: those whose delay is over first, then the next ones in order."""
+    """Grants as many clones as there are slots: first those whose delay is over, then the next in order."""
     fan = fan_at(turn.state, path)
     while fan.queue and not fan.closing and _free_slots(scope, fan):
         index = fan.queue[0]
@@ -187,7 +187,7 @@ def milliseconds(value: JSON) -> int:
 
 
 def instant_ms(value: JSON) -> int:
-    """A point in time: milliseconds since 1970, or RFC 3339 text."""
+    """Parses a point in time: milliseconds since 1970, or RFC 3339 text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(value)
     parsed = _parse_rfc3339(value) if isinstance(value, str) else None

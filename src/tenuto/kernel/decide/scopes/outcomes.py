@@ -49,20 +49,20 @@ def outcome_of(state: Execution, scope: ScopeState) -> tuple[ScopeOutcome, Failu
 
 
 def flow_target(state: Execution, scope: ScopeState) -> str:
-    """The child that a flow goes to next, or how it ends."""
+    """Returns the next child of a flow, or how the flow ends."""
     if scope.current is None:
         return scope.start or scope.children[0].id
     if scope.taken is not None:
         return scope.taken
-    # It succeeded or was passed over: of one that failed the edge was recorded, or it closed the flow.
+    # It succeeded or was skipped. For a failed child, the edge was recorded, or the flow closed.
     return scope.by_id[step_id(scope.current)].spec.on_success or SUCCEED
 
 
 def restart_point(state: Execution, path: str, at: str | None = None) -> tuple[str | None, dict[str, int]]:
-    """Where a flow begins again in a new run: as told, else at its earliest undone visit, else where it failed.
+    """Returns where a flow restarts in a new run: at `at`, else at its earliest undone visit, else where it failed.
 
-    Visits completed before that point keep their numbers, so that a later loop is a new visit; the others are met
-    again, and taken from the record or made anew.
+    Visits completed before that point keep their numbers, so that a later loop is a new visit. The others are visited
+    again; their results are kept or made again.
     """
     scope = state.nodes.get(path)
     if not isinstance(scope, ScopeState) or scope.current is None:
@@ -79,7 +79,7 @@ def restart_point(state: Execution, path: str, at: str | None = None) -> tuple[s
 
 
 def _is_unmade(state: Execution, node: NodeState) -> bool:
-    """Whether anything in this node was completed and is to be made again: it was undone, or an operator said so."""
+    """Returns whether a completed part of this node is to be made again: it was undone, or an operator requested it."""
     if isinstance(node, StepState):
         return not node.done and (node.done_seq > 0 or node.undo_seq > 0)
     if isinstance(node, FanState):
@@ -95,9 +95,9 @@ def needs_plan(scope: ScopeState) -> bool:
 
 
 def needs_new_plan(state: Execution, scope: ScopeState) -> bool:
-    """Most children failed, or many of theirs: another decomposition may do better."""
+    """Returns whether so many children or grandchildren failed that the planner should make a new plan."""
     spec = scope.node.scope
-    if spec.planner is None or scope.status != "open" or state.replans >= spec.max_replans or state.cancel is not None:
+    if spec.planner is None or scope.status != "open" or scope.replans >= spec.max_replans or state.cancel is not None:
         return False
     standing = len(scope.children) - len(scope.superseded)
     return scope.failed * 2 > standing or scope.inner_failed > REPLAN_INNER_FAILURES

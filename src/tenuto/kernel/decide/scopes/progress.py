@@ -16,7 +16,7 @@ from .rounds import is_over, next_visit, repeat, restart, tried_in_vain
 
 
 def advance(turn: Turn, scope: ScopeState) -> None:
-    """Starts what can start in this scope; closes it when nothing is left; then does the same for what is above it."""
+    """Starts the children that can start, closes the scope if none is left, then advances its parent."""
     while True:
         _start_children(turn, scope)
         if not _settle(turn, scope) and scope.status != "closed":  # or it was closed together with its parent
@@ -25,7 +25,7 @@ def advance(turn: Turn, scope: ScopeState) -> None:
 
 
 def advance_all(turn: Turn) -> None:
-    """After a resume or an admission: every open scope may have something to start, the deepest ones first."""
+    """Advances every open scope after a resume or an admission, the deepest first."""
     state = turn.state
     if state.undo is not None:
         advance_undo(turn)
@@ -37,7 +37,7 @@ def advance_all(turn: Turn) -> None:
 
 def open_scopes(state: Execution) -> list[ScopeState]:
     found = [state.root]
-    for scope in found:  # grows while it is walked
+    for scope in found:  # `found` grows during the loop
         found.extend(node for path in scope.active if isinstance(node := state.nodes[path], ScopeState))
     return found
 
@@ -75,12 +75,12 @@ def _start_children(turn: Turn, scope: ScopeState) -> None:
 
 
 def _is_open(scope: ScopeState) -> bool:
-    """Asked anew in loops whose body may close the scope."""
+    """Returns whether the scope is still open. Loops call it again, because their body may close the scope."""
     return scope.status == "open"
 
 
 def _start_queued(turn: Turn, scope: ScopeState, limit: int) -> None:
-    """Steps that were open before and may be attempted again: they stand before clones, and before new steps."""
+    """Starts steps that queue for another attempt. They come before clones and new steps."""
     while scope.ready and (not limit or scope.busy < limit):
         child = scope.children[scope.ready[0]]
         visit = scope.visits[child.id] if scope.node.is_flow else None
@@ -113,7 +113,7 @@ def _enter(turn: Turn, scope: ScopeState) -> None:
 
 
 def _settle(turn: Turn, scope: ScopeState) -> bool:
-    """Closes the scope if it has come to its end. True when its parent should go on."""
+    """Closes the scope if it has ended. Returns true if its parent should advance."""
     state = turn.state
     while not scope.active and has_ended(state, scope):
         outcome, failure = outcome_of(state, scope)
@@ -133,7 +133,8 @@ def _settle(turn: Turn, scope: ScopeState) -> bool:
         if scope.path != ROOT:
             conclude(turn, scope, outcome, failure)
             return True
-        if state.pause is None and (state.admitted or not undo_groups(state)):  # an undo waits for its turn, too
+        # a compensation waits for admission, too
+        if state.pause is None and (state.admitted or not undo_groups(state)):
             end(turn, outcome, failure)
         return False
     return False

@@ -4,17 +4,19 @@ from tenuto.errors import ExpressionError
 from tenuto.kernel.address import child_path, parent_of, segments
 from tenuto.kernel.decide.ending import end
 from tenuto.kernel.decide.turn import Turn, refusal
+from tenuto.kernel.definition import RetryPolicy
 from tenuto.kernel.events import NodesClosed, ScopeOpened, ScopeRepeated, ScopeRestarted
+from tenuto.kernel.retry import delay_ms
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
 from .closing import close_scope, restarts_as_run
 from .opening import is_kept
 
-ROUND_DELAY_MS = 100
+ROUND_POLICY = RetryPolicy()
 
 
 def tried_in_vain(state: Execution, scope: ScopeState) -> bool:
-    """Whether a step in this scope that is not safe to retry was tried and not completed: a round would retry it."""
+    """Returns whether a step in this scope that is not safe to retry was tried without completing."""
     for path in scope.touched:
         node = state.nodes[path]
         if isinstance(node, ScopeState):
@@ -28,24 +30,24 @@ def tried_in_vain(state: Execution, scope: ScopeState) -> bool:
 
 
 def _may_have_begun(step: StepState) -> bool:
-    """Of a step that is not safe to retry: whether an attempt of this round, of which nothing came, may have begun."""
+    """Returns whether an unfinished attempt of this round may have begun, for a step that is not safe to retry."""
     gave_up = step.number > 0 and step.status in ("failed", "timed_out", "skipped")
     return not step.done and (step.tries + step.losses > 0 or gave_up)
 
 
 def restart(turn: Turn, scope: ScopeState) -> None:
-    """The next round of a scope that failed."""
+    """Starts the next round of a failed scope."""
     state = turn.state
     if restarts_as_run(state, scope):
         if state.pause is None:
             end(turn, "retry", scope.failure)
         return
-    delay = ROUND_DELAY_MS << (scope.round - 1)
+    delay = delay_ms(ROUND_POLICY, "TRANSIENT", scope.round, None, state.id, scope.path)
     turn.emit(ScopeRestarted(scope.path, scope.round + 1, state.budget_left - 1, turn.now + delay))
 
 
 def is_over(turn: Turn, scope: ScopeState) -> bool:
-    """Whether a scope that repeats itself has met its condition. One that cannot go on closes as failed."""
+    """Returns whether a repeating scope has met its condition. If it cannot be evaluated, the scope fails."""
     condition = scope.node.repeat_until
     if condition is None:
         return True
@@ -63,7 +65,10 @@ def is_over(turn: Turn, scope: ScopeState) -> bool:
 
 
 def repeat(turn: Turn, scope: ScopeState) -> bool:
-    """Opens the next visit. False if an earlier run completed it: then its result is taken, and the repetition over."""
+    """Opens the next visit.
+
+    Returns false if an earlier run completed it: its result is used, and the repetition ends.
+    """
     path = next_visit(scope)
     timeout = scope.node.scope.timeout_ms
     turn.emit(ScopeRepeated(scope.path))
