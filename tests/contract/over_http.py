@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from tenuto import Engine
@@ -9,20 +10,22 @@ from tenuto.service.app import create_app
 from tenuto.settings import Settings
 from tests.servers.http import serving
 
-# Of each of these modules every test is run over HTTP, except those below: starting, looking, telling, definitions.
-# What happens inside of an execution is the same whoever asks for it, and is not run once more.
+# Every test of these modules runs over HTTP, too, except those below: starts, reads, commands, definitions. What
+# happens inside an execution does not depend on the caller, and is not repeated.
 MODULES = {
-    "test_blocked",
+    "test_blocked_reasons",
     "test_clone_names",
     "test_cursors",
     "test_definitions",
     "test_fan_out",
     "test_lists",
-    "test_many",
-    "test_people",
-    "test_starting",
+    "test_bulk_commands",
+    "test_reviews",
+    "test_starts",
 }
-# What a client does not do, and why.
+assert [name for name in MODULES if not (Path(__file__).parent / f"{name}.py").exists()] == []
+
+# The tests that a client cannot run, and why.
 _TENANT = "the tenant is that of the key, so that one client is one tenant: tests/service/test_access.py"
 EXCEPT = {
     "test_lines_of_another_tenant_are_not_shown": _TENANT,

@@ -306,13 +306,15 @@ async def test_by_default_there_are_three_attempts_doubling_to_thirty_seconds(ma
 
 
 @pytest.mark.requirement("C21")
-async def test_a_scope_is_run_three_times_after_100_and_200_ms(make_harness: MakeHarness) -> None:
+async def test_a_scope_is_run_three_times_after_about_100_and_200_ms(make_harness: MakeHarness) -> None:
     stage = Stage()
     builder = SagaBuilder("s").step("a", stage.fails("a", TransientError()), retry=0)
     t = await make_harness(builder.group("task", "a", failure_mode="retry").build())
     result = await t.execute("s")
     assert (result.status, stage.count("a")) == ("failed", 3)
-    assert await delays(t, result.execution_id) == [100, 200]
+    first, second = await delays(t, result.execution_id)
+    assert abs(first - 100) <= 10
+    assert abs(second - 200) <= 20
 
 
 @pytest.mark.requirement("C23")

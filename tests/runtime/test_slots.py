@@ -13,7 +13,7 @@ class Place:
     def __init__(self, slots: int = 1) -> None:
         self.started: list[str] = []
         self.clock = VirtualClock()
-        self.limits = LocalLimits(self.clock, self.pump)
+        self.limits = LocalLimits(self.clock)
         self.lane: Lane[str, str] = Lane(slots, self.limits, self._start)
         for _ in range(slots):
             self.lane.enter("other", "other", NORMAL, (), "first")
@@ -22,9 +22,6 @@ class Place:
     def _start(self, item: str) -> bool:
         self.started.append(item)
         return item != "out of date"
-
-    def pump(self) -> None:
-        self.lane.pump()
 
     def add(self, tenant: str, owner: str, item: str, *limits: str, rank: int = NORMAL) -> None:
         self.lane.enter(tenant, owner, rank, limits, item)

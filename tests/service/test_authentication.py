@@ -15,6 +15,7 @@ from tests.seams import set_tenant_rate
 from tests.servers import sqlite
 from tests.servers.http import serving
 from tests.service.conftest import MakeSite, Site
+from tests.service.test_access import SIGN_IN
 
 MIB = 1024 * 1024
 
@@ -56,7 +57,7 @@ def operations(site: Site) -> list[tuple[str, str]]:
 @pytest.mark.requirement("F17")
 async def test_the_body_of_a_stranger_is_not_read_whatever_he_asks_for(make_site: MakeSite) -> None:
     site = await make_site()
-    found = operations(site)
+    found = [each for each in operations(site) if " ".join(each) != SIGN_IN]
     assert len(found) >= 15
     assert ("POST", "/v1/executions") in found
     for method, path in (*found, ("POST", "/v1/nothing/of/this/name")):

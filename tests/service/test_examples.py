@@ -8,6 +8,7 @@ import httpx2
 import jsonschema_rs
 
 from tenuto import SagaBuilder
+from tests.service.browser import browser
 from tests.service.conftest import MakeSite
 
 _VARYING = [
@@ -48,6 +49,7 @@ class Story:
         self.components = document["components"]
         self.sent: set[str] = set()
         self.started = 0
+        self.key = ""  # the key in the example opens nothing
 
     async def tell(
         self, operation_id: str, *, by: httpx2.AsyncClient | None = None, query: str = "", **names: Any
@@ -60,6 +62,8 @@ class Story:
         if "requestBody" in operation:
             body = operation["requestBody"]["content"]["application/json"]["example"]
             self.sent.add(operation_id)
+        if operation_id == "sign_in":
+            body = {"key": self.key}
         headers = {}
         if operation_id == "start_execution":
             self.started += 1
@@ -129,6 +133,7 @@ async def test_each_example_can_be_sent_and_is_answered_as_it_says(make_site: Ma
     await shown("list_executions")
     await shown("list_statuses", query=f"?id={id}")
     await shown("list_steps", id=id)
+    await shown("get_graph", id=id)
     (review,) = (await shown("list_reviews"))["items"]
     await shown("get_review", id=review["id"])
     stream = story.operations["stream_events"][2]["responses"]["200"]["content"]["text/event-stream"]["example"]
@@ -166,6 +171,12 @@ async def test_each_example_can_be_sent_and_is_answered_as_it_says(make_site: Ma
     for about in ("list_audit", "export_audit", "verify_audit"):
         await shown(about, query="?limit=100" if about != "verify_audit" else "")
     await story.told_in_part("deprecate_definition", **DEFINED)
+
+    story.key = (await site.engine.keys.create(tenant="acme", roles=["approver"], name="shop")).token
+    async with browser(site) as client:
+        await shown("sign_in", by=client)
+        await shown("get_identity", by=client)
+        await tell("list_sessions", by=client)
 
     with_body = {id for id, (_, _, operation) in story.operations.items() if "requestBody" in operation}
     assert story.sent == with_body

@@ -46,7 +46,7 @@ def test_every_operation_says_what_it_is_and_what_can_go_wrong(document: dict[st
         assert operation["summary"], name
         if "x-permission" not in operation:
             continue
-        assert operation["security"] == [{"key": []}], name
+        assert operation["security"] == [{"key": []}, {"session": []}], name
         assert {"400", "401", "403", "429", "503"} <= operation["responses"].keys(), name
         for status, response in operation["responses"].items():
             kind = "application/problem+json" if int(status) >= 400 else None

@@ -59,6 +59,7 @@ def runtime_for(
             queues=queues,
             slots=slots,
             threads=threads,
+            logs_failures=telemetry is None,
             announced=announced,
             publish=publish,
         )
@@ -72,6 +73,7 @@ def runtime_for(
             queues=queues,
             slots=slots,
             threads=threads,
+            logs_failures=telemetry is None,
             lease_ms=lease_ms,
             announced=announced,
             publish=publish,

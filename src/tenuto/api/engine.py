@@ -44,7 +44,15 @@ from tenuto.storage.registry import Registry
 from tenuto.values.codec import encode
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.values.names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
-from tenuto.views import DeadLetterRow, ExecutionSummary, LimitRow, ReviewRow, TenantLimitRow, WorkerRow
+from tenuto.views import (
+    DeadLetterRow,
+    ExecutionSummary,
+    IdentityDocument,
+    LimitRow,
+    ReviewRow,
+    TenantLimitRow,
+    WorkerRow,
+)
 from tenuto.views.bulk_results import BulkResult
 from tenuto.views.messages import Announced, Publish
 from tenuto.views.pages import Page
@@ -59,6 +67,7 @@ from .definitions import Definitions
 from .event_sinks import EventDispatcher, SagaEvents
 from .handle import Handle
 from .health import Health, alive, ready
+from .identity import Sessions, identity_of
 from .limits import Limits
 from .lists import Lists
 from .stop_signals import stopping
@@ -498,13 +507,17 @@ class Engine:
         target_id: str | None = None,
         since: datetime | None = None,
         before: datetime | None = None,
+        version: int | None = None,
+        error_class: ErrorClass | None = None,
+        q: str | None = None,
         blocked: bool = False,
         newest_first: bool = False,
     ) -> AsyncIterator[ExecutionSummary]:
         """Yields a summary of each matching execution.
 
         `blocked` selects executions that cannot proceed, and says why. `before` then means blocked since before that
-        time; otherwise it means started before it.
+        time; otherwise it means started before it. `q` finds executions by their id or its beginning, their idempotency
+        key, target or correlation id.
         """
         page = partial(
             self.listing.executions,
@@ -514,6 +527,9 @@ class Engine:
             target_id=target_id,
             since=since,
             before=before,
+            version=version,
+            error_class=error_class,
+            q=q,
             blocked=blocked,
             newest_first=newest_first,
             limit=PAGE,
@@ -715,6 +731,15 @@ class Engine:
         if not self._keyrings:
             self._keyrings.append(Keyring(self._runtime.registry, self._environment.now_ms))
         return self._keyrings[0]
+
+    async def me(self) -> IdentityDocument:
+        """Returns who calls, and what the roles permit. At a service it is the holder of the API key."""
+        return await identity_of(self._runtime, self._environment.now_ms).me(self._scope)
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sign-in sessions of the console."""
+        return Sessions(self._runtime, self._environment.now_ms, self._scope)
 
     @property
     def catalog(self) -> Definitions:

@@ -8,13 +8,13 @@ import msgspec
 from tenuto.access.permission import Permission
 from tenuto.authoring.context import step_name
 from tenuto.authoring.markers import StepRef
-from tenuto.errors import NotFound, StepError
+from tenuto.errors import InvalidInput, NotFound, StepError
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id, step_id
 from tenuto.kernel.decide.people import NOT_WAITING, refused_signal
 from tenuto.kernel.definition import CancelMode, ErrorClass, Step
 from tenuto.kernel.events import NULL, Resolution
-from tenuto.kernel.evolve import find_step
+from tenuto.kernel.evolve import find_step, fold
 from tenuto.kernel.state import Execution, Review
 from tenuto.runtime.executor import Parked, answered, failed
 from tenuto.values.codec import encode
@@ -30,6 +30,7 @@ from tenuto.views import (
     execution_document,
     find_path,
 )
+from tenuto.views.graph import GraphDocument, graph_document
 from tenuto.views.reading import Reading
 from tenuto.views.results import SagaResult
 
@@ -102,6 +103,20 @@ class Handle(Generic[O_co]):
         self._context.scope.require("executions:read")
         reading = await self._context.read(self.id)
         return attempt_rows(reading.state, reading.history, reading.activity)
+
+    async def graph(self, *, at: int | None = None) -> GraphDocument:
+        """Returns the steps and scopes as a graph: what follows what, and how far each has come.
+
+        `at` is the number of an event: the graph is then the one after that event.
+        """
+        self._context.scope.require("executions:read")
+        reading = await self._context.read(self.id)
+        if at is None or at == reading.length:
+            return graph_document(reading.state, reading.history, reading.activity)
+        if not 1 <= at <= reading.length:
+            raise InvalidInput.at("/at", "out_of_range", f"must be the number of an event, from 1 to {reading.length}")
+        history = list(reading.history[:at])
+        return graph_document(fold(Execution(reading.program.plan), history), history)
 
     async def events(self, *, after: int = 0, every: Duration = "200ms") -> AsyncIterator[EventDocument]:
         """Yields events after number `after` as they are recorded, until the execution ends. Polls at `every`."""

@@ -8,11 +8,12 @@ from typing import get_args
 from tenuto.errors import NotFound
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.events import ReviewKind
-from tenuto.kernel.state import ExecutionStatus
+from tenuto.kernel.state import ExecutionStatus, StepStatus
 from tenuto.runtime.shared.documents import dead_letter_document, review_document
 from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging, part_of
 from tenuto.storage.reviews import ReviewsWanted
+from tenuto.values.names import check_one_of
 from tenuto.views import (
     AttemptRow,
     CloneDocument,
@@ -23,8 +24,10 @@ from tenuto.views import (
     attempt_rows,
     clone_documents,
     event_document,
+    last_trace,
 )
 from tenuto.views.pages import Page
+from tenuto.views.shapes import AttemptKind
 
 from .context import EngineContext
 
@@ -53,6 +56,9 @@ class Lists:
         target_id: str | None = None,
         since: datetime | None = None,
         before: datetime | None = None,
+        version: int | None = None,
+        error_class: ErrorClass | None = None,
+        q: str | None = None,
         blocked: bool = False,
         newest_first: bool = True,
         cursor: str | None = None,
@@ -61,12 +67,19 @@ class Lists:
         """Lists executions. `blocked` selects those that cannot proceed, and says why.
 
         `before` then means blocked since before that time; otherwise it means started before it. A page of blocked
-        executions may hold fewer than `limit` although there are more.
+        executions may hold fewer than `limit` although there are more. `q` finds executions by their id or its
+        beginning, their idempotency key, target or correlation id.
         """
         context = self._context
         context.scope.require("executions:read")
         check_filter(
-            status=status, limit=limit, definition=definition, correlation_id=correlation_id, target_id=target_id
+            status=status,
+            limit=limit,
+            error_class=error_class,
+            definition=definition,
+            correlation_id=correlation_id,
+            target_id=target_id,
+            q=q,
         )
         wanted = Filter(
             tenant=context.scope.tenant,
@@ -78,6 +91,9 @@ class Lists:
             before_ms=milliseconds_at(before, "before"),
             blocked=blocked,
             newest_first=newest_first,
+            version=version,
+            error_class=error_class,
+            q=q,
         )
         paging = Paging("executions", wanted, cursor)
         found = await context.runtime.summaries(wanted, paging.after, limit)
@@ -141,15 +157,24 @@ class Lists:
         self._context.scope.require("reviews:read")
         return review_document(await self._context.runtime.review(self._context.scope.tenant, id))
 
-    async def dead_letter(self, id: str) -> DeadLetterRow:
-        """Returns one dead letter, open or resolved. The id of an execution means its open dead letter."""
+    async def dead_letter(self, id: str, *, trace: bool = False) -> DeadLetterRow:
+        """Returns one dead letter, open or resolved. The id of an execution means its open dead letter.
+
+        With `trace`, it tells where the handler raised, if the caller may read the execution.
+        """
         self._context.scope.require("dlq:read")
         found = id if "." in id else await self._open_dead_letter(id)
         with _as_dead_letter(id):
             row = await self._context.runtime.review(self._context.scope.tenant, found)
             if row.kind != "dead_letter":
                 raise NotFound
-        return dead_letter_document(row)
+        document = dead_letter_document(row)
+        if trace:
+            document["error_trace"] = None
+            if self._context.scope.permits("executions:read"):
+                reading = await self._context.read(row.execution)
+                document["error_trace"] = last_trace(reading.history, row.path, row.opened_at)
+        return document
 
     async def _open_dead_letter(self, execution_id: str) -> str:
         with _as_dead_letter(execution_id):
@@ -161,13 +186,31 @@ class Lists:
 
     # Lists of one execution
 
-    async def attempts(self, id: str, *, cursor: str | None = None, limit: int = 100) -> Page[AttemptRow]:
-        """Lists attempts in the order in which they ended, open ones last."""
+    async def attempts(
+        self,
+        id: str,
+        *,
+        step_id: str | None = None,
+        kind: AttemptKind | None = None,
+        status: StepStatus | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[AttemptRow]:
+        """Lists attempts in the order in which they ended, open ones last.
+
+        `step_id` selects those of a step, with all clones of a fan-out, or of one clone.
+        """
         self._context.scope.require("executions:read")
-        check_filter(limit=limit)
-        paging = Paging("attempts", {"execution": id}, cursor)
+        check_filter(limit=limit, step_id=step_id)
+        for word, words, where in ((kind, AttemptKind, "/kind"), (status, StepStatus, "/status")):
+            if word is not None:
+                check_one_of(word, words, where)
+        chosen = {"step_id": step_id, "kind": kind, "status": status}
+        given = {name: value for name, value in chosen.items() if value is not None}
+        paging = Paging("attempts", {"execution": id, **given}, cursor)
         reading = await self._context.read(id)
-        return part_of(paging, attempt_rows(reading.state, reading.history, reading.activity), limit)
+        rows = attempt_rows(reading.state, reading.history, reading.activity)
+        return part_of(paging, [row for row in rows if _is_chosen(row, step_id, kind, status)], limit)
 
     async def events(
         self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100
@@ -191,3 +234,8 @@ class Lists:
         if found is None:
             raise NotFound(f"Execution {id} has no fan-out {step!r}.")
         return paging.page(found[:limit], paging.first + limit if len(found) > limit else None)
+
+
+def _is_chosen(row: AttemptRow, step_id: str | None, kind: AttemptKind | None, status: StepStatus | None) -> bool:
+    named = step_id is None or step_id in (row["step_id"], row["step_id"].partition("#")[0])
+    return named and kind in (None, row["kind"]) and status in (None, row["status"])

@@ -1,8 +1,8 @@
-"""Whether what is stored is sound: every invariant, asked of a database or of an export of one.
+"""Checks stored data: every invariant, on a database or on an export of one.
 
-Three things can be asked for: `export_lines`, the whole record as lines of JSON; `check`, every violation in a record;
-`stuck`, what somebody should have done by now, by queries alone. All of them only read. Whoever has enough closes what
-it reads from (`aclosing`), and with that the database.
+There are three functions: `export_lines` writes all records as lines of JSON; `check` reports every violation; `stuck`
+reports overdue work, by queries alone. All of them only read. To stop early, close the iterator (`aclosing`), which
+also closes the database.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
@@ -63,7 +63,7 @@ async def export_lines(url: str, version: str) -> AsyncGenerator[bytes]:
 
 
 async def check_database(url: str, *, slack_ms: int = SLACK_MS) -> list[Finding]:
-    """All that is wrong with a database, for those who expect nothing."""
+    """Returns all violations in a database."""
     async with aclosing(records_of(url)) as records:
         return [found async for found in Checker(slack_ms=slack_ms).findings(records)]
 

@@ -1,4 +1,4 @@
-"""Attempts and leases: who may try, who may report."""
+"""Attempts and leases: which attempts may start, and which owner may report."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref

@@ -1,4 +1,4 @@
-"""The audit: its chains are whole, and it tells what histories tell."""
+"""The audit log: its hash chains are complete, and it matches the histories."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from tenuto.views.projections import AuditRow
 
 from .invariants import Family, require
 
-AUDITED_SINCE = 2  # the migration that made the audit: what happened before it has no rows
-REQUESTED = ".requested"  # what waits for a second person is in the audit, and not in a history
+AUDITED_SINCE = 2  # the migration that added the audit log: earlier actions have no rows
+REQUESTED = ".requested"  # requests that wait for a second person are audited, but not part of a history
 
 family = Family("Audit")
 
@@ -22,7 +22,7 @@ H4 = family(
 
 
 class Chains:
-    """Follows the chains of all tenants, one after another."""
+    """Verifies the chains of all tenants, one after another."""
 
     def __init__(self) -> None:
         self._tenant: str | None = None
@@ -31,13 +31,13 @@ class Chains:
         self._broken = False
 
     def take(self, row: AuditRecord, before: int) -> None:
-        """The next row. `before`: what is older than this has been chained."""
+        """Adds the next row. Rows older than `before` must be in a chain."""
         if row.n is None:
             require(row.at >= before, A1, f"row {row.position} of {row.tenant!r} is not chained since {row.at}")
             return
         if row.tenant != self._tenant:
             self._tenant, self._n, self._hash, self._broken = row.tenant, 0, "", False
-        if self._broken:  # the first that does not fit is told: those behind it cannot
+        if self._broken:  # only the first mismatch is reported, because it invalidates all later rows
             return
         wanted = self._n + 1
         expected = row_hash(self._hash, row, wanted)
@@ -49,13 +49,13 @@ class Chains:
 
 
 def head_is_last(head: HeadRecord) -> None:
-    """A chain ends at its head: nothing was cut off."""
+    """Requires that a chain ends at its head, so that nothing was cut off."""
     noted, there = (head.n, head.hash), (head.last_n, head.last_hash)
     require(noted == there, A1, f"the chain of {head.tenant!r} ends at {head.last_n}, its head is of {head.n}")
 
 
 def acts_are_told(expected: Sequence[AuditRow], acts: Sequence[ActRecord], since: int) -> None:
-    """What the history says was done has its row, and no other row is there."""
+    """Requires an audit row for every audited action of the history, and no others."""
     wanted = Counter(row for row in expected if row.at >= since)
     told = Counter(_row(act) for act in acts if act.at >= since and not act.action.endswith(REQUESTED))
     for row in wanted - told:

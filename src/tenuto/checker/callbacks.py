@@ -1,4 +1,4 @@
-"""Mail, opened: what came from outside, about which attempt, and what became of it."""
+"""Decodes mailbox messages: which attempt a callback is about, and what it caused."""
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +10,7 @@ from tenuto.storage.shared.records import MailRow
 
 
 class CallbackRow(Struct, frozen=True, kw_only=True):
-    """`path`, `phase`, `number` and `lease` are those of the attempt that it is about, if it is about one."""
+    """A callback. `path`, `phase`, `number` and `lease` identify its attempt, if it has one."""
 
     id: str
     execution: str
@@ -24,7 +24,7 @@ class CallbackRow(Struct, frozen=True, kw_only=True):
 
 
 def callback(mail: MailRow) -> CallbackRow | None:
-    """None if it cannot be read."""
+    """Decodes a message; None if it cannot be decoded."""
     try:
         fact = decode_fact(mail.body)
         verdict = "unread" if mail.verdict is None else _verdict(decode_answer(mail.verdict))

@@ -1,7 +1,7 @@
-"""`tenuto check`: every record of the stream is looked at once, and what is found is told as it is found.
+"""`tenuto check`: reads every record of the stream once and reports violations as it finds them.
 
-In memory are the definitions, one execution, the end of one chain, and nothing else: how long the stream is does not
-matter.
+Memory use does not depend on the length of the stream: only the definitions, one execution and the end of one hash
+chain are held.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -45,7 +45,7 @@ class Counts(Struct):
 
 
 class Checker:
-    """`told` is filled on the way: what is worth knowing, and may be as it should."""
+    """Checks a stream of records. `told` collects notices: facts worth knowing that need not be violations."""
 
     def __init__(self, *, slack_ms: int = SLACK_MS) -> None:
         self.counts = Counts()
@@ -57,7 +57,7 @@ class Checker:
         self._chains = Chains()
         self._audited_since = 0
         self._history: History | None = None
-        self._skipped: str | None = None  # an execution that cannot be followed: its rows belong to it all the same
+        self._skipped: str | None = None  # an execution that cannot be folded; its rows still belong to it
         self._complete = False
 
     async def findings(self, records: AsyncIterator[Struct]) -> AsyncIterator[Finding]:

@@ -1,6 +1,6 @@
-"""Undo: exactly what was made, in the order of the policy, and whatever cannot be undone is told to a person.
+"""Compensation: exactly the effects that were made, in the order of the policy; failures open a review.
 
-The policies are written down once more, from the documentation.
+The policies are copied from the documentation, independent of the engine.
 """
 
 from typing import Literal, NamedTuple
@@ -62,7 +62,7 @@ def granted(model: Model, ref: Ref, entry: e.Entry) -> None:
 
 
 def _mixed(model: Model, undo: Rollback) -> bool:
-    """Whether anything but undos is open: told by numbers, because a rollback may be long."""
+    """Returns whether anything but compensations is open. Compares counters, because a rollback may be long."""
     undoing = sum(model.steps[path].open is not None for path in undo.open if path in model.steps)
     return len(model.open_refs) > undoing
 
@@ -74,7 +74,7 @@ def _tried(model: Model, step: ModelStep, ref: Ref) -> None:
     limit = model.plan.root.limit
     undo = model.undo
     assert undo is not None
-    if limit and not step.undo_human:  # who asks for one more gets it, and it takes no other's place
+    if limit and not step.undo_human:  # an attempt that a person requested does not count towards the limit
         steps = [model.steps[path] for path in undo.open if path != ref.path]
         others = [other for other in steps if other.open is not None and not other.undo_human]
         require(len(others) < limit, P2, f"{ref} was granted beside {len(others)} others, and the limit is {limit}")
@@ -131,11 +131,11 @@ def _ordered(model: Model, groups: tuple[tuple[str, ...], ...], made: dict[str, 
 
 
 def _layered(model: Model, groups: tuple[tuple[str, ...], ...]) -> None:
-    """What depends on another is undone before it, clones before what they fan out from.
+    """Requires that dependents are compensated before their dependencies, and clones before their source.
 
-    Clones of one fan-out stand for one another, except in a flow, where the order of completion counts.
+    Clones of one fan-out are interchangeable, except in a flow, where the order of completion counts.
     """
-    first_made: dict[str, int] = {}  # of what is undone in this group or an earlier one
+    first_made: dict[str, int] = {}  # of nodes compensated in this group or an earlier one
     parted: dict[tuple[str, str], str] = {}
     for group in groups:
         last_made: dict[str, int] = {}
@@ -158,7 +158,7 @@ def _head(path: str) -> str:
 
 
 def _relation(model: Model, path: str, other: str) -> Literal["", "depends", "flow"]:
-    """Whether `path` waits for `other` in the scope where their ways part, or both stand in a flow there."""
+    """Returns whether `path` depends on `other` in their common scope, or whether that scope is a flow."""
     ours, theirs = path.split("/"), other.split("/")
     shared = 0
     while shared < min(len(ours), len(theirs)) and ours[shared] == theirs[shared]:
@@ -172,7 +172,7 @@ def _relation(model: Model, path: str, other: str) -> Literal["", "depends", "fl
         return "flow"
     wanted = [step_id(ours[shared])]
     target = step_id(theirs[shared])
-    for id in wanted:  # grows while it is walked
+    for id in wanted:  # `wanted` grows during the loop
         before = waits_for(model, scope, id)
         if target in before:
             return "depends"
@@ -194,7 +194,7 @@ def _finished(model: Model, event: e.ExecutionFinished) -> None:
 
 
 def at_rest(model: Model) -> None:
-    """Between two decisions: whoever can help with an undo that failed has been asked."""
+    """Requires, between two decisions, that a review is open for every failed compensation."""
     if model.undo is not None and not model.finished:
         asked = {review.path for review in model.reviews.values() if review.kind == "compensation_failed"}
         failed = [path for path in model.undo.failed if model.steps[path].undo == "failed"]

@@ -1,4 +1,4 @@
-"""Counters equal counts: what the state keeps as it goes is what can be counted in it."""
+"""Counters in the state equal the counts of what they count."""
 
 from tenuto.kernel.address import fan_of, parent_of
 from tenuto.kernel.state import CLONE_LIVE, CLOSED, Execution, FanState, ScopeState, StepState
@@ -23,7 +23,7 @@ def at_rest(state: Execution) -> None:
 
 
 def _busy(steps: list[StepState], scopes: list[ScopeState]) -> dict[str, int]:
-    """How many slots are taken in each scope and fan-out."""
+    """Returns the slots in use per scope and fan-out."""
     busy: dict[str, int] = {}
     for step in steps:
         if step.in_slot:

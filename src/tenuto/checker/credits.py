@@ -1,4 +1,4 @@
-"""Credits, as far as an execution's own history keeps them: what was held is charged or given back."""
+"""Credits, as far as the history records them: a hold is charged or released."""
 
 from tenuto.kernel import events as e
 
@@ -20,5 +20,5 @@ def recorded(model: Model, entry: e.Entry) -> None:
 
 
 def noted(model: Model) -> None:
-    """After an entry was noted."""
+    """Checks the model after an entry was applied."""
     require(0 <= model.charged <= model.hold, C2, f"{model.charged} were charged, and {model.hold} are held")

@@ -24,7 +24,7 @@ D5 = family("D5", "The input of an execution conforms to the schema of its defin
 
 
 def stored(row: DefinitionRow) -> Definition:
-    """What is stored, read again. `Violated` if it is not what was published, or cannot be read."""
+    """Decodes a stored definition. Raises `Violated` if it differs from the published one or cannot be decoded."""
     found = hashlib.sha256(row.document).hexdigest()
     require(found == row.hash, D1, f"{row.name}/{row.version}: the document has the hash {found}, not {row.hash}")
     try:
@@ -59,7 +59,7 @@ def _schema(schema: bytes) -> Schema:
     return Schema(msgspec.json.decode(schema))
 
 
-MOST = 200  # compiled ones that are kept
+MOST = 200  # compiled definitions in memory
 
 
 class Plans:
@@ -68,7 +68,10 @@ class Plans:
         self._plans: dict[tuple[str, int], Plan] = {}
 
     def add(self, row: DefinitionRow) -> None:
-        """`Violated` if it is not what was published, or not well formed. A draft may be anything yet."""
+        """Adds a definition.
+
+        Raises `Violated` if it differs from the published one or is malformed. Drafts may be invalid.
+        """
         self._rows[row.name, row.version] = row
         if row.status != "draft":
             stored(row)

@@ -1,6 +1,4 @@
-"""Rows that follow from a history, for those who read an export with their own tools: runs, steps, attempts, timers,
-changes of status.
-"""
+"""Rows derived from a history, for external tools: runs, steps, attempts, timers, status changes."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -25,7 +23,7 @@ class RunRow(Struct, frozen=True, kw_only=True):
 
 
 class TransitionRow(Struct, frozen=True, kw_only=True):
-    """The status of the execution changed, with this entry of its history. Before its start it has none."""
+    """A status change of the execution, with the entry that caused it. Before its start there is no status."""
 
     execution: str
     run: int
@@ -39,9 +37,9 @@ class TransitionRow(Struct, frozen=True, kw_only=True):
 
 
 class StepRow(Struct, frozen=True, kw_only=True):
-    """As it was when its run was over, and another was opened; or as it is, in the last one.
+    """A step at the end of its run, or its current state in the last run.
 
-    `policy` is the order in which its execution undoes; `layer` is None where steps are not taken in layers.
+    `policy` is the compensation policy of its execution; `layer` is None if steps have no layers.
     """
 
     execution: str
@@ -58,10 +56,10 @@ class StepRow(Struct, frozen=True, kw_only=True):
 
 
 class AttemptRow(Struct, frozen=True, kw_only=True):
-    """One try, in any phase: forward, compensate, guard, reconcile or plan. `epoch` fences older owners off.
+    """One attempt in any phase: forward, compensate, guard, reconcile or plan. `epoch` fences off older owners.
 
-    `until`: how long whoever has it may be silent before it is taken over, of one that is open. The lease is the
-    process's, so it is known only now.
+    `until` is when the lease of an open attempt expires. The lease belongs to the process, so only the current one is
+    known.
     """
 
     execution: str
@@ -84,7 +82,7 @@ class AttemptRow(Struct, frozen=True, kw_only=True):
 
 
 class TimerRow(Struct, frozen=True, kw_only=True):
-    """One that is set, or due and not dealt with yet. What fired is in the history."""
+    """A timer that is set, or due and not handled yet. Timers that fired are in the history."""
 
     execution: str
     id: str
@@ -103,7 +101,7 @@ class _Granted(Struct):
 
 
 class Deriver:
-    """Follows one history. Attempts are told when they end, and what is still open at the end."""
+    """Derives rows from one history. Attempts are reported when they end, open ones at the end of the history."""
 
     def __init__(self, follower: Follower, row: ExecutionRecord, now: int) -> None:
         self._follower = follower
@@ -115,7 +113,7 @@ class Deriver:
         self._status = ""
 
     def entry(self, entry: e.Entry) -> Iterator[Struct]:
-        """What follows from this entry, which is followed here."""
+        """Applies an entry and yields the rows derived from it."""
         event = entry.event
         if isinstance(event, e.RunOpened):
             yield from self._steps()
@@ -132,7 +130,7 @@ class Deriver:
             self._grant(ref, entry)
 
     def taken(self, path: str, phase: str, number: int, until: int | None) -> None:
-        """The task of a queue: until when the worker that took it may be silent."""
+        """Records until when the lease of a queue's task is valid."""
         self._taken_until[path, phase, number] = until
 
     def end(self) -> Iterator[Struct]:
@@ -223,7 +221,7 @@ def _layer(model: Model, path: str) -> int | None:
 
 
 def _how_it_ended(ref: Ref, event: e.Event) -> tuple[str, str, str]:
-    """How, with which error class, and by which worker."""
+    """Returns the outcome, the error class and the worker."""
     match event:
         case e.AttemptSucceeded(worker=worker):
             return "succeeded", "", worker

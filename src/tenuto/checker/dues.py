@@ -1,4 +1,4 @@
-"""When the time of something is over, as the history told it: by what it is of, and where."""
+"""Due times according to the history, by kind and path."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from tenuto.kernel import events as e
 
 Kind = Literal["execution", "pending", "pause", "scope", "deadline", "review", "reconcile", "wait", "ack", "result"]
 
-# These stand still during a pause: each is kept as it would be if there had been none.
+# A pause stops these. Each is stored as if there had been no pause.
 STOPPED: tuple[Kind, ...] = ("execution", "pending", "scope", "deadline", "review", "reconcile")
 OF_ROUND: tuple[Kind, ...] = ("deadline", "reconcile")
 
@@ -14,7 +14,7 @@ OF_ROUND: tuple[Kind, ...] = ("deadline", "reconcile")
 class Dues:
     def __init__(self) -> None:
         self._due: dict[tuple[Kind, str], int] = {}
-        self._paused = 0  # all pauses together
+        self._paused = 0  # total duration of all pauses
 
     def of(self, kind: Kind, path: str) -> int | None:
         due = self._due.get((kind, path))
@@ -27,7 +27,7 @@ class Dues:
             self._due[kind, path] = due - self._stood(kind)
 
     def begin(self, kind: Kind, path: str, due: int) -> None:
-        """Unless it runs already."""
+        """Starts a time limit unless it is already running."""
         if (kind, path) not in self._due:
             self.set(kind, path, due)
 
@@ -35,7 +35,7 @@ class Dues:
         return self._paused if kind in STOPPED else 0
 
     def new_round(self, prefix: str) -> None:
-        """What is in there is pending again, and has all its time."""
+        """Resets the time limits inside a scope, because its steps are pending again."""
         for kind, path in [key for key in self._due if key[0] in OF_ROUND and key[1].startswith(prefix)]:
             del self._due[kind, path]
 
@@ -55,7 +55,7 @@ class Dues:
                 self.set("deadline", event.path, event.deadline)
             case e.ReviewOpened(kind="approval"):
                 self.set("review", event.path, event.due_at)
-            case e.AttemptDispatched():  # it may have been acknowledged before word came that it was sent
+            case e.AttemptDispatched():  # it may have been acknowledged before the send was recorded
                 if event.ack_due is not None:
                     self.set("ack", event.path, event.ack_due)
                 if event.result_due is not None:

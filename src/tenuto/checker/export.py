@@ -1,4 +1,4 @@
-"""`tenuto export`: the record stream as lines of JSON, with what follows from each history beside it."""
+"""`tenuto export`: writes the record stream as lines of JSON, with rows derived from each history."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -20,7 +20,7 @@ from .records import End, Head, Page
 
 
 class Exporter:
-    """Passes records on and derives. A history that cannot be followed is passed on as it is, for a check to judge."""
+    """Passes records through and derives rows. A history that cannot be folded is passed through for the check."""
 
     def __init__(self) -> None:
         self._plans = Plans()

@@ -1,4 +1,4 @@
-"""What was found, for people and for programs. Payloads are never part of it."""
+"""Findings, for people and for programs. They never contain payloads."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ MAX_SHOWN = 300
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One violation: which invariant, where, and the rows that show it."""
+    """A violation: the invariant, the place, and the rows that show it."""
 
     invariant: str
     sentence: str
@@ -36,14 +36,14 @@ def finding(invariant: Invariant, execution: str | None, detail: str, *rows: str
 
 
 def show_entry(entry: e.Entry) -> str:
-    """An entry on one line: its place, its event without payloads, its grants."""
+    """Formats an entry on one line: its number, its event without payloads, its grants."""
     grants = " ".join(f"+{grant.path}/{grant.phase}/{grant.number}" for grant in entry.grants[:8])
     place = f"entry {entry.seq} at {entry.at} epoch {entry.epoch}"
     return f"{place}: {show(entry.event)} {grants}".rstrip()
 
 
 def show(row: Struct) -> str:
-    """A row or an event on one line, without bodies and payloads."""
+    """Formats a row or an event on one line, without bodies and payloads."""
     fields = [
         f"{name}={value!r}"
         for name in row.__struct_fields__

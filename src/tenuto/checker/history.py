@@ -1,4 +1,4 @@
-"""One execution with all its rows, followed entry by entry: every family is asked, then the model are brought up."""
+"""Follows one execution entry by entry: checks the invariants, then updates model and state."""
 
 from collections.abc import Callable, Iterator
 
@@ -50,7 +50,7 @@ from .invariants import Invariant, Violated
 from .lifecycle import G3
 from .model import Model, refs_of
 
-MOST = 20  # findings of one execution: the first are the cause of the rest
+MOST = 20  # findings per execution, because the first ones usually cause the rest
 
 ON_ENTRY: tuple[Callable[[Model, e.Entry], None], ...] = (
     lifecycle.recorded,
@@ -75,7 +75,7 @@ Ask = Callable[..., None]
 
 
 class Follower:
-    """Model and fold of one history. `ask` is given each rule with its arguments: it calls it, and hears `Violated`."""
+    """The model and the folded state of one history. `ask` calls each rule and catches `Violated`."""
 
     def __init__(self, plan: Plan, ask: Ask) -> None:
         self.model = Model(plan)
@@ -119,7 +119,7 @@ class Follower:
 
 
 class History:
-    """The rows of one execution, in the order of the record stream. What is found gathers in `findings`."""
+    """The rows of one execution, in the order of the record stream. `findings` collects violations."""
 
     def __init__(self, row: ExecutionRecord, definition: DefinitionRow, plan: Plan, audited_since: int = 0) -> None:
         self.row = row
@@ -187,11 +187,11 @@ class History:
             self.follower.follow(entry)
             self._note(entry, row)
             self._ask_beside(entry)
-        except Exception as error:  # a history that breaks the laws can break whatever follows it
+        except Exception as error:  # an invalid history can make any later code fail
             self._give_up(f"the history cannot be followed past this entry ({type(error).__name__})", show_entry(entry))
 
     def _note(self, entry: e.Entry, row: int) -> None:
-        """What other tables should say of it."""
+        """Remembers an entry for the comparison with other tables."""
         state = self.follower.state
         self._traces.note(entry, row)
         if self._started is None:
@@ -202,7 +202,7 @@ class History:
             self._done += acts(state, (entry,), self._started.actor)
 
     def _ask_beside(self, entry: e.Entry) -> None:
-        """Rows that were written with this entry."""
+        """Checks rows that were written together with this entry."""
         state = self.follower.state
         if self._snapshot is not None and self._snapshot.seq == entry.seq:
             self._ask(projections.snapshot_is_fold, self._snapshot, state)
@@ -215,7 +215,7 @@ class History:
     # -- The end -------------------------------------------------------------------------------------------------------
 
     def end(self, now: int, slack_ms: int) -> Iterator[Finding]:
-        """When all rows are there. Gives everything that was found."""
+        """Checks the complete set of rows and yields all findings."""
         self._entry = None
         state, model, row = self.follower.state, self.follower.model, self.row
         if not state.seq and not self.broken:
@@ -227,7 +227,7 @@ class History:
             self._ask(waking.at_rest, state)
             self._ask(counters.at_rest, state)
             self._ask(compensation.at_rest, model)
-            self._ask_rows(state, model, row, now + slack_ms)  # rows may be younger than the look at the clock
+            self._ask_rows(state, model, row, now + slack_ms)  # rows may be newer than the time of the page
         self._ask_lateness(now - slack_ms)
         yield from self.findings
 
@@ -274,7 +274,7 @@ class History:
             rows = (show_entry(self._entry),) if self._entry is not None else (show(self.row),)
             self._find(violated.invariant, violated.detail, *rows)
         except Exception as error:
-            if self._entry is not None:  # the history itself cannot be followed any further
+            if self._entry is not None:  # the history cannot be folded any further
                 raise
             self._find(G3, f"a row beside it cannot be read ({type(error).__name__})", show(self.row))
 

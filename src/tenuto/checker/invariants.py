@@ -1,8 +1,8 @@
-"""The register of invariants: each has an id, a sentence, and the family it belongs to.
+"""The register of invariants: each has an id, a sentence, and a family.
 
-A family is a module. It declares its invariants at its top, and has functions that ask for them with `require`. What
-they are asked of is data: entries and grants against the model so far, or stored rows. No rule here calls the engine's
-own rules: where both need a table, it is written down a second time.
+A family is a module. It declares its invariants at the top, and its functions check them with `require`, on data:
+entries and grants against the model so far, or stored rows. No rule calls the engine's own rules. If both need a table,
+it exists twice.
 """
 
 from typing import Literal, NamedTuple
@@ -11,9 +11,9 @@ When = Literal["always", "at rest", "told"]
 
 
 class Invariant(NamedTuple):
-    """`when`: it holds of every prefix of a history, or only where nothing is under way.
+    """An invariant. `when`: it holds for every prefix of a history, or only when nothing is in progress.
 
-    What is only `told` is for information: there can be a reason why it does not hold, and no row has it.
+    An invariant that is only `told` is reported as information, because there can be reasons that no row shows.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Family:
 
 
 class Violated(Exception):
-    """An invariant does not hold here. `detail` names places and numbers, never payloads."""
+    """An invariant is violated. `detail` contains paths and numbers, never payloads."""
 
     def __init__(self, invariant: Invariant, detail: object) -> None:
         super().__init__(f"{invariant.id}: {invariant.sentence} {detail}")

@@ -1,4 +1,4 @@
-"""The state machine: how a history goes on, what stops new attempts, how it ends."""
+"""The lifecycle of an execution: how a history continues, what prevents new attempts, how it ends."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Ref, clone_path, parent_of
@@ -69,9 +69,9 @@ def recorded(model: Model, entry: e.Entry) -> None:
 
 
 def _closed(model: Model, event: e.NodesClosed) -> None:
-    """What runs is awaited, whoever closes around it."""
+    """Requires that no node with a running attempt is closed."""
     steps = [model.steps[path] for path in event.paths if path in model.steps]
-    running = [step.open for step in steps if step.open and not step.never_begins and not step.is_nobodys]
+    running = [step.open for step in steps if step.open and not step.never_begins and not step.is_unowned]
     require(not running, G5, f"closed while {running[:3]} were open")
 
 
@@ -85,7 +85,7 @@ def _run_opened(model: Model, event: e.RunOpened) -> None:
 
 
 def _next_generations(step: ModelStep, *, by_person: bool) -> tuple[int, ...]:
-    """It rises after an undo, and may rise by a person's word."""
+    """Returns the allowed generations. It rises after a compensation, and may rise by a person's decision."""
     now = step.generation
     if step.undone_generation == now:
         return (now + 1,)
@@ -109,13 +109,13 @@ def _scope_closed(model: Model, event: e.ScopeClosed | e.ScopeRepeated) -> None:
 
 
 def _open_in(model: Model, path: str) -> list[Ref]:
-    """Open attempts to plan this scope, of what stands in it, or of the clones of this fan-out."""
+    """Returns the open attempts to plan this scope, of its children, or of the clones of this fan-out."""
     above = {ref: [ref.path, *(scope.path for scope in model.ancestors(ref.path))] for ref in model.open_refs}
     return [ref for ref, paths in above.items() if path in paths]
 
 
 def _complete(model: Model, scope: ModelScope) -> None:
-    """It went well: so did all that is in it, or it was passed over."""
+    """Requires that all children of a successful scope succeeded or were skipped."""
     waiting = list(scope.active)[:5]
     require(not waiting, G5, f"{scope.path!r} succeeded while {waiting} were not over")
     if scope.node.is_flow:
@@ -133,7 +133,7 @@ def _children_left(model: Model, scope: ModelScope) -> list[str]:
 
 
 def _clones_left(model: Model, scope: ModelScope) -> list[str]:
-    """What an earlier round or run completed is not run again; where its scope closes, some are canceled."""
+    """Returns clones without a result. Completed ones are not run again; if the scope closes, some are canceled."""
     fine = FINE if model.scopes[parent_of(scope.path)].status == "open" else (*FINE, "canceled")
     closed = scope.closed
     paths = [clone_path(scope.path, index) for index in range(scope.count) if closed.get(str(index)) not in fine]

@@ -1,4 +1,4 @@
-"""Limits: what is held of them, and what was dealt in their time. Too much can have a reason that no row has."""
+"""Limits: permits held, and permits granted per period. Exceeding a limit can have reasons that no row shows."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ I6 = family("I6", "A tenant has no more executions in flight than its limit.", "
 
 
 class Use:
-    """Adds up what all sessions hold."""
+    """Sums up the permits of all sessions."""
 
     def __init__(self) -> None:
         self._limits: list[LimitRecord] = []

@@ -1,4 +1,4 @@
-"""Mail: what was applied is recorded as what it said, once, in the name of whoever sent it; all else left nothing."""
+"""Mailbox: an applied message is recorded once, with its sender; others leave no trace in the history."""
 
 from collections.abc import Iterable, Iterator
 
@@ -24,22 +24,22 @@ L6 = family(
 
 TIMER = "timer:"
 Trace = tuple[type, object]
-"""What an entry says that mail can have said: the kind of mail, and what it is about."""
+"""The trace of a message in an entry: the kind of the message and its subject."""
 
 ANYTHING = ""
-# What may be so already, and is then applied without an event. (That something goes on can always be so.)
+# These may be applied without an event, because they may already be true. (So may a resume.)
 ALREADY = (f.Pause, f.Cancel, f.Signal)
 
 
 class Letter(Struct, frozen=True):
-    """Mail without its body, of which only what can be compared is kept."""
+    """A message without its body; only what can be compared is kept."""
 
     row: MailRow
-    kind: type | None = None  # None if it cannot be read
+    kind: type | None = None  # None if it cannot be decoded
     about: tuple[object, ...] = ()  # it left a trace of one of these
     actor: str | None = None
     lease: str | None = None
-    well: bool | None = None  # what it says of an attempt: that it went well, or not; None where the engine judges
+    well: bool | None = None  # the outcome it reports: success or not; None if the engine judges it
 
 
 def opened(row: MailRow) -> Letter:
@@ -54,7 +54,7 @@ def opened(row: MailRow) -> Letter:
 
 def _about(fact: f.Fact) -> tuple[object, ...]:
     match fact:
-        case f.Begun(ref=ref) if ref.phase == "plan":  # a planner is safe to repeat, and it is not recorded
+        case f.Begun(ref=ref) if ref.phase == "plan":  # a planner is safe to repeat, so its start is not recorded
             return ()
         case f.Begun() | f.Reported() | f.Dispatched() | f.DispatchRefused() | f.Acked():
             return (fact.ref,)
@@ -76,13 +76,13 @@ def _went_well(fact: f.Fact) -> bool | None:
         case "forward" | "compensate":
             return isinstance(fact.outcome, f.Succeeded)
         case "plan":
-            return None if isinstance(fact.outcome, f.Planned) else False  # it is checked like any author's work
+            return None if isinstance(fact.outcome, f.Planned) else False  # a plan is validated like a definition
         case _:
             return isinstance(fact.outcome, f.Done)
 
 
 class Caused(Struct):
-    """What one letter led to. `rows`: the decisions, of which there is one."""
+    """The effects of one message. `rows` are the decisions it caused, of which there must be one."""
 
     seq: int
     actor: str | None
@@ -91,16 +91,16 @@ class Caused(Struct):
 
 
 class Traces:
-    """What a history says that came by mail."""
+    """The traces of messages in a history."""
 
     def __init__(self) -> None:
         self._of: dict[str, Caused] = {}
-        self._all: dict[Trace, None] = {}  # of what may be so already
+        self._all: dict[Trace, None] = {}  # of kinds that may already be true
 
     def note(self, entry: e.Entry, row: int) -> None:
-        """An entry of the decision that begins at `row`."""
+        """Adds an entry of the decision that begins at `row`."""
         traces = dict(_traces(entry.event))
-        if not isinstance(entry.event, e.HoldChanged):  # a cancel did that, and leaves no other cancel to be so already
+        if not isinstance(entry.event, e.HoldChanged):  # caused by a cancel, which is recorded separately
             self._all.update(dict.fromkeys(trace for trace in traces if trace[0] in ALREADY))
         cause = entry.cause
         if cause is None or cause.startswith(TIMER):
@@ -154,7 +154,7 @@ def _acted_once(letter: Letter, caused: Caused) -> None:
 
 
 def _traces(event: e.Event) -> Iterator[tuple[Trace, bool]]:
-    """What it can have come of, and whether it says that something went well."""
+    """Yields the traces of an event, and whether it records a success."""
     match event:
         case e.AttemptSucceeded() | e.AttemptFailed() | e.AttemptTimedOut() | e.ProbeAnswered():
             ref = Ref(event.path, event.phase, event.number)

@@ -1,4 +1,4 @@
-"""Messages: each says what its entry says, and they leave in its order."""
+"""Messages: each matches its entry, and they are published in order."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ def message_is_of_entry(message: MessageRow, entry: e.Entry, state: Execution) -
 
 
 def _says_the_same(message: MessageRow, wanted: bytes) -> None:
-    """Compared as JSON, because an export may write the same with other bytes. Values are payloads, and not told."""
+    """Compares messages as JSON, because an export may format them differently. The error contains no values."""
     said, should = _read(message), msgspec.json.decode(wanted, type=dict[str, object])
     differing = sorted(name for name in said.keys() | should.keys() if said.get(name) != should.get(name))
     require(not differing, B5, f"the message of entry {message.seq} differs from it in {differing}")
@@ -50,7 +50,7 @@ def message_is_recorded(message: MessageRow, row: ExecutionRecord, state: Execut
 
 
 def published_in_order(messages: Sequence[MessageRow]) -> None:
-    """None has left while one before it has not. What left long ago may be gone."""
+    """Requires that no message is published before an earlier one. Messages published long ago may be deleted."""
     waiting: int | None = None
     for message in messages:
         if message.published_at is None:

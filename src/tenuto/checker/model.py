@@ -1,7 +1,7 @@
-"""An independent model of one execution, built from its recorded history alone.
+"""An independent model of one execution, built only from its recorded history.
 
-The checker does not use the kernel's state: what the kernel gets wrong would be wrong on both sides. `model_updates`
-applies entries to the model; the families of invariants read it.
+The checker does not use the kernel's state, because an error of the kernel would then be on both sides. `model_updates`
+applies entries to the model; the invariants read it.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from tenuto.kernel.plan import Node, Plan
 
 from .dues import Dues
 
-AUTOMATIC = "automatic retry"  # the reason of a run that no person asked for
+AUTOMATIC = "automatic retry"  # the reason of a run that no person requested
 
 
 @dataclass(eq=False, slots=True)
@@ -25,14 +25,14 @@ class ModelStep:
     numbers: dict[Phase, int] = field(default_factory=dict)
     open: Ref | None = None
     epoch: int = 0
-    since: int = 0  # when the open attempt was granted, or was recorded to begin
+    since: int = 0  # when the open attempt was granted, or recorded to begin
     begun: bool = False
     returned: bool = False
-    sent: bool = False  # a directive: who answers it has it
-    acked: bool = False  # by a worker that runs it
+    sent: bool = False  # a directive that was sent: its receiver has it
+    acked: bool = False  # by the worker that runs it
     late: Ref | None = None
     generation: int = 1
-    # Since the last round or run began
+    # Since the start of the last round or run
     failures: frozenset[int] = frozenset()
     losses: int = 0
     refusals: int = 0
@@ -41,18 +41,18 @@ class ModelStep:
     guarded: bool = False
     human: int = 0
     done: bool = False
-    # Of the effect, for ever
-    unsafe: bool = False  # begun, and nothing recorded since says that it may be made once more
+    # Of the effect, over all rounds and runs
+    unsafe: bool = False  # begun, and no later entry allows another attempt
     was_unsafe: bool = False  # before the open attempt was granted
     made_seq: int = 0
     half_seq: int = 0
     undone_generation: int = 0
     undo: str = ""
-    spared: bool = False  # a person said to leave the effect as it is
+    spared: bool = False  # a person decided to leave the effect in place
     undo_failures: int = 0
     undo_losses: int = 0
     undo_human: int = 0
-    rounds_ago: int = 0  # rounds that began since the effect was made
+    rounds_ago: int = 0  # rounds that began after the effect was made
 
     def number(self, phase: Phase) -> int:
         return self.numbers.get(phase, 0)
@@ -76,7 +76,7 @@ class ModelStep:
         self.late = None
         self.rounds_ago = 0
         self.spared = False
-        if fan_of(self.path) is not None:  # a completed clone is one byte: how it got there is not kept
+        if fan_of(self.path) is not None:  # a completed clone is one byte, which does not record how it was completed
             self.failures = frozenset()
             self.losses = self.refusals = 0
 
@@ -90,14 +90,14 @@ class ModelStep:
 
     @property
     def never_begins(self) -> bool:
-        """Its open attempt must be recorded before it begins, and was not."""
+        """Whether the open attempt had to be recorded before it begins, and was not."""
         return self.is_unsafe and not self.node.outside and not self.begun
 
     @property
-    def is_nobodys(self) -> bool:
-        """Its open attempt was handed back, or only an owner can begin it, and there was none since it was granted.
+    def is_unowned(self) -> bool:
+        """Whether no worker can have begun the open attempt: it was returned, or granted while there was no owner.
 
-        A task that no worker has acknowledged can be handed back by its queue: a cancel took it out.
+        A queue can return a task that no worker has acknowledged, because a cancel withdrew it.
         """
         if self.open is None or self.open.phase != "forward":
             return False
@@ -108,13 +108,13 @@ class ModelStep:
 
     @property
     def to_undo(self) -> int:
-        """The event after which this step has something to be undone, or 0."""
+        """The event after which this step has something to compensate, or 0."""
         return max(self.made_seq, self.half_seq) if self.node.compensable and not self.spared else 0
 
 
 @dataclass(eq=False, slots=True)
 class ModelScope:
-    """A scope, or a fan-out, of which only what concerns its children is kept."""
+    """A scope or a fan-out, reduced to the facts about its children."""
 
     path: str
     node: Node
@@ -125,12 +125,12 @@ class ModelScope:
     not_before: int = 0
     round: int = 1
     planning: Ref | None = None
-    unasked: bool = False  # its planner: nobody who could ask it has it in hand
+    unasked: bool = False  # its planner was granted, but no owner can have called it
     plan_number: int = 0
     plan_losses: int = 0
     plan_not_before: int = 0
     count: int = 0  # clones of a fan-out
-    # Of a flow: where it begins, what was closed last, and the edge that was taken from there
+    # Of a flow: its start, the child that closed last, and the edge taken from there
     start: str | None = None
     last: str = ""
     taken: str | None = None
@@ -150,23 +150,24 @@ class Rollback:
     open: dict[str, None] = field(default_factory=dict)
     failed: dict[str, None] = field(default_factory=dict)
     group_of: dict[str, int] = field(default_factory=dict)
-    over: int = 0  # groups before this one are over: each is looked at once
+    over: int = 0  # groups before this one are complete, so that each is checked once
 
     def __post_init__(self) -> None:
         self.group_of = {path: number for number, group in enumerate(self.groups) for path in group}
 
 
 class Model:
-    """What the recorded history of one execution says, without the kernel's own state."""
+    """The recorded history of one execution, without the kernel's own state."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.steps: dict[str, ModelStep] = {}
         self.scopes: dict[str, ModelScope] = {}
-        self.nodes: dict[str, dict[str, Node]] = {}  # children that planners added, by scope
-        self.batches: dict[tuple[str, str], tuple[str, ...]] = {}  # (scope, child) -> the ids it was added with
+        self.nodes: dict[str, dict[str, Node]] = {}  # children added by planners, by scope
+        # (scope, child) -> the ids that were added together with it
+        self.batches: dict[tuple[str, str], tuple[str, ...]] = {}
         self.superseded: dict[str, None] = {}
-        self.layers: dict[str, dict[str, int]] = {}  # of layered scopes, worked out once
+        self.layers: dict[str, dict[str, int]] = {}  # of layered scopes, computed once
         self.reviews: dict[str, e.ReviewOpened] = {}
         self.paused_at: int | None = None
         self.dues = Dues()
@@ -178,11 +179,11 @@ class Model:
         self.hold = self.charged = 0
         self.budget = plan.definition.policies.retry_budget
         self.touched: dict[str, ModelStep] = {}
-        self.clearances: Counter[str] = Counter()  # reasons why an unsafe effect may be made once more, by path
-        self.cut_off: list[Ref] = []  # unsafe attempts that somebody terminated
-        self.asked: dict[str, None] = {}  # paths of which a person was asked what became of the effect
-        self.kept: list[str] = []  # signals that wait for somebody who waits for them
-        self.used: dict[str, None] = {}  # signals that ended a wait, the last ones
+        self.clearances: Counter[str] = Counter()  # entries that allow an unsafe effect to be made once more, by path
+        self.cut_off: list[Ref] = []  # unsafe attempts that were terminated
+        self.asked: dict[str, None] = {}  # paths for which a person was asked about the outcome
+        self.kept: list[str] = []  # signals that no step has waited for yet
+        self.used: dict[str, None] = {}  # the latest signals that ended a wait
         self.open_refs: dict[Ref, None] = {}  # attempts that may still report
         self.finishes = 0
         self.dead_letters = 0  # opened in this run
@@ -203,7 +204,7 @@ class Model:
         return [*self.scopes[scope].node.children, *self.nodes.get(scope, {}).values()]
 
     def replaced(self, scope: str) -> set[str]:
-        """The ids of children that a planner has put others in the place of."""
+        """Returns the ids of children that a planner has replaced."""
         return {step_id(path) for path in self.superseded if parent_of(path) == scope}
 
     def step(self, path: str) -> ModelStep:
@@ -214,14 +215,14 @@ class Model:
         return step
 
     def status_of(self, path: str) -> str:
-        """How a step or a clone was closed, or `open`."""
+        """Returns how a step or a clone was closed, or `open`."""
         clone = fan_of(path)
         if clone is not None:
             return self.scopes[clone[0]].closed.get(str(clone[1]), "open")
         return self.scopes[parent_of(path)].closed.get(step_id(path), "open")
 
     def ancestors(self, path: str) -> list[ModelScope]:
-        """The fan-out and the scopes that this stands in, innermost first."""
+        """Returns the enclosing fan-out and scopes, innermost first."""
         clone = fan_of(path)
         found = [self.scopes[clone[0]]] if clone is not None else []
         while path != ROOT:
@@ -233,7 +234,10 @@ class Model:
         return {path: seq for path, step in self.steps.items() if (seq := step.to_undo)}
 
     def decides(self, event: e.BranchTaken) -> bool:
-        """Whether a decision is made by it. The edge that a failure goes by is taken from what is closed."""
+        """Returns whether the event is a decision's branch.
+
+        The edge for a failure is taken from a closed step instead.
+        """
         node = self.node(event.path)
         is_decision = not node.is_scope and node.step.type == "decision"
         return is_decision and self.scopes[parent_of(event.path)].last != event.path

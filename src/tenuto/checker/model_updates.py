@@ -1,6 +1,6 @@
 """Applies recorded entries and grants to the model of an execution.
 
-The updates check nothing. The families of invariants are asked first, on the model as it was before.
+The updates check nothing. The invariants are checked first, on the model before the update.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from tenuto.kernel.plan import Node
 
 from .model import AUTOMATIC, Model, ModelScope, ModelStep, Rollback
 
-HEARD = 1_000  # ids of signals that ended a wait, and are remembered
+HEARD = 1_000  # ids of signals that ended a wait and are remembered
 
 
 def apply(model: Model, entry: e.Entry) -> None:
@@ -96,7 +96,7 @@ def _apply_to_attempt(model: Model, entry: e.Entry) -> bool:
 
 
 def _return(model: Model, step: ModelStep) -> None:
-    """Handed back: if it was to begin, it did not."""
+    """Returns an attempt. If its start was recorded, it did not happen."""
     step.returned = True
     if step.begun:
         step.begun, step.unsafe = False, step.was_unsafe
@@ -151,7 +151,7 @@ def _apply_to_node(model: Model, entry: e.Entry) -> None:
 
 
 def _use(model: Model, signal: str) -> None:
-    """Only the last ones: an id that is older than those is another signal's."""
+    """Remembers a used signal id. Only the latest are kept, so an older id counts as a new signal."""
     model.used[signal] = None
     if len(model.used) > HEARD:
         del model.used[next(iter(model.used))]
@@ -160,7 +160,7 @@ def _use(model: Model, signal: str) -> None:
 def _scope(model: Model, event: e.ScopeOpened) -> ModelScope:
     scope = ModelScope(event.path, model.node(event.path), start=event.start)
     old = model.scopes.get(event.path)
-    if old is not None:  # what a planner added stays, and its attempts are numbered on
+    if old is not None:  # children that a planner added stay, and their attempts continue their numbers
         scope.plan_number = old.plan_number
     return scope
 
@@ -185,7 +185,7 @@ def grant(model: Model, ref: Ref, entry: e.Entry) -> None:
         step.late = None
         step.guarded = False
         step.was_unsafe = step.unsafe
-        step.unsafe = step.unsafe or step.node.outside  # a directive may leave as soon as it is granted
+        step.unsafe = step.unsafe or step.node.outside  # a directive may be sent as soon as it is granted
         _run(model, step)
     elif ref.phase == "compensate":
         _set_undo(model, step, "running")
@@ -214,7 +214,7 @@ def _open(model: Model, path: str) -> None:
 
 
 def _close(model: Model, path: str, status: str) -> None:
-    """A child of a scope, or a clone, is closed."""
+    """Closes a child of a scope, or a clone."""
     step = model.steps.get(path)
     if step is not None:
         step.late = None
@@ -279,7 +279,7 @@ def _succeed(model: Model, seq: int, event: e.AttemptSucceeded) -> None:
 def _undone(model: Model, step: ModelStep) -> None:
     _set_undo(model, step, "done")
     step.undone_generation = step.generation
-    step.unsafe = False  # it is as if it had never been made: it may be made again, under a new key
+    step.unsafe = False  # the effect was undone: it may be made again, under a new key
     model.clearances[step.path] += 1
     step.made_seq = step.half_seq = 0
     step.done = False
@@ -341,7 +341,7 @@ def _after(model: Model, step: ModelStep, verdict: str, retry_at: int | None, *,
 
 
 def _look_for(model: Model, step: ModelStep, verdict: str) -> None:
-    """What became of an effect is found out in its own time, however often somebody has to be asked."""
+    """Starts the time limit for finding out the outcome of an attempt. It covers all probes."""
     if verdict == "probe":
         model.dues.begin("reconcile", step.path, model.at + step.node.step.reconcile_timeout_ms)
 
@@ -360,7 +360,7 @@ def _dispatch_failed(model: Model, event: e.DispatchFailed) -> None:
             step.last = "INDETERMINATE"
             step.late = Ref(event.path, event.phase, event.number)
         else:
-            step.unsafe = False  # it was refused: nobody began it
+            step.unsafe = False  # it was rejected, so no worker began it
     _after(model, step, event.verdict, event.retry_at)
 
 
@@ -391,7 +391,7 @@ def _close_nodes(model: Model, event: e.NodesClosed) -> None:
     for path in event.paths:
         step = model.steps.get(path)
         if step is not None:
-            if step.is_nobodys:
+            if step.is_unowned:
                 step.unsafe = step.was_unsafe
             _end_open(model, step)
         status = {"reused": "succeeded", "marked": "skipped", "failed_upstream": "skipped"}
@@ -505,7 +505,7 @@ def _resolve_undo(model: Model, step: ModelStep, event: e.ReviewResolved) -> Non
         step.spared = True
         step.half_seq = 0
     else:
-        step.undo = "again"  # for the rest of the rollback it has failed until it is granted
+        step.undo = "again"  # counts as failed for the rest of the rollback until it is granted
         step.undo_failures = step.undo_losses = 0
         step.undo_human += 1
         step.not_before = 0

@@ -1,7 +1,7 @@
-"""Records as lines of JSON: what `tenuto export` writes, and `tenuto check --file` reads.
+"""Records as lines of JSON: written by `tenuto export`, read by `tenuto check --file`.
 
-Every line is an object with `record`, which says what kind it is, and the fields of that kind. Bodies that are JSON in
-the database are JSON in the line. An entry of a history is written with the names of its fields.
+Every line is an object with `record`, the kind of the record, and its fields. Bodies that are JSON in the database are
+JSON in the line. Entries of a history are written with field names.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -73,10 +73,10 @@ KINDS: dict[str, type[Struct]] = {
     "end": End,
 }
 DERIVED = (RunRow, TransitionRow, StepRow, AttemptRow, TimerRow, CallbackRow)
-"""Worked out from the history for those who read an export. A check works them out again, and so does not read them."""
+"""Derived from the history for readers of an export. A check derives them itself and skips these lines."""
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
-_JSON_FIELDS = {  # and whether there may be none
+_JSON_FIELDS = {  # and whether they may be null
     kind: [(name, hint is not bytes) for name, hint in get_type_hints(kind).items() if hint in (bytes, bytes | None)]
     for kind in KINDS.values()
 }
@@ -101,7 +101,7 @@ def _as_json(body: bytes | None) -> Raw | None:
 
 
 def _entries(row: EventsRow) -> list[dict[str, Any]] | Raw:
-    """Named fields; a body that cannot be read is passed on as it is, so that a check can find it."""
+    """Returns entries with field names. An unreadable body is passed through, so that a check can report it."""
     try:
         return [_named(entry) for entry in decode_entries(row.body)]
     except msgspec.DecodeError:
@@ -117,7 +117,7 @@ def _named(entry: e.Entry) -> dict[str, Any]:
 
 
 async def read_lines(lines: Iterable[bytes]) -> AsyncGenerator[Struct]:
-    """The records of an export, without what was derived."""
+    """Yields the records of an export, without derived ones."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -141,7 +141,7 @@ def _bad(number: int, why: str) -> StorageError:
 
 
 def record_of(line: bytes) -> Struct:
-    """`msgspec.DecodeError` if it is none: with a field that is missing, or of another type."""
+    """Parses a line. Raises `msgspec.DecodeError` if a field is missing or has another type."""
     fields: dict[str, Raw] = msgspec.json.decode(line, type=dict[str, Raw])
     name = msgspec.json.decode(_take(fields, "record"), type=str)
     kind = KINDS.get(name)
@@ -194,7 +194,7 @@ def _entry(fields: dict[str, Raw]) -> e.Entry:
 
 
 def _in_order(kind: type[Struct], fields: Mapping[str, Any]) -> list[Any]:
-    """As it is stored: by their places, those at the end left out that were unknown when it was written."""
+    """Converts named fields to the stored array. Trailing fields that were unknown when it was written are left out."""
     names = kind.__struct_fields__
     given = [name for name in names if name in fields]
     if given != list(names[: len(given)]):

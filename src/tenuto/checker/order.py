@@ -1,4 +1,4 @@
-"""Order and concurrency: what waits for what, and how many run at once."""
+"""Order and concurrency: dependencies, and the number of steps that run at once."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, parent_of, step_id
@@ -23,7 +23,7 @@ def granted(model: Model, ref: Ref, entry: e.Entry) -> None:
 
 
 def _is_under_way(model: Model, path: str) -> bool:
-    """It started in this round, and is tried again."""
+    """Returns whether the step has started in this round and is being retried."""
     return path in model.scopes[parent_of(path)].active
 
 
@@ -33,7 +33,7 @@ def recorded(model: Model, entry: e.Entry) -> None:
 
 
 def started_by(model: Model, event: e.Event) -> tuple[str, ...]:
-    """Children that it is the turn of, where no attempt says so."""
+    """Returns the children that an event starts without an attempt."""
     match event:
         case e.ScopeOpened() | e.Expanded() | e.WaitOpened() | e.StepRefused() | e.ReviewOpened(kind="approval"):
             return (event.path,)
@@ -61,13 +61,13 @@ def _starts(model: Model, path: str) -> None:
 
 
 def _is_passed(model: Model, scope: ModelScope, id: str, before: str) -> bool:
-    """Whether a planner replaced it, which stops only what needs its result."""
+    """Returns whether a planner replaced the child. That blocks only children that need its result."""
     needed = scope.node.scope.mode == "dag" and before in model.child(scope.path, id).spec.depends_on
     return not needed and before in model.replaced(scope.path)
 
 
 def flow_target(model: Model, scope: ModelScope) -> str:
-    """Where a flow goes next, or how it ends."""
+    """Returns the next child of a flow, or how the flow ends."""
     if not scope.last:
         return scope.start or model.children(scope.path)[0].id
     if scope.taken is not None:
@@ -98,7 +98,7 @@ def layers_in(model: Model, scope: str) -> dict[str, int]:
 
 
 def layers_of(edges: dict[str, tuple[str, ...]]) -> dict[str, int]:
-    """One more than the highest layer among those that it depends on."""
+    """Returns the layer of each child: one more than the highest layer of its dependencies."""
     layers: dict[str, int] = {}
     waiting = list(edges)
     while waiting:
@@ -112,7 +112,7 @@ def layers_of(edges: dict[str, tuple[str, ...]]) -> dict[str, int]:
 
 
 def took_slot(model: Model, path: str) -> None:
-    """After something began to run."""
+    """Checks the limits after an attempt has taken a slot."""
     for scope in model.ancestors(path)[:2]:
         limit = scope.node.limit
         count = len(scope.running)

@@ -1,4 +1,4 @@
-"""People, signals and mail: what is asked once is answered once, and what was refused left no trace."""
+"""Reviews, signals and messages: each question has one answer, and a refused command leaves no trace."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import review_id
@@ -29,7 +29,7 @@ def recorded(model: Model, entry: e.Entry) -> None:
 
 
 def _finished(model: Model) -> None:
-    """A dead letter outlives its run; so does the question that `terminate` leaves."""
+    """Requires that reviews are closed at the end. Dead letters and the reviews of a termination may stay open."""
     left = {review.kind for review in model.reviews.values() if review.kind != "dead_letter"}
     allowed = {"indeterminate"} if model.cancel == "terminate" else set()
     require(left <= allowed, H6, f"finished with open reviews: {sorted(left)}")

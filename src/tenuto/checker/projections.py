@@ -1,4 +1,4 @@
-"""Rows beside the history: each says what the history says, and belongs to the execution that it names."""
+"""Rows beside the history: each matches the history and belongs to the execution that it names."""
 
 from collections.abc import Iterable
 
@@ -39,7 +39,8 @@ def row_is_fold(row: ExecutionRecord, state: Execution, model: Model, soon: int)
     ended = row.ended_at is not None
     require(ended == (state.status in TERMINAL), G4, f"the row's end is {row.ended_at}, its status {state.status}")
     require(row.seq <= state.seq, G4, f"the row is at entry {row.seq}, the history ends at {state.seq}")
-    # Whoever holds it, or held it when he died, wrote the history and not the row. Others are due to read the history.
+    # The owner, or the last owner before it died, wrote the history and not yet the row. Otherwise the execution is due
+    # to be claimed.
     at_hand = row.owner is not None or row.parked or (row.wake_at is not None and row.wake_at <= soon)
     require(at_hand or row.seq == state.seq, G4, f"the row is at entry {row.seq}, the history at {state.seq}")
     require(row.epoch >= state.epoch, G4, f"the row has epoch {row.epoch}, the history {state.epoch}")
@@ -48,7 +49,7 @@ def row_is_fold(row: ExecutionRecord, state: Execution, model: Model, soon: int)
 
 
 def row_was_started(row: ExecutionRecord, started: e.Entry) -> None:
-    """What the start said, which never changes. The key and its request's digest are in the row alone."""
+    """Compares the columns of the start, which never change. The key and its digest are only in the row."""
     event = started.event
     assert isinstance(event, e.ExecutionStarted)
     kind, target = event.target or ("", "")
@@ -65,7 +66,7 @@ def row_was_started(row: ExecutionRecord, started: e.Entry) -> None:
 
 
 def row_stands(row: ExecutionRecord, state: Execution) -> None:
-    """Asked when the fold has come to the row's entry: every column that was written with it."""
+    """Compares the columns with the state, when the fold has reached the row's entry."""
     made = standing(state, (), row.epoch, release=False)
     _same(row, {name: getattr(made, name) for name in STANDING}, f"the history at entry {row.seq}")
 
@@ -77,9 +78,9 @@ def _same(row: Struct, wanted: dict[str, object], whose: str) -> None:
 
 
 def wakes(row: ExecutionRecord, state: Execution, unread: int, soon: int) -> None:
-    """What nobody holds has a time at which somebody will take it: no later than its first timer, or at once.
+    """Requires that an execution without an owner is due at its first timer, or at once.
 
-    A worker that died may have held it beyond its timer, and then it is due from when that was noticed.
+    A worker that died may have held it beyond its timer. Then it is due from the time the death was noticed.
     """
     if row.owner is not None or row.parked:
         return
@@ -97,8 +98,8 @@ def wakes(row: ExecutionRecord, state: Execution, unread: int, soon: int) -> Non
 
 
 def snapshot_is_fold(snapshot: SnapshotRow, state: Execution) -> None:
-    """Asked when the fold has come to the snapshot's entry. One of another format is nobody's truth."""
-    stored, *_ = msgspec.json.decode(snapshot.body)  # and where fan-outs were expanded
+    """Compares a snapshot with the state at its entry. Snapshots of another format are ignored."""
+    stored, *_ = msgspec.json.decode(snapshot.body)  # followed by the entries where fan-outs were expanded
     if stored.get("format") == SNAPSHOT_FORMAT:
         folded = msgspec.json.decode(encode_snapshot(state))
         differing = sorted(name for name in folded if folded[name] != stored.get(name))
@@ -106,7 +107,7 @@ def snapshot_is_fold(snapshot: SnapshotRow, state: Execution) -> None:
 
 
 class Reviews:
-    """The rows of reviews as the history makes them."""
+    """The rows of reviews, derived from the history."""
 
     def __init__(self) -> None:
         self._rows: dict[str, tuple[ReviewRow, ReviewClosed | None]] = {}
@@ -131,7 +132,7 @@ class Reviews:
     def _is_as_made(self, review: ReviewRecord) -> None:
         opened, closed = self._rows[review.id]
         wanted: dict[str, object] = {name: getattr(opened, name) for name in ReviewRow.__struct_fields__}
-        if not review.step:  # it was written before rows had it
+        if not review.step:  # written before the column existed
             del wanted["step"]
         wanted["resolution"] = None if closed is None else closed.resolution
         wanted["resolved_by"] = None if closed is None else closed.actor
@@ -146,7 +147,7 @@ def person_is_asked(row: ExecutionRecord, rows: list[ReviewRecord]) -> None:
 
 
 def tasks_are_listed(state: Execution, rows: list[TaskRecord], unread: int) -> None:
-    """Every attempt that a queue is to run has its row, or mail says what became of it; and no other has one."""
+    """Requires that every queued attempt has a task, or a message about its end, and that there are no other tasks."""
     refs = for_queues(state)
     wanted = {ref.parts for ref in refs}
     stored = {(task.path, task.phase, task.number): task for task in rows}
@@ -172,7 +173,10 @@ def for_queues(state: Execution) -> list[Ref]:
 
 
 def _is_for_queue(state: Execution, ref: Ref) -> bool:
-    """Whether a worker has something to call: not for what was sent already, or is fetched by whoever answers it."""
+    """Returns whether a worker of a queue has to run it.
+
+    Attempts that were sent, or are fetched by their receiver, need none.
+    """
     holder = holder_of(state, ref)
     if holder is None or holder.open is None or holder.node.queue is None:
         return False

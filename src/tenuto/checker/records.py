@@ -1,8 +1,9 @@
-"""The stream of records: from a database, or from lines of JSON that were exported from one.
+"""The stream of records, from a database or from an export in lines of JSON.
 
-First a head, then definitions and what belongs to no single execution, then pages of executions, each followed by all
-that is its own, at last rows of executions that do not exist, and an end, which proves that nothing was cut off. A
-definition can also come later, before the first execution that needs it: somebody may publish while we read.
+The stream starts with a head, then definitions and records that belong to no single execution, then pages of
+executions, each followed by its rows, then rows of executions that do not exist, and an end, which proves that nothing
+is missing. A definition may also come later, before the first execution that needs it, because it may be published
+during the read.
 """
 
 from collections import defaultdict
@@ -40,7 +41,7 @@ class Head(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """Executions follow that were seen at this time: what is late is late by the clock of when it was read."""
+    """Starts a page of executions that were read at this time. Whether something is overdue is judged by that time."""
 
     at: int
 
@@ -51,7 +52,7 @@ class End(Struct, frozen=True, kw_only=True):
 
 
 async def read_database(reader: Reader, version: str) -> AsyncGenerator[Struct]:
-    """Everything that is stored. The reader is open."""
+    """Yields everything that is stored. The reader is open."""
     yield Head(format=FORMAT, at=await reader.now(), tenuto=version)
     executions = records = 0
     known: dict[tuple[str, int], None] = {}
@@ -93,7 +94,7 @@ async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncG
 
 
 async def _audit(reader: Reader) -> AsyncGenerator[AuditRecord]:
-    """The chains one after another, then what is in no chain yet."""
+    """Yields the hash chains one after another, then rows that are in no chain yet."""
     query = select(AuditRecord, "t.n IS NOT NULL AND (t.tenant, t.n) > ($1, $2)", limit=LONG_PAGE)
     tenant, n = "", 0
     while True:
@@ -155,7 +156,7 @@ _IN_PAGE = "t.execution > $1 AND t.execution <= $2"
 
 
 class Rows:
-    """The rows of one kind, in the order of their executions. Those of executions that are not there are left out."""
+    """The rows of one kind, ordered by execution. Rows of executions that do not exist are skipped."""
 
     def __init__(self, rows: AsyncIterator[Struct], executions: Collection[str]) -> None:
         self._rows = rows
@@ -164,7 +165,7 @@ class Rows:
         self._over = False
 
     async def of(self, execution: str) -> AsyncIterator[Struct]:
-        """What belongs to this one. Executions are asked for in their order, each once."""
+        """Yields the rows of one execution. Executions must be requested in order, each once."""
         while (row := await self._peek()) is not None and _execution(row) == execution:
             self._next = None
             yield row
@@ -193,7 +194,7 @@ Acts = dict[str, list[ActRecord]]
 
 
 async def acts_of(reader: Reader, after: str, page: list[ExecutionRecord]) -> Acts:
-    """Of each execution of the page, in the order in which they were written."""
+    """Returns the audited actions of each execution of a page, in the order of writing."""
     tenants = {row.id: row.tenant for row in page}
     objects: defaultdict[str, list[str]] = defaultdict(list)
     for row in page:

@@ -1,7 +1,7 @@
-"""Retry and safety: what may be tried again, when, and after whose word.
+"""Retries and safety: what may be repeated, when, and after which decision.
 
-The delays are written down once more, from the documentation: a rule that read the engine's own table would believe
-whatever that says.
+The delays are copied from the documentation. If the rules read the engine's own table, they could not detect an error
+in it.
 """
 
 from tenuto.kernel import events as e
@@ -14,7 +14,7 @@ from .order import started_by
 
 MAX_LOSSES = 3
 MAX_DISPATCHES = 10
-DELAYS: dict[ErrorClass, tuple[int, int]] = {  # the first delay and the longest
+DELAYS: dict[ErrorClass, tuple[int, int]] = {  # the first and the longest delay
     "TRANSIENT": (100, 30_000),
     "RETRYABLE": (100, 30_000),
     "INDETERMINATE": (100, 30_000),
@@ -22,7 +22,7 @@ DELAYS: dict[ErrorClass, tuple[int, int]] = {  # the first delay and the longest
     "DEPENDENCY_FAILED": (5_000, 300_000),
 }
 
-RESPECTED: tuple[ErrorClass, ...] = ("RATE_LIMITED", "DEPENDENCY_FAILED")  # they may say when to come again
+RESPECTED: tuple[ErrorClass, ...] = ("RATE_LIMITED", "DEPENDENCY_FAILED")  # these may specify a delay
 
 family = Family("Retry and safety")
 
@@ -150,7 +150,7 @@ def _waits(event: Failed, due: int) -> None:
 
 
 def _left_alone(event: e.AttemptFailed | e.DispatchFailed, at: int) -> None:
-    """No retry before the time that the receiver asked for."""
+    """Requires that a retry does not start before the time that the receiver asked for."""
     again = event.retry_at is not None and event.failure.error_class in RESPECTED
     if again and event.retry_after_ms is not None:
         _waits(event, at + event.retry_after_ms)

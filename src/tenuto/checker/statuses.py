@@ -1,6 +1,7 @@
-"""Status changes of executions and steps, compared with a second copy of the documented tables.
+"""Checks status changes of executions and steps against an independent copy of the documented tables.
 
-The kernel refuses to fold a change that its own tables do not allow, so changes of an execution are checked first.
+The kernel refuses to fold a change that its own tables do not allow, so changes of an execution are checked before
+folding.
 """
 
 from tenuto.kernel import events as e
@@ -18,7 +19,7 @@ EXECUTION: dict[str, tuple[str, ...]] = {
     "failed": ("running",),
     "canceled": (),
 }
-# Of a closed step only a new round or run makes a pending one, and for those the recorded statuses are dropped.
+# A closed step becomes pending only in a new round or run, for which the recorded statuses are dropped.
 STEP: dict[str, tuple[str, ...]] = {
     "pending": ("running", "awaiting_approval", "succeeded", "failed", "skipped"),
     "running": ("retrying", "awaiting_approval", "succeeded", "failed", "timed_out", "skipped", "canceled"),
@@ -32,7 +33,7 @@ class Statuses:
         self.steps: dict[str, str] = {}
 
     def changes(self, state: Execution, event: e.Event) -> None:
-        """Before an event is folded."""
+        """Checks the change of an execution before the event is folded."""
         match event:
             case e.ExecutionFinished():
                 wanted: str = event.status
@@ -45,7 +46,7 @@ class Statuses:
         require(wanted in EXECUTION[state.status], G1, f"the execution went from {state.status} to {wanted}")
 
     def changed(self, state: Execution, event: e.Event, paths: list[str]) -> None:
-        """After an event that touched these steps was folded."""
+        """Checks the changes of these steps after the event was folded."""
         if isinstance(event, e.RunOpened):
             self.steps, paths = {}, []
         elif isinstance(event, e.ScopeRestarted):
@@ -56,7 +57,7 @@ class Statuses:
 
     def _step(self, state: Execution, path: str) -> None:
         step = find_step(state, path)
-        if step is None:  # a closed clone keeps no status of its own
+        if step is None:  # a closed clone has no status of its own
             self.steps.pop(path, None)
             return
         was, now = self.steps.get(path, "pending"), step.status

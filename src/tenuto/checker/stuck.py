@@ -1,4 +1,4 @@
-"""What somebody should have done by now: asked of rows alone, so cheaply that it can be asked every minute."""
+"""Finds overdue work by queries on rows alone, cheap enough to run every minute."""
 
 from collections.abc import AsyncGenerator, Collection
 
@@ -33,7 +33,7 @@ V6 = family("V6", "Mailbox messages are read.", "at rest")
 
 
 class Question(Struct, frozen=True):
-    """`$1` is the time before which it should have been done; `values` come after it."""
+    """A query. `$1` is the time before which the work was due; `values` are further parameters."""
 
     invariant: Invariant
     kind: type[Struct]
@@ -70,7 +70,10 @@ QUESTIONS = (
 
 
 def unserved(queues: Collection[str]) -> Question:
-    """What waits in none of these. They are compared here, because the dialects read a list of names differently."""
+    """Returns the query for tasks on other queues.
+
+    Names are compared here, because SQL dialects differ in list parameters.
+    """
     marks = ", ".join(f"${number}" for number in range(2, len(queues) + 2))
     elsewhere = f" AND t.queue NOT IN ({marks})" if queues else ""
     where = f"t.session IS NULL AND t.created_at < $1{elsewhere}"
@@ -78,7 +81,7 @@ def unserved(queues: Collection[str]) -> Question:
 
 
 async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncGenerator[Finding]:
-    """At most a thousand of each kind. The reader is open."""
+    """Yields at most a thousand findings of each kind. The reader is open."""
     before = await reader.now() - slack_ms
     async with reader.page():
         for question in (*QUESTIONS, unserved(await _served(reader, before))):
@@ -87,7 +90,7 @@ async def find_stuck(reader: Reader, slack_ms: int = SLACK_MS) -> AsyncGenerator
 
 
 async def _served(reader: Reader, before: int) -> set[str]:
-    """The queues of the processes that are there."""
+    """Returns the queues of live workers."""
     query = select(SessionRecord, "t.ended_at IS NULL AND t.expires_at >= $1", ordered=False)
     names = [queues_of(row.queues) async for row in reader.rows(SessionRecord, query, before)]
     return {name for each in names for name in each}
@@ -99,7 +102,7 @@ def _execution_of(row: Struct) -> str | None:
 
 
 def overdue(row: ExecutionRecord, before: int) -> tuple[Invariant, str] | None:
-    """The same of one row, where a whole record is looked at."""
+    """Applies the same rules to one row, for a check of the whole record."""
     if row.ended_at is not None:
         return None
     if row.owner is None:
@@ -111,7 +114,7 @@ def overdue(row: ExecutionRecord, before: int) -> tuple[Invariant, str] | None:
 
 
 def is_abandoned(task: TaskRecord, before: int) -> bool:
-    """Whether a worker has it that is gone."""
+    """Returns whether the worker that claimed the task is dead."""
     if task.session is None:
         return False
     gone = task.session_ended_at is not None and task.session_ended_at < before

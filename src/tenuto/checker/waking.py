@@ -1,4 +1,4 @@
-"""Progress: whatever is not over has something that will wake it. Asked of the folded state, whatever led to it."""
+"""Progress: every unfinished execution has something that will wake it. Checked on the folded state."""
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of
@@ -9,7 +9,7 @@ from .invariants import Family, require
 from .lifecycle import G5
 from .model import Model
 
-EXPIRED: dict[str, Kind] = {  # codes of steps whose time is over
+EXPIRED: dict[str, Kind] = {  # codes of steps that exceeded a time limit
     "deadline": "deadline",
     "reconcile_timeout": "reconcile",
     "approval_timeout": "review",
@@ -44,11 +44,14 @@ def recorded(model: Model, entry: e.Entry) -> None:
 
 
 def _time_out(model: Model, entry: e.Entry) -> tuple[Kind, str] | None:
-    """Which time is said to be over. How long an attempt took is the word of whoever ran it, by his own clock."""
+    """Returns the time limit that an entry claims to be over.
+
+    The duration of an attempt is measured by its worker's clock.
+    """
     match entry.event:
         case e.CancelRequested(reason="pause_limit") if entry.cause == "timer:pause":
             return "pause", ROOT
-        case e.WaitEnded(path=path) if model.dues.of("wait", path) is not None:  # else it waited for a signal
+        case e.WaitEnded(path=path) if model.dues.of("wait", path) is not None:  # otherwise it waited for a signal
             return "wait", path
         case e.AttemptTimedOut(path=path, kind="ack" | "result" as kind):
             return kind, path
@@ -70,7 +73,7 @@ def steps_of(state: Execution) -> list[StepState]:
 
 
 def at_rest(state: Execution) -> None:
-    """Between two decisions."""
+    """Checks the state between two decisions."""
     _timers_are_awaited(state)
     if state.finished is None:
         _steps_go_on(state, steps_of(state))
@@ -139,7 +142,7 @@ def _holder(state: Execution, path: str) -> NodeState | None:
 
 
 def _steps_go_on(state: Execution, steps: list[StepState]) -> None:
-    """Nothing is left in the middle: whatever is not closed has an attempt, a timer, a place in a queue or a person."""
+    """Requires that every step that is not closed has an attempt, a timer, a place in a queue or a review."""
     for step in steps:
         require(
             _goes_on(state, step), V2, f"{step.path} is {step.status}, its undo {step.undo}, and nothing is awaited"
@@ -178,7 +181,7 @@ def _is_queued(state: Execution, step: StepState) -> bool:
 
 
 def _no_slot_is_idle(state: Execution) -> None:
-    """What could start has started: no slot is free while somebody is ready for it."""
+    """Requires that no slot is free while a step is ready for it."""
     stopped = state.pause is not None or state.cancel is not None or state.undo is not None or not state.admitted
     if stopped:
         return
@@ -193,7 +196,7 @@ def _no_slot_is_idle(state: Execution) -> None:
 
 
 def _is_live(state: Execution, path: str) -> bool:
-    """Whether this scope belongs to what runs now, and is not left over from an earlier round or run."""
+    """Returns whether a scope belongs to the current round and run."""
     while path != ROOT:
         parent = state.nodes[parent_of(path)]
         if not isinstance(parent, ScopeState) or path not in parent.active or parent.status != "open":
@@ -213,7 +216,7 @@ def _check_fan_is_busy(state: Execution, fan: FanState) -> None:
 
 
 def _has_wake_source(state: Execution) -> None:
-    """Somebody will go on with it: an attempt, a timer, a signal, a person, or whoever asked for the pause."""
+    """Requires a wake source: an attempt, a timer, a signal, a review, or a pause."""
     if state.pause is not None or state.agenda or state.wake_at is not None or state.waits:
         return
     require(bool(state.reviews), V2, f"it is {state.status}, and nothing is awaited")

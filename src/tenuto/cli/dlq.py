@@ -59,13 +59,13 @@ async def ls(
 
 
 async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) -> None:
-    """Show a dead letter with its failed execution."""
-    from .execution_view import read, show_document
+    """Show a dead letter: where its handler raised, and its failed execution."""
+    from .execution_view import read, show_document, show_trace
 
     where = connection(context)
     async with where.engine(reads=True) as engine:
         with _hinted():
-            row = await engine.listing.dead_letter(letter)
+            row = await engine.listing.dead_letter(letter, trace=True)
         document, history, events = await read(engine, row["execution_id"])
     printer = Printer()
     if as_json:
@@ -79,6 +79,9 @@ async def show(context: typer.Context, letter: Letter, as_json: AsJson = False) 
     for word in ("reprocess", "discard"):
         command_line = where.command_line(f"dlq {word} {row['id']} --reason TEXT")
         printer.text(f"    {command_line}")
+    if row.get("error_trace"):
+        printer.text()
+        show_trace(printer, str(row["error_trace"]))
     printer.text()
     show_document(printer, where, document, history, events)
 

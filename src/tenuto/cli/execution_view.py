@@ -43,6 +43,22 @@ def show_document(
         printer.grid(lines)
 
 
+def show_traces(printer: Printer, history: Sequence[Mapping[str, Any]]) -> None:
+    """Where the handlers of failed attempts raised."""
+    traced = [row for row in history if row["error_trace"]]
+    printer.text()
+    if not traced:
+        printer.text("No attempt has a traceback.", "dim")
+    for row in traced:
+        printer.cells((attempt_name(row), "bold"), ", ", status_cell(row["status"]))
+        show_trace(printer, row["error_trace"])
+
+
+def show_trace(printer: Printer, trace: str) -> None:
+    for line in trace.splitlines():
+        printer.text(f"    {line}")
+
+
 def heading(document: Mapping[str, Any]) -> tuple[Cell, ...]:
     return (document["definition_id"], "bold"), f" {document['execution_id']}: ", status_cell(standing(document))
 

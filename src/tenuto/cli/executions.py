@@ -1,5 +1,6 @@
 """`tenuto run | ls | show | history | watch`."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -119,6 +120,19 @@ async def ls(
     ] = None,
     correlation_id: Annotated[str | None, typer.Option(metavar="ID", help="Show only this correlation id.")] = None,
     target_id: Annotated[str | None, typer.Option(metavar="ID", help="Show only this target object.")] = None,
+    version: Annotated[int | None, typer.Option(metavar="NUMBER", min=1, help="Show only this version.")] = None,
+    error_class: Annotated[
+        str | None, typer.Option(metavar="CLASS", help="Show only failures of this class, such as TRANSIENT.")
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            "--search",
+            "-q",
+            metavar="TEXT",
+            help="Find by id or its beginning, idempotency key, target id or correlation id.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="Show at most this many.")] = 20,
     all: Annotated[bool, typer.Option("--all", "-a", help="Show all of them.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only their number.")] = False,
@@ -133,6 +147,9 @@ async def ls(
         "since": moment_before(since, "--since"),
         "correlation_id": correlation_id,
         "target_id": target_id,
+        "version": version,
+        "error_class": error_class,
+        "q": search,
     }
     printer = Printer()
     async with connection(context).engine(reads=True) as engine:
@@ -202,19 +219,34 @@ def moment_before(text: str | None, option: str) -> datetime | None:
         raise typer.BadParameter(f"{text!r} is too long", param_hint=option) from None
 
 
-async def show(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
+async def show(
+    context: typer.Context,
+    id: Id,
+    trace: Annotated[bool, typer.Option("--trace", help="Show where the handlers of failed attempts raised.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show an execution: why it is blocked, what to do, and its history."""
-    from .execution_view import read, show_document
+    from .execution_view import read, show_document, show_traces
 
-    async with connection(context).engine(reads=True) as engine:
+    printer, where = Printer(), connection(context)
+    async with where.engine(reads=True) as engine:
         if as_json:
-            Printer().json(await engine.get(id).status())
-        else:
-            show_document(Printer(), connection(context), *await read(engine, id))
+            document: Mapping[str, Any] = await engine.get(id).status()
+            printer.json({**document, "attempts": await engine.get(id).history()} if trace else document)
+            return
+        found = await read(engine, id)
+    show_document(printer, where, *found)
+    if trace:
+        show_traces(printer, found[1])
+    elif printer.is_terminal and any(row["error_trace"] for row in found[1]):
+        printer.text()
+        printer.text(f"{where.command_line(f'show {id} --trace')} shows where handlers raised", "dim")
 
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:
-    """List all attempts of an execution, with worker and idempotency key."""
+    """List all attempts of an execution, with worker, idempotency key, and where its handler raised."""
+    from .execution_view import show_trace
+
     async with connection(context).engine(reads=True) as engine:
         rows = await engine.get(id).history()
     printer = Printer()
@@ -236,6 +268,8 @@ async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> No
         for name, value in parts.items():
             if value:
                 printer.cells((f"  {name:<7}", "dim"), value)
+        if row["error_trace"]:
+            show_trace(printer, row["error_trace"])
     if printer.is_terminal:
         printer.text(plural(len(rows), "attempt"), "dim")
 
@@ -260,6 +294,38 @@ async def watch(
         return await follow(where, engine.get(id), until=until, patience_ms=patience, as_json=as_json, each_change=True)
 
 
+async def graph(
+    context: typer.Context,
+    id: Id,
+    at: Annotated[
+        int | None, typer.Option(metavar="SEQ", min=1, help="Show the graph after this event. Default: now.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the steps of an execution, what each follows, and its status."""
+    async with connection(context).engine(reads=True) as engine:
+        found = await engine.get(id).graph(at=at)
+    printer = Printer()
+    if as_json:
+        printer.json(found)
+        return
+    follows: dict[str, list[str]] = {}
+    for edge in found["edges"]:
+        if edge["kind"] != "compensation":
+            follows.setdefault(edge["to"], []).append(edge["from"])
+    rows: list[list[Cell]] = [
+        [
+            node["id"],
+            status_cell(node["status"]),
+            node["compensation_status"] or "",
+            node["blocked"] or "",
+            ", ".join(follows.get(node["id"], [])),
+        ]
+        for node in found["nodes"]
+    ]
+    printer.table(["STEP", "STATUS", "COMPENSATION", "BLOCKED", "AFTER"], rows)
+
+
 def add_to(app: typer.Typer) -> None:
-    for name, function in (("run", run), ("ls", ls), ("show", show), ("history", history), ("watch", watch)):
-        command(app, name, SECTION)(function)
+    for function in (run, ls, show, history, graph, watch):
+        command(app, function.__name__, SECTION)(function)

@@ -8,7 +8,8 @@ import typer
 from tenuto.values.redaction import redact_url
 
 from .command import command, connection
-from .connection import check_database
+from .connection import actor, check_database
+from .identity import has_console, sign_in_link
 from .printer import Printer
 
 if TYPE_CHECKING:
@@ -63,8 +64,10 @@ async def dev(
     async with made_engine as engine:
         names = await store_definitions(engine)
         made = await engine.keys.create(tenant=connection(context).tenant, roles=["admin"], name="tenuto dev", days=1)
+        person = engine.scoped(tenant=connection(context).tenant, actor=actor(), roles=["admin"])
+        sign_in = await person.sessions.link_token() if has_console(settings) else None
         with stopping() as stop:
-            address = _announce_dev(settings, names, listener, made.token)
+            address = _announce_dev(settings, names, listener, made.token, sign_in)
             try:
                 await _serve(engine, settings, listener, stop)
             finally:
@@ -197,14 +200,20 @@ async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socke
     await answer(engine.asgi(settings), listener, stop, grace_seconds=grace, settings=settings)
 
 
-def _announce_dev(settings: "Settings", names: list[str], listener: "socket.socket", token: str) -> str:
+def _announce_dev(
+    settings: "Settings", names: list[str], listener: "socket.socket", token: str, sign_in: str | None
+) -> str:
     from tenuto.service.server import address_of
 
     address = address_of(listener)
     printer = Printer()
     printer.cells(("Tenuto is running. ", "bold"), "Ctrl-C stops it.")
-    # A page that needs a key cannot be opened by a link: browsers send none for it.
-    link = sign_in_link(address, token) if settings.open_routes else f"{address} (TENUTO_OPEN_ROUTES has closed /docs)"
+    if sign_in is not None:
+        link = sign_in_link(address, sign_in)
+    elif settings.open_routes:
+        link = f"{address}/docs#key={token}"  # no server, proxy or log sees what follows `#`
+    else:  # a page that needs a key cannot be opened by a link: browsers send none for it
+        link = f"{address} (TENUTO_OPEN_ROUTES has closed /docs)"
     printer.grid(
         [
             [("open", "dim"), (link, "cyan")],
@@ -215,11 +224,6 @@ def _announce_dev(settings: "Settings", names: list[str], listener: "socket.sock
     printer.text("In another terminal:")
     printer.text(f"  export TENUTO_SERVER={address} TENUTO_API_KEY={token}", "")
     return address
-
-
-def sign_in_link(address: str, token: str) -> str:
-    """The key is in the part of a link that browsers keep to themselves: no server, proxy or log sees it."""
-    return f"{address}/docs#key={token}"
 
 
 def _told(names: list[str]) -> str:

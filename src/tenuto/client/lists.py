@@ -23,6 +23,9 @@ async def summaries(transport: Transport, wanted: Filter, cursor: str | None, li
         "since": _timestamp(wanted.since_ms),
         "before": _timestamp(wanted.before_ms),
         "blocked": "true" if wanted.blocked else None,
+        "version": wanted.version,
+        "error_class": wanted.error_class,
+        "q": wanted.q,
         "order": "newest" if wanted.newest_first else "oldest",
     }
     return await _page(transport, "/v1/executions", params, cursor, limit)

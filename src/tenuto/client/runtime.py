@@ -55,6 +55,7 @@ from tenuto.views.reading import Reading
 from . import lists
 from .commands import request_of
 from .definitions import Programs, RemoteCatalog
+from .identity import RemoteIdentity
 from .start import start_body, start_headers
 from .stream import followed, recorded
 from .transport import Answer, Transport, paged, quoted, quoted_name
@@ -74,6 +75,7 @@ class RemoteRuntime:
     ) -> None:
         self.environment = environment
         self._transport = Transport(url, api_key)
+        self.identity = RemoteIdentity(self._transport)
         self._catalog = RemoteCatalog(self._transport)
         self._programs = Programs(self._catalog, compile)
         self._cached: OrderedDict[str, _Record] = OrderedDict()

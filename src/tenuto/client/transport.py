@@ -30,7 +30,7 @@ from tenuto.errors import (
 )
 from tenuto.values.http_responses import ACCEPTED, Unreadable, is_encoded, read_body
 from tenuto.values.jitter import spread
-from tenuto.values.redaction import hush
+from tenuto.values.redaction import quiet_http_loggers
 
 from .problems import error_of, retry_after, unknown_answer
 
@@ -86,7 +86,7 @@ class Transport:
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> None:
-        hush()
+        quiet_http_loggers()
         if self._api_key is not None and self.address.startswith("http:") and not _is_loopback(self.address):
             logger.warning(
                 "The API key is sent to %s unencrypted, and others on the network can read it. Use https://.",

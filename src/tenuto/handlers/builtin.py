@@ -1,6 +1,7 @@
-"""The handlers that every engine has, for JSON definitions: `http`, `webhook`, `email`, `log`, and the probe `sent`.
+"""The built-in handlers for JSON definitions: `http`, `webhook`, `email`, `log`, and the probe `sent`.
 
-What they need is imported when a worker learns of a definition that names one of them: most engines never call any.
+Their dependencies are imported when a worker registers a definition that uses one of them, because most engines use
+none.
 """
 
 from collections.abc import Callable
@@ -72,7 +73,7 @@ class BuiltIn:
 
 
 def _prepare_http() -> None:
-    """Takes half a second, once in a process."""
+    """Imports and prepares the HTTP client. Takes half a second, once per process."""
     from . import client, request, webhook  # noqa: F401  (so that it is there when it is called)
     from .http import tls
 

@@ -6,7 +6,7 @@ from typing import Final
 import httpcore2
 import httpx2
 
-from tenuto.values.redaction import hush
+from tenuto.values.redaction import quiet_http_loggers
 
 from .egress import Egress, GuardedBackend
 from .http import tls
@@ -15,8 +15,8 @@ CONNECT_S: Final = 10.0
 
 
 def make_client(egress: Egress) -> httpx2.AsyncClient:
-    """An attempt's time is watched by its runtime, so only connecting has a limit here."""
-    hush()
+    """Creates the HTTP client. Only connecting has a timeout, because the runtime limits the duration of an attempt."""
+    quiet_http_loggers()
     return httpx2.AsyncClient(
         transport=_Transport(egress),
         timeout=httpx2.Timeout(None, connect=CONNECT_S),
@@ -28,8 +28,8 @@ def make_client(egress: Egress) -> httpx2.AsyncClient:
 
 class _Transport(httpx2.AsyncBaseTransport):
     def __init__(self, egress: Egress) -> None:
-        # No connection is used twice: one that the other side closes as a request is sent on it leaves the outcome
-        # unknown, and a payment's outcome is worth more than a handshake.
+        # Connections are not reused. If the server closes an idle connection while a request is sent, the outcome is
+        # unknown; avoiding that is worth a handshake.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls(), max_connections=None, max_keepalive_connections=0, network_backend=GuardedBackend(egress)
         )
@@ -57,7 +57,7 @@ class _Transport(httpx2.AsyncBaseTransport):
 
 
 class _Stream(httpx2.AsyncByteStream):
-    """A response's bytes, with errors that httpx knows."""
+    """The bytes of a response. Errors are translated to those of httpx."""
 
     def __init__(self, answer: httpcore2.Response) -> None:
         self._answer = answer
@@ -74,7 +74,7 @@ class _Stream(httpx2.AsyncByteStream):
 
 
 def _translated(error: Exception) -> Exception:
-    """httpcore's errors as httpx's, which go by the same names. Ours are left as they are."""
+    """Translates an error of httpcore to that of httpx with the same name. Tenuto's own errors stay unchanged."""
     if type(error).__module__.partition(".")[0] != "httpcore2":
         return error
     known = getattr(httpx2, type(error).__name__, httpx2.NetworkError)

@@ -1,7 +1,7 @@
-"""Whether `with` of the built-in handlers can be right, as far as it can be told when a definition is published.
+"""Checks `with` of the built-in handlers when a definition is published.
 
-Whatever an expression will give is not known yet, and left alone. All the rest is checked at once, each problem with
-its pointer. What remains is found when the step runs.
+The values of expressions are not known at that time and are not checked. All other problems are reported together, each
+with its pointer. The rest is found when the step runs.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -24,7 +24,7 @@ _STATUS = range(100, 600)
 
 
 def with_problems(definition: Definition, own: Collection[str] = ()) -> list[Problem]:
-    """`own` are names under which the user has functions of his own, whatever they take."""
+    """Returns the problems of `with`. `own` are handler names that the user has registered, which accept anything."""
     found: list[Problem] = []
     for place in Tree(definition).places:
         if isinstance(place.node, Step):
@@ -40,7 +40,7 @@ def _calls(step: Step) -> Iterator[tuple[str | None, Any, str]]:
 
 
 def _of_call(handler: str, given: Any, at: str) -> Iterator[Problem]:
-    if given is None or _is_open(given):  # the execution's input, or what an expression gives
+    if given is None or _is_open(given):  # the execution's input, or an expression
         return
     if not isinstance(given, dict):
         yield Problem(at, "bad_with", f"the handler {handler!r} takes an object")
@@ -74,7 +74,7 @@ def _of_value(value: Any, kind: Any, at: str) -> Iterator[Problem]:
 
 
 def _inner(kind: Any, value: Any) -> Any:
-    """Of an object or a list, what its members are to be; None of what has none, or is something else."""
+    """Returns the expected type of the members of an object or a list; None for other values."""
     if get_origin(kind) in (Union, UnionType):
         return next((found for part in get_args(kind) if (found := _inner(part, value)) is not None), None)
     if isinstance(value, dict) and get_origin(kind) is dict:
@@ -83,17 +83,17 @@ def _inner(kind: Any, value: Any) -> Any:
 
 
 def _is_open(value: Any) -> bool:
-    """Whether an expression decides. `$${` is a plain text."""
+    """Returns whether the value contains an expression. `$${` is plain text."""
     return isinstance(value, str) and "${" in value.replace("$${", "")
 
 
-# -- What a shape does not say -----------------------------------------------------------------------------------------
+# -- Rules beyond the types --------------------------------------------------------------------------------------------
 
 
 def _of_http(given: dict[str, Any], at: str) -> Iterator[Problem]:
     method = given.get("method", "GET")
     if isinstance(method, str) and not _is_open(method) and method.upper() not in _METHODS:
-        yield Problem(f"{at}/method", "bad_with", f"{method!r} is none of {', '.join(_METHODS)}")
+        yield Problem(f"{at}/method", "bad_with", f"{method!r} is not one of {', '.join(_METHODS)}")
     if "json" in given and given.get("text") is not None:
         yield Problem(f"{at}/text", "bad_with", "either `json` or `text`, not both")
     if given.get("secret_headers") and _is_readable_on_the_way(given.get("url")):
@@ -146,9 +146,9 @@ def _of_email(given: dict[str, Any], at: str) -> Iterator[Problem]:
         for place, address in listed:
             if isinstance(address, str) and not _is_open(address) and one_address(address) is None:
                 where = pointer([name] if place is None else [name, place])
-                yield Problem(f"{at}{where}", "bad_with", "it is not exactly one address")
+                yield Problem(f"{at}{where}", "bad_with", "must be exactly one address")
     if given.get("to") == []:
-        yield Problem(f"{at}/to", "bad_with", "somebody must be named")
+        yield Problem(f"{at}/to", "bad_with", "name at least one recipient")
 
 
 def _nothing(given: dict[str, Any], at: str) -> Iterator[Problem]:

@@ -1,8 +1,8 @@
-"""The egress guard: built-in handlers connect to public addresses, and to others only where settings allow it.
+"""The egress guard: built-in handlers connect only to public addresses and to ranges that settings allow.
 
-It is asked when a connection is made, not when a URL is read: the name is resolved once, every address it has is
-looked at, and the connection goes to one of those very addresses. So a name that answers differently the next time
-gains nothing, and neither does a redirect, which would be a connection like any other.
+The guard checks when a connection is made, not when a URL is read. It resolves the name once, checks every address, and
+connects to one of exactly these addresses. So DNS rebinding has no effect, and a redirect would be checked like any
+other connection.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from tenuto.errors import NonRetryableError
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# `is_global` differs between Python releases, so these ranges decide. They hold all that any release calls not global,
-# and addresses that are global by the IANA registries but lead inside: relays, translators, cloud services.
+# `is_global` differs between Python releases, so these ranges decide. They include everything that any release calls
+# not global, and global addresses that lead to internal systems: relays, translators, cloud services.
 _DENIED: Final = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -45,7 +45,7 @@ _DENIED: Final = tuple(
     )
 )
 # Global unicast. All other IPv6 is reserved, local (fc00::/7, fe80::/10, fec0::/10), multicast, a translation of IPv4
-# (::/96, ::ffff:0:0:0/96, 64:ff9b::/96, 64:ff9b:1::/48), or routes by segments (5f00::/16).
+# (::/96, ::ffff:0:0:0/96, 64:ff9b::/96, 64:ff9b:1::/48), or segment routing (5f00::/16).
 _GLOBAL_V6: Final = ipaddress.ip_network("2000::/3")
 
 
@@ -63,18 +63,18 @@ class Egress:
         return address.is_global and not any(address in network for network in _DENIED)
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, if all of them are permitted."""
+        """Returns the addresses of a host if all of them are permitted."""
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
         for text in addresses:
             if not self.permits(ipaddress.ip_address(text.partition("%")[0])):
-                told = "its address is not public, and TENUTO_EGRESS_ALLOW does not name a range that holds it"
-                raise NonRetryableError(f"{host} may not be connected to: {told}", code="egress_denied")
+                why = "its address is not public, and TENUTO_EGRESS_ALLOW does not include it"
+                raise NonRetryableError(f"{host} may not be connected to: {why}", code="egress_denied")
         return addresses
 
 
 class GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Makes connections for `httpcore2`, to addresses that the guard has seen. TLS still asks for the host's name."""
+    """Connects `httpcore2` to addresses that the guard has checked. TLS still verifies the host name."""
 
     def __init__(self, egress: Egress) -> None:
         self._egress = egress
@@ -93,7 +93,7 @@ class GuardedBackend(httpcore2.AsyncNetworkBackend):
                 addresses = await self._egress.resolve(host, port)
         except TimeoutError as error:
             raise httpcore2.ConnectTimeout(error) from error
-        except (OSError, UnicodeError) as error:  # a name that nobody knows, or that is none
+        except (OSError, UnicodeError) as error:  # an unknown or invalid name
             raise httpcore2.ConnectError(error) from error
         for address in addresses[:-1]:
             try:

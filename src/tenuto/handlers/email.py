@@ -1,8 +1,8 @@
-"""The built-in handler `email`: one message, by way of the SMTP server that settings name.
+"""The built-in handler `email`: sends one message through the configured SMTP server.
 
-The message's id is made from the step's key, so every attempt sends the same one, and mail systems that look can tell.
-What the server says decides the class: 4xx passes, 5xx does not. A connection that breaks after the text was sent, and
-before the server took it, leaves the outcome unknown.
+The Message-ID is derived from the step's key, so every attempt sends the same one and mail systems can detect
+duplicates. The server's reply decides the error class: 4xx is transient, 5xx is permanent. If the connection breaks
+after the text was sent and before the server accepts it, the outcome is unknown.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from .given import Email, each, one_address
 from .outgoing import bad_with, read_with
 from .settings import HandlerSettings
 
-TIMEOUT_S: Final = 30.0  # for one answer of the server
+TIMEOUT_S: Final = 30.0  # per reply of the server
 _PORTS: Final = {"smtp": 587, "smtps": 465}
 
 
 class EmailReceipt(TypedDict):
-    """`refused`: how many recipients the server would not take, while it took the others."""
+    """`refused` is the number of recipients that the server rejected while it accepted others."""
 
     message_id: str
     refused: int
@@ -40,7 +40,7 @@ async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> Em
     sender = _sender(email, ctx, settings)
     recipients = [_address_in(recipient, "to, cc and bcc") for recipient in email.recipients]
     if not recipients:
-        raise bad_with("email", "`to`, `cc` and `bcc` name nobody")
+        raise bad_with("email", "`to`, `cc` and `bcc` are empty: name at least one recipient")
     message = _message(email, ctx.idempotency_key, sender)
     server = _server(settings.smtp_url)
     envelope = [recipient.addr_spec for recipient in recipients]
@@ -48,7 +48,7 @@ async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> Em
     try:
         refused = await asyncio.shield(sending)
     except asyncio.CancelledError:
-        await asyncio.wait([sending])  # a thread cannot be stopped, and no other attempt may begin beside it
+        await asyncio.wait([sending])  # a thread cannot be stopped, and no other attempt may begin meanwhile
         if sending.exception() is None:
             return {"message_id": str(message["Message-ID"]), "refused": sending.result()}
         raise
@@ -56,10 +56,13 @@ async def call(given: object, ctx: SagaContext, settings: HandlerSettings) -> Em
 
 
 def _sender(email: Email, ctx: SagaContext, settings: HandlerSettings) -> Address:
-    """A tenant's own definition sends from where the deployment does: the server carries mail for all of them."""
+    """Returns the sender.
+
+    A tenant's own definition must use the deployment's address, because all tenants share the server.
+    """
     if email.sender is None:
         if not settings.mail_from:
-            raise bad_with("email", "nobody is named in `from`, nor in TENUTO_MAIL_FROM")
+            raise bad_with("email", "there is no sender: set `from`, or TENUTO_MAIL_FROM")
         return _address_in(settings.mail_from, "TENUTO_MAIL_FROM")
     sender = _address_in(email.sender, "from")
     if ctx.owner is None:
@@ -93,7 +96,7 @@ def _message(email: Email, key: str, sender: Address) -> EmailMessage:
         message["Subject"] = email.subject
         message["Date"] = formatdate()
         message["Message-ID"] = f"<{key}@{sender.domain}>"
-    except ValueError:  # a line break, which would begin another header
+    except ValueError:  # a line break, which would start another header
         raise bad_with("email", "the subject has characters that a header may not have") from None
     message.set_content(email.text or "")
     if email.html is not None:
@@ -101,7 +104,7 @@ def _message(email: Email, key: str, sender: Address) -> EmailMessage:
     return message
 
 
-# -- The conversation --------------------------------------------------------------------------------------------------
+# -- SMTP --------------------------------------------------------------------------------------------------------------
 
 
 def _server(url: str) -> SplitResult:
@@ -115,7 +118,7 @@ def _server(url: str) -> SplitResult:
 
 
 def _send(server: SplitResult, message: EmailMessage, sender: str, recipients: Sequence[str]) -> int:
-    """How many recipients were refused. If all were, or nothing was sent, it is raised."""
+    """Sends the message and returns the number of rejected recipients. Raises if all were rejected."""
     with _translated(TransientError, "smtp_connection"):
         connection = _connect(server)
     try:
@@ -164,12 +167,12 @@ def _address(connection: smtplib.SMTP, sender: str, recipients: Sequence[str]) -
     codes = [connection.rcpt(recipient)[0] for recipient in recipients]
     refused = [code for code in codes if code not in (250, 251)]
     if len(refused) == len(codes):
-        raise _refusal(min(refused), "all recipients")  # if any of them may pass later, it is worth another try
+        raise _refusal(min(refused), "all recipients")  # if any of them is temporary, a retry may succeed
     return len(refused)
 
 
 def _refusal(code: int, what: str) -> StepError:
-    """What the server said is left out: it repeats addresses."""
+    """Returns the error for a reply. The server's text is left out, because it repeats addresses."""
     text = f"the SMTP server refused {what} with {code}"
     if code == 421 or 400 <= code < 500:
         return TransientError(text, code=f"smtp_{code}")

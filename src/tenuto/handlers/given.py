@@ -1,4 +1,4 @@
-"""What the built-in handlers are given: the shapes of `with`."""
+"""The types of `with` for the built-in handlers."""
 
 import re
 from email.errors import NonASCIILocalPartDefect, ObsoleteHeaderDefect
@@ -13,7 +13,7 @@ from tenuto.kernel.definition import ErrorClass
 
 
 class HttpRequest(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with` of `http`. `secret_headers` have secrets as values, by their names: `{"Authorization": "bank"}`."""
+    """`with` of `http`. The values of `secret_headers` are names of secrets: `{"Authorization": "bank"}`."""
 
     url: str
     method: str = "GET"
@@ -26,8 +26,9 @@ class HttpRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Webhook(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with` of `webhook`. `secret` is a secret's name; `data` is what is told, by default which execution it is. With
-    `json` that is the whole body, and nothing is put around it.
+    """`with` of `webhook`. `secret` is the name of a secret.
+
+    `data` is the payload, by default the execution's identity. `json` replaces the whole body.
     """
 
     url: str
@@ -57,15 +58,15 @@ class Email(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def each(addresses: str | list[str]) -> list[str]:
-    """One is written without brackets, too."""
+    """Returns a list of addresses. A single address may be written without brackets."""
     return [addresses] if isinstance(addresses, str) else addresses
 
 
 def one_address(text: str) -> Address | None:
-    """The address in a text that is exactly one address, with or without a name; None for anything else.
+    """Parses a text that is exactly one address, with or without a name; None for anything else.
 
-    Headers and the envelope are made from the parsed address, never from the text: a list, a group or a text that
-    readers may understand differently must not get past a check of the first address in it.
+    Headers and the envelope are built from the parsed address, never from the text. Otherwise a list, a group or an
+    ambiguous text could pass a check of its first address.
     """
     if _CONTROL.search(text) is not None:
         return None
@@ -77,7 +78,7 @@ def one_address(text: str) -> Address | None:
         if not is_sound or group.display_name is not None or not found.username or not found.domain:
             return None
         return Address(found.display_name, found.username, found.domain)
-    except (ValueError, IndexError):  # several, none, or a text that the parser stumbles over
+    except (ValueError, IndexError):  # several addresses, none, or a text that the parser fails on
         return None
 
 
@@ -85,7 +86,7 @@ _HARMLESS: Final = (ObsoleteHeaderDefect, NonASCIILocalPartDefect)
 
 
 class Line(Struct, forbid_unknown_fields=True, kw_only=True):
-    """`with` of `log`. What looks secret in it is masked."""
+    """`with` of `log`. Secrets in it are masked."""
 
     message: str
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -97,13 +98,13 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def header_problem(name: str, value: str) -> str | None:
-    """Why this cannot be sent as a header, if it cannot."""
+    """Returns why a header cannot be sent; None if it can."""
     if _HEADER_NAME.fullmatch(name) is None:
-        return "no header can be called so"
+        return "not a valid header name"
     return "a header is one line, without control characters" if _CONTROL.search(value) else None
 
 
-# They say where a request goes and where it ends. Other names here belong to one connection.
+# These headers determine the target and the length of a request. The others belong to one connection.
 _RESERVED: Final = frozenset(
     {
         "connection",
@@ -122,7 +123,7 @@ _RESERVED: Final = frozenset(
 
 
 def reserved_problem(name: str) -> str | None:
-    """Why a definition may not set this header, if it may not."""
+    """Returns why a definition may not set a header; None if it may."""
     return "it is set by the connection, and not by a definition" if name.lower() in _RESERVED else None
 
 

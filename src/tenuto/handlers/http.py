@@ -1,4 +1,4 @@
-"""`HttpCall`: an HTTP client for handlers that carries what the attempt knows, and raises classified errors."""
+"""`HttpCall`: an HTTP client for handlers that sends the headers of the attempt and raises classified errors."""
 
 import socket
 import ssl
@@ -22,7 +22,7 @@ TIMEOUT_S: Final = 30.0
 KEPT_BODY: Final = 64 * 1024
 MAX_BYTES: Final = 16 * 1024 * 1024
 
-# An answer's class by its status. What is not here: other 4xx and 3xx are refusals, other 5xx pass.
+# Error classes by status. Other 3xx and 4xx are not retryable, other 5xx are transient.
 CLASSES: Final[dict[int, ErrorClass]] = {
     408: "TRANSIENT",
     409: "RETRYABLE",
@@ -37,7 +37,7 @@ CLASSES: Final[dict[int, ErrorClass]] = {
     504: "DEPENDENCY_FAILED",
 }
 
-# They belong to one connection, or say how long a body is that is not ours.
+# These headers belong to one connection, or describe the body of another request.
 _NOT_PASSED_ON = frozenset(
     {
         "connection",
@@ -56,9 +56,10 @@ _WITHOUT_EFFECT = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class HttpStatusError(StepError):
-    """The other side answered with a status that is not a success.
+    """The server answered with a status that is not 2xx.
 
-    Every such error is also of the class that its status means (`TransientError`, `RateLimitedError` and so on).
+    Every such error is also an instance of the class that its status means (`TransientError`, `RateLimitedError` and so
+    on).
     """
 
     status: int
@@ -80,14 +81,14 @@ def _error_type(error_class: str) -> type[StepError]:
 
 
 class HttpCall:
-    """`await HttpCall(ctx).post(url, json=…)`. An answer that is not 2xx is raised, with its status and body kept.
+    """`await HttpCall(ctx).post(url, json=…)`. A response that is not 2xx raises an error with its status and body.
 
-    `classify` says otherwise for some statuses: `{404: "TRANSIENT"}`. Each call opens a connection of its own; to keep
-    them, give a `client`, or use it as a context manager. Redirects are not followed.
+    `classify` overrides the class of single statuses: `{404: "TRANSIENT"}`. Each call opens a connection of its own; to
+    reuse connections, pass a `client` or use `HttpCall` as a context manager. Redirects are not followed.
 
-    At most `max_bytes` of a body are read, counted after decoding; gzip is the only encoding that is understood. If the
-    body of a 2xx response is longer or cannot be decoded, `PayloadError` with the code `invalid_result` is raised: the
-    request was carried out, so on a step that is not safe to retry the outcome is unknown.
+    At most `max_bytes` of a body are read, counted after decoding; gzip is the only supported encoding. If the body of
+    a 2xx response is longer or cannot be decoded, `PayloadError` with the code `invalid_result` is raised. The request
+    was carried out, so for a step that is not safe to retry the outcome is unknown.
     """
 
     _accepts = ACCEPTED
@@ -114,7 +115,7 @@ class HttpCall:
 
     @staticmethod
     def propagate(ctx: SagaContext, headers: Mapping[str, str] | None = None) -> dict[str, str]:
-        """The headers alone: the execution's own, its correlation id, the step's key, and those given, which win."""
+        """Returns the headers of the execution, its correlation id, the step's key, and `headers`, which win."""
         passed_on = {name: value for name, value in ctx.headers.items() if name.lower() not in _NOT_PASSED_ON}
         carried = {"X-Correlation-ID": ctx.correlation_id, "Idempotency-Key": ctx.idempotency_key}
         found: dict[str, tuple[str, str]] = {}
@@ -140,7 +141,7 @@ class HttpCall:
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> httpx2.Response:
-        """Options are those of httpx2: `json`, `data`, `content`, `params`, `timeout`, and so on."""
+        """Sends a request. Options are those of httpx2: `json`, `data`, `content`, `params`, `timeout`, and so on."""
         where = f"{method.upper()} {self._place(f'{self._base_url}{url}')}"
         sent = _headers(self._carried({**self._headers, **(headers or {})}), where)
         sent.setdefault("accept-encoding", self._accepts)
@@ -161,7 +162,7 @@ class HttpCall:
         return self.propagate(self._ctx, headers)
 
     def _place(self, url: str) -> str:
-        """What errors say of a URL: not what may be secret in it, credentials and the query."""
+        """Returns a URL for errors, without credentials and query, which may be secret."""
         bare = url.partition("?")[0].partition("#")[0]
         scheme, separator, rest = bare.partition("://")
         authority, slash, path = rest.partition("/")
@@ -183,7 +184,7 @@ class HttpCall:
             return with_body(response, (await _beginning(response)).content)
 
     async def _received(self, response: httpx2.Response) -> bytes:
-        """The body of a success."""
+        """Returns the body of a 2xx response."""
         content, is_cut = await read_body(response, self._max_bytes)
         if is_cut:
             raise Unreadable(f"it is longer than {self._max_bytes:,} bytes")
@@ -217,7 +218,10 @@ class HttpCall:
 
 
 def _headers(given: Mapping[str, str], where: str) -> httpx2.Headers:
-    """As they are sent. What is no header is found before anything is, so that nobody has to wonder what came of it."""
+    """Returns the headers to send.
+
+    Invalid ones are rejected before the request, so that the outcome is never unknown.
+    """
     for name, value in given.items():
         if (why := header_problem(name, value)) is not None:
             raise NonRetryableError(f"{where}: the header {name!r}: {why}", code="http_request_invalid")
@@ -225,7 +229,10 @@ def _headers(given: Mapping[str, str], where: str) -> httpx2.Headers:
 
 
 async def _beginning(response: httpx2.Response) -> Body:
-    """The first part of the body of a failure: its status says what it means, whatever the body is like."""
+    """Returns the beginning of an error response's body.
+
+    If it cannot be decoded, the status still decides the class.
+    """
     try:
         return await read_body(response, KEPT_BODY)
     except Unreadable:
@@ -241,7 +248,10 @@ def _class_of(status: int) -> ErrorClass:
 
 
 def _unanswered(error: httpx2.TransportError, where: str, method: str) -> StepError:
-    """No answer. If the request may have reached the other side, and may have had an effect, nobody knows whether."""
+    """Classifies a request without a response.
+
+    If it may have reached the server and had an effect, it is indeterminate.
+    """
     text = f"{where}: {type(error).__name__}{_why(error)}"
     if isinstance(error, httpx2.UnsupportedProtocol):
         return NonRetryableError(text, code="http_request_invalid")
@@ -262,13 +272,13 @@ _WHY: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def _why(error: BaseException) -> str:
-    """What lies beneath, if it is something that people can act on. Its own words are left out: they are not ours."""
+    """Describes the cause if a user can act on it. The original text is left out, because it may contain secrets."""
     causes = list(_causes(error))
     return next((text for kind, text in _WHY if any(isinstance(cause, kind) for cause in causes)), "")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """httpcore raises from nothing, and has the cause as its argument."""
+    """Yields an error and its causes. httpcore passes the cause as an argument instead of `__cause__`."""
     yield error
     beneath = error.exceptions if isinstance(error, BaseExceptionGroup) else error.args
     for cause in (error.__cause__, *beneath):
@@ -277,7 +287,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _retry_after(value: str | None, answered_at: str | None) -> float | None:
-    """Seconds, or a date: then counted from the other side's own clock, if it says what that shows."""
+    """Parses Retry-After: seconds, or a date relative to the server's own Date header."""
     if value is None:
         return None
     if value.strip().isdecimal():
@@ -292,5 +302,5 @@ def _retry_after(value: str | None, answered_at: str | None) -> float | None:
 
 @lru_cache(maxsize=1)
 def tls() -> ssl.SSLContext:
-    """Reading the trusted certificates takes far longer than a call: once is enough."""
+    """Loads the trusted certificates once per process, because that takes far longer than a call."""
     return httpx2.create_ssl_context()

@@ -1,4 +1,4 @@
-"""The built-in handler `log`: a line in the worker's log, with what its author wants to see there."""
+"""The built-in handler `log`: writes a line to the worker's log."""
 
 import logging
 

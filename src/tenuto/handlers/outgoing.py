@@ -1,4 +1,4 @@
-"""What the built-in handlers that speak HTTP have in common: what goes along with a request, and how `with` is read."""
+"""Common parts of the built-in handlers that use HTTP: the headers they send, and how they read `with`."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -19,7 +19,7 @@ _TRACE = ("traceparent", "tracestate")
 
 
 class Outgoing(HttpCall):
-    """To somebody whom a definition names. Of the execution's headers only those of the trace go along."""
+    """An HTTP call to a server that a definition names. Of the execution's headers only those for tracing are sent."""
 
     _accepts = "identity"
 
@@ -31,7 +31,7 @@ class Outgoing(HttpCall):
 
 
 def read_with(given: object, kind: type[T], handler: str) -> T:
-    """The rendered `with` of a step, or a failure that says what is wrong with it. Values are not repeated."""
+    """Converts the rendered `with` of a step, or raises an error that names the problem but not the value."""
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
@@ -43,7 +43,7 @@ def bad_with(handler: str, why: str) -> NonRetryableError:
 
 
 def target_of(url: str, handler: str) -> Target:
-    """Where a URL leads, if it can be called."""
+    """Returns the target of a URL, or raises an error if it cannot be called."""
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL:
@@ -60,7 +60,7 @@ def check_headers(names: Iterable[str], handler: str) -> None:
 
 
 def statuses(given: Mapping[str, ErrorClass], handler: str) -> dict[int | str, ErrorClass]:
-    """`classify`: what statuses mean to this step."""
+    """Converts `classify`, the error classes by status."""
     if not all(status.isdecimal() for status in given):
         raise bad_with(handler, "`classify` maps statuses to classes, as in {'404': 'TRANSIENT'}")
     return {int(status): error_class for status, error_class in given.items()}

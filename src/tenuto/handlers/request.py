@@ -1,4 +1,4 @@
-"""The built-in handler `http`: one request to a service, and its answer as the step's result."""
+"""The built-in handler `http`: sends one request; the response is the step's result."""
 
 import base64
 from collections.abc import Iterable
@@ -16,16 +16,16 @@ from .given import HttpRequest
 from .outgoing import Outgoing, bad_with, check_headers, read_with, statuses, target_of
 from .settings import HandlerSettings
 
-MAX_ANSWER: Final = 192 * 1024  # what is longer cannot be a result
+MAX_ANSWER: Final = 192 * 1024  # longer bodies do not fit into a result
 
-# They open doors, or say nothing to whoever reads a result.
+# Response headers that contain credentials or are useless in a result.
 _NOT_KEPT: Final = frozenset(
     {"authentication-info", "proxy-authenticate", "proxy-authentication-info", "set-cookie", "set-cookie2"}
 )
 
 
 class HttpAnswer(TypedDict):
-    """`body` is what the JSON says, else the text, else `{"base64": …}`. `cut`: it was too long, and was left out."""
+    """`body` is the decoded JSON, else text, else `{"base64": …}`. `cut` is true if it was too long and is left out."""
 
     status: int
     headers: dict[str, str]
@@ -34,7 +34,7 @@ class HttpAnswer(TypedDict):
 
 
 class _Cutting(Outgoing):
-    """Reads the beginning of a response that is too long to be a result."""
+    """Reads only the beginning of a response that is too long for a result."""
 
     is_cut = False
 
@@ -73,7 +73,7 @@ def _content(request: HttpRequest) -> dict[str, Any]:
 
 
 def _answer(response: httpx2.Response, secrets: Iterable[str], *, is_cut: bool) -> HttpAnswer:
-    """A success, if its body can be read at all: the other side has done what it was asked to."""
+    """Returns the result of a successful request, even if its body cannot be used: the server has carried it out."""
     answer: HttpAnswer = {
         "status": response.status_code,
         "headers": {name: _masked(value, secrets) for name, value in response.headers.items() if name not in _NOT_KEPT},
@@ -88,7 +88,7 @@ def _answer(response: httpx2.Response, secrets: Iterable[str], *, is_cut: bool) 
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:
-    for secret in secrets:  # some services repeat what they were sent
+    for secret in secrets:  # some services repeat the request
         text = text.replace(secret, "[secret]")
     return text
 

@@ -1,8 +1,8 @@
-"""Notifications once: a row for each, under the step's key, written before it is sent and finished afterwards.
+"""Sends each notification once: a row under the step's key is written before sending and completed afterwards.
 
-An attempt that finds the row finished sends nothing and gives the receipt that is there. One that finds it begun sends
-again: the engine repeats only steps that were declared safe to repeat. For others there is `sent`, a handler for
-`guard_handler` and `reconcile_handler` that answers from the row: done, not done, or a person must find out.
+An attempt that finds a completed row sends nothing and returns the stored receipt. An attempt that finds an incomplete
+row sends again, because the engine repeats only steps that are safe to retry. For other steps there is `sent`, a
+handler for `guard_handler` and `reconcile_handler` that answers from the row: done, not done, or unknown.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,5 +32,5 @@ async def probe(notices: Notices, ctx: SagaContext) -> Outcome[Any]:
     if known is None:
         return NotDone()
     if known.receipt is None:
-        return Unknown("an attempt began to send it, and nobody knows whether it arrived")
+        return Unknown("an attempt began to send it, and it is unknown whether it arrived")
     return Done(msgspec.json.decode(known.receipt))

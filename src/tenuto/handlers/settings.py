@@ -1,7 +1,7 @@
-"""What the built-in handlers may do outside: where they connect to, which secrets they send, who carries their mail.
+"""Settings of the built-in handlers: permitted addresses, secrets, mail server.
 
-Definitions are data, and anybody who may write one must not be able to reach more than whoever runs the service allows.
-So all of this comes from the process's surroundings; a definition names a secret, and never holds one.
+Definitions are data. Their authors must not reach more than the operator of the service allows, so all of this comes
+from the process's environment. A definition contains the name of a secret, never its value.
 """
 
 import ipaddress
@@ -24,7 +24,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Target(NamedTuple):
-    """Where a request goes."""
+    """The scheme, host and port of a request."""
 
     scheme: str
     host: str
@@ -32,7 +32,10 @@ class Target(NamedTuple):
 
     @property
     def keeps_secrets(self) -> bool:
-        """Whether nobody on the way can read what is sent. Loopback has no way; the egress guard opens it, or not."""
+        """Whether the connection is encrypted or stays on the machine.
+
+        The egress guard decides if loopback is permitted.
+        """
         return self.scheme == "https" or is_loopback(self.host)
 
     def is_named_by(self, text: str) -> bool:
@@ -51,10 +54,12 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`hosts`: where it may be sent to, as `bank.example` (the scheme's own port) or `bank.example:8443`. If none is
-    named: anywhere that a definition of the deployment says.
+    """A secret and its permitted uses.
 
-    `tenants`: whose own definitions may name it, too, if it has `hosts`; `*` is everybody's.
+    `hosts` are the hosts that it may be sent to: `bank.example` (with the default port of the scheme) or
+    `bank.example:8443`. If empty, definitions of the deployment may send it anywhere.
+
+    `tenants` are the tenants whose own definitions may also use it, if it has `hosts`; `*` means all tenants.
     """
 
     value: str = field(repr=False)
@@ -71,11 +76,13 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerSettings:
-    """`egress_allow` are ranges that are not public and may be connected to all the same, as in `10.1.0.0/16`.
+    """Settings of the built-in handlers.
 
-    `open_limits` are limits that documents of tenants may name, as in `ses:acme` or, for all tenants, `ses:*`.
+    `egress_allow` are private address ranges that handlers may connect to, such as `10.1.0.0/16`.
 
-    `smtp_url` is `smtp://user:password@host:587` or `smtps://…`; `mail_from` is who mail is from unless a step says so.
+    `open_limits` are limits that documents of tenants may name, such as `ses:acme` or, for all tenants, `ses:*`.
+
+    `smtp_url` is `smtp://user:password@host:587` or `smtps://…`. `mail_from` is the default sender.
     """
 
     egress_allow: tuple[str, ...] = ()
@@ -87,18 +94,18 @@ class HandlerSettings:
     def __post_init__(self) -> None:
         for text in self.open_limits:
             if not all(text.rpartition(":")):
-                why = f"{text!r} is no limit and tenant such as ses:acme or ses:*"
+                why = f"{text!r} is not a limit with a tenant, such as ses:acme or ses:*"
                 raise InvalidInput.at("/open_limits", "limit", why)
         for text in self.egress_allow:
             try:
                 ipaddress.ip_network(text)
             except ValueError as error:
-                text = f"{text!r} is no range of addresses such as 10.1.0.0/16: {error}"
+                text = f"{text!r} is not an address range such as 10.1.0.0/16: {error}"
                 raise InvalidInput.at("/egress_allow", "range", text) from None
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] | None = None) -> Self:
-        """`TENUTO_EGRESS_ALLOW`, `TENUTO_OPEN_LIMITS`, `TENUTO_SMTP_URL`, `TENUTO_MAIL_FROM`, `TENUTO_SECRET_…`."""
+        """Reads `TENUTO_EGRESS_ALLOW`, `TENUTO_OPEN_LIMITS`, `TENUTO_SMTP_URL`, `TENUTO_MAIL_FROM` and secrets."""
         given = os.environ if variables is None else variables
         return cls(
             egress_allow=_listed(given.get("TENUTO_EGRESS_ALLOW", "")),
@@ -110,7 +117,7 @@ class HandlerSettings:
 
     @classmethod
     def from_settings(cls, settings: Settings, variables: Mapping[str, str] | None = None) -> Self:
-        """What is in force for a process; secrets come from the environment alone."""
+        """Converts the settings of a process. Secrets come only from the environment."""
         return cls(
             egress_allow=settings.egress_allow,
             secrets=_secrets(os.environ if variables is None else variables),
@@ -120,10 +127,10 @@ class HandlerSettings:
         )
 
     def secret(self, name: str, target: Target, owner: str | None, *, is_sent: bool = True) -> str:
-        """The secret of this name, for this target; otherwise the step fails, saying which variable to set.
+        """Returns a secret for a target. Otherwise the step fails with the name of the variable to set.
 
-        `owner` is whose the definition is that names it. To a tenant, what is not for it is not there. A secret that
-        only signs is not sent, and so may be used over plain HTTP.
+        `owner` is the tenant that owns the definition, or None. A secret that a tenant may not use is reported as
+        missing. A secret that only signs (`is_sent=False`) may be used over plain HTTP.
         """
         variable = f"{_SECRET}{_as_variable(name)}"
         found = self.secrets.get(_as_variable(name))
@@ -160,7 +167,7 @@ def _host_and_port(text: str) -> tuple[str, int | None]:
             return parts.hostname, parts.port
     except ValueError:
         pass
-    why = f"{text!r} is no host such as bank.example or bank.example:8443"
+    why = f"{text!r} is not a host such as bank.example or bank.example:8443"
     raise InvalidInput.at("/hosts", "host", why)
 
 

@@ -1,8 +1,8 @@
-"""The built-in handler `webhook`: tells somebody of something, signed as standard-webhooks says.
+"""The built-in handler `webhook`: sends a notification, signed as in the Standard Webhooks specification.
 
-`webhook-id` is the step's key, the same for every attempt, so that a receiver can tell a repetition; the signature is
-an HMAC over id, time and body. A secret is `whsec_` and base64. Several of them, with spaces between, sign each, so
-that one can be replaced while both are valid. Of the answer nothing is kept but its status.
+`webhook-id` is the step's idempotency key. It is the same for every attempt, so that a receiver can detect a
+repetition. The signature is an HMAC over id, time and body. A secret is `whsec_` followed by base64. Several secrets,
+separated by spaces, each add a signature, so that a secret can be rotated. Of the response only the status is kept.
 """
 
 import base64
@@ -35,14 +35,14 @@ class WebhookReceipt(TypedDict):
 
 
 class _Quiet(Outgoing):
-    """The URL of a webhook is often a secret by itself: of its path errors say nothing."""
+    """Leaves the path of the URL out of errors, because the URL of a webhook is often a secret itself."""
 
     def _place(self, url: str) -> str:
         scheme, _, rest = super()._place(url).partition("://")
         return f"{scheme}://{rest.partition('/')[0]}"
 
     async def _received(self, response: httpx2.Response) -> bytes:
-        """Nothing: of the response only its status is kept."""
+        """Returns nothing: of the response only its status is kept."""
         return b""
 
 

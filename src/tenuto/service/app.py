@@ -12,11 +12,13 @@ from starlette.types import ASGIApp
 
 import tenuto
 from tenuto.access.principal import Authenticator
+from tenuto.access.sign_in_sessions import SignInSessions
 from tenuto.access.tokens import Tokens
 from tenuto.api.engine import Engine
 from tenuto.settings import Settings, load
+from tenuto.values.durations import milliseconds
 
-from . import executions, probes
+from . import executions, probes, sign_in
 from .console_pages import BUILT, ConsolePages
 from .http.authentication import Authentication
 from .http.caller import Service, unless_closed
@@ -34,6 +36,7 @@ from .http.request_limits import RequestLimiter
 from .http.request_log import RequestLog
 from .http.request_metrics import RequestMetrics
 from .http.responses import json_response
+from .http.session_cookie import SessionCookies
 
 
 class Application(FastAPI):
@@ -72,12 +75,21 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
         telemetry={"tracing": False, "metrics": False, "logs": False},  # Tenuto has its own telemetry
     )
     limiter = RequestLimiter(settings.max_requests, engine)
-    authentication = Authentication(Authenticator(engine.keys, Tokens(settings.jwt_issuers)), settings)
+    address = PublicAddress(settings.public_url, TrustedProxies(settings.trusted_proxies))
+    sessions = SignInSessions(
+        engine.registry.sign_ins,
+        lambda: engine.now_ms,
+        idle_ms=milliseconds(settings.console_idle),
+        max_age_ms=milliseconds(settings.console_max_age),
+    )
+    authenticator = Authenticator(engine.keys, Tokens(settings.jwt_issuers), sessions)
+    authentication = Authentication(authenticator, SessionCookies(address), settings)
     app.state.service = Service(
         engine=engine,
         settings=settings,
         registry=engine.registry,
         authentication=authentication,
+        sessions=sessions,
         limiter=limiter,
         commands=set(),
         engines={},
@@ -86,10 +98,10 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
     app.router.route_class = ExactRoute
     add_error_handlers(app)
     app.router.routes.extend(executions.routes())
+    app.router.routes.extend(sign_in.router.routes)
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
     if settings.console and (console / "index.html").is_file():
-        address = PublicAddress(settings.public_url, TrustedProxies(settings.trusted_proxies))
         app.router.default = ConsolePages(console, address, app.router.default)
     add_openapi(app)
     layers: list[Callable[[ASGIApp], ASGIApp]] = [

@@ -1,11 +1,10 @@
-"""Telemetry: what an engine does, for Prometheus, for logs and for OpenTelemetry.
+"""Telemetry of an engine: metrics for Prometheus, logs, and traces for OpenTelemetry.
 
     telemetry = Telemetry(traces=Tracing.otlp())
     async with Engine(url, telemetry=telemetry) as engine:
         app.mount("/metrics", telemetry.metrics_app())
 
-It is an `Observer`: told of entries when they are recorded. An engine without it does not do any of this, and pays
-nothing. One `Telemetry` is for one engine.
+`Telemetry` is an `Observer` of recorded entries. An engine without it has no overhead. Use one `Telemetry` per engine.
 """
 
 import asyncio
@@ -38,12 +37,15 @@ if TYPE_CHECKING:
 
 __all__ = ["CONTENT_TYPE_LATEST", "Telemetry", "configure_logs"]
 
-FRESH_S: Final = 10.0  # for so long the database is not asked again
+FRESH_S: Final = 10.0  # how long figures from the database are cached
 PATIENCE_S: Final = 3.0
 
 
 class Telemetry:
-    """`logs=False` writes no lines; `traces` are made if given. Metrics are always counted, and shown if asked for."""
+    """Metrics, logs and traces of one engine.
+
+    `logs=False` disables logs; `traces` is optional; metrics are always counted.
+    """
 
     def __init__(self, *, logs: bool = True, traces: "Tracing | None" = None) -> None:
         counting = Counting()
@@ -64,7 +66,7 @@ class Telemetry:
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
-        """As a process is told to: with logs, and with spans if they are wanted."""
+        """Creates telemetry with logs, and with traces if the settings enable them."""
         if settings.traces == "none":
             return cls()
         from .traces import Tracing
@@ -86,14 +88,14 @@ class Telemetry:
         if self.traces is not None:
             self.traces.close()
 
-    # For whoever reads the figures
+    # For readers of metrics
 
     @property
     def vitals(self) -> Vitals | None:
         return None if self._runtime is None else self._runtime.vitals()
 
     async def refresh(self) -> None:
-        """Asks the database what waits there, unless it said so a moment ago."""
+        """Reads the backlog from the database, unless the cached figures are recent."""
         async with self._asking:
             if self._runtime is None or time.monotonic() - self._asked_at < FRESH_S:
                 return
@@ -105,14 +107,14 @@ class Telemetry:
             self._asked_at = time.monotonic()
 
     def forget(self) -> None:
-        """What the database said is out of date: it is asked again the next time."""
+        """Discards the cached figures."""
         self._asked_at = -FRESH_S
 
     async def render(self) -> bytes:
-        """All figures, in the text form that Prometheus reads."""
+        """Returns all metrics in the text format of Prometheus."""
         await self.refresh()
         return generate_latest(self.registry)
 
     def metrics_app(self) -> MetricsApp:
-        """An ASGI application that answers every GET with the figures."""
+        """Returns an ASGI application that answers every GET with the metrics."""
         return MetricsApp(self.render)

@@ -1,9 +1,9 @@
-"""Every metric there is: its name, kind, labels and meaning. The reference page is made from this list.
+"""All metrics with their names, kinds, labels and meanings. The reference page is generated from this list.
 
-Labels have few values: statuses, classes, kinds, types of steps, templates of paths. Two metrics name sagas and their
-steps; of those a process tells apart at most `MAX_STEPS`, and counts the rest as `other`. Definitions that belong to
-one tenant are counted together, as `owned`, and their steps by type; so are queues that only such definitions name, and
-no worker serves. Nothing is labelled by execution or tenant.
+Labels have few values: statuses, classes, kinds, types of steps, templates of paths. Two metrics are labelled by saga
+and step; a process distinguishes at most `MAX_STEPS` of them and counts the rest as `other`. Definitions that belong to
+a tenant are counted together as `owned`, and their steps by type. The same applies to queues that only such definitions
+name and no worker serves. No metric is labelled by execution or tenant.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -12,7 +12,7 @@ MAX_STEPS: Final = 1_000
 OTHER: Final = "other"
 OF_A_TENANT: Final = "owned"
 
-# In milliseconds, as the record has them. They are exported in seconds.
+# In milliseconds, as recorded. Exported in seconds.
 STEP_BOUNDS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 600_000, 3_600_000)
 EXECUTION_BOUNDS: Final = (10, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 1_800_000, 3_600_000, 86_400_000)
 STORE_BOUNDS: Final = (0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000)
@@ -27,7 +27,7 @@ class Metric(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-# -- What this process has recorded ------------------------------------------------------------------------------------
+# -- Entries recorded by this process ----------------------------------------------------------------------------------
 
 STARTED = Metric("tenuto_executions_started_total", "counter", "Executions accepted.")
 FINISHED = Metric("tenuto_executions_finished_total", "counter", "Runs that came to their end.", ("status",))
@@ -68,7 +68,7 @@ ORDER_SECONDS = Metric(
     ("status",),
 )
 
-# -- How this process stands -------------------------------------------------------------------------------------------
+# -- Current state of this process -------------------------------------------------------------------------------------
 
 IN_HAND = Metric("tenuto_executions_in_hand", "gauge", "Executions that this process holds in memory.")
 SLOTS = Metric(
@@ -89,7 +89,7 @@ CLAIM_SECONDS = Metric("tenuto_claim_seconds", "histogram", "How long it took to
 CLAIMED = Metric("tenuto_executions_claimed_total", "counter", "Executions taken up from the database.")
 UNCOMMITTED = Metric("tenuto_commits_waiting", "gauge", "Decisions that wait for their commit.")
 
-# -- What a service has answered ---------------------------------------------------------------------------------------
+# -- HTTP --------------------------------------------------------------------------------------------------------------
 
 HTTP_REQUESTS = Metric(
     "tenuto_http_requests_total",
@@ -112,7 +112,7 @@ HTTP_REFUSED = Metric(
     ("reason",),
 )
 
-# -- What the database holds: the same for all processes ---------------------------------------------------------------
+# -- State of the database, the same for all processes -----------------------------------------------------------------
 
 DATABASE_UP = Metric("tenuto_database_up", "gauge", "1 if the database answered when these figures were made.")
 DLQ = Metric("tenuto_dlq_items", "gauge", "Dead letters that nobody has dealt with.")

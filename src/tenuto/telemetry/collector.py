@@ -1,4 +1,4 @@
-"""From what was counted to what Prometheus reads. Nothing is computed before somebody asks."""
+"""Converts counters to Prometheus metrics on demand."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from .tally import Histogram, StepTally
 
 
 class Standing(Protocol):
-    """What is known of the process and of its database when figures are asked for."""
+    """The state of the process and its database when metrics are read."""
 
     @property
     def vitals(self) -> Vitals | None: ...
@@ -56,7 +56,7 @@ class Figures(Collector):
 
     def _of_the_store(self) -> Iterator[Family]:
         meter = self._meter
-        if meter.sessions:  # in memory there is none
+        if meter.sessions:  # the memory runtime has no sessions
             yield _histogram(c.COMMIT_SECONDS, {(): meter.commits})
             yield _histogram(c.COMMIT_BATCH, {(): meter.batches}, unit=1)
             yield _histogram(c.CLAIM_SECONDS, {(): meter.claims})
@@ -68,7 +68,7 @@ class Figures(Collector):
             yield _gauge(c.HTTP_UNDER_WAY, {(): served.under_way})
 
 
-# -- What is recorded --------------------------------------------------------------------------------------------------
+# -- Recorded entries --------------------------------------------------------------------------------------------------
 
 
 def _attempts(steps: Iterable[StepTally]) -> dict[tuple[str, ...], int]:
@@ -91,7 +91,7 @@ def _by_type(steps: Iterable[StepTally]) -> dict[tuple[str, ...], Histogram]:
     return found
 
 
-# -- How it stands -----------------------------------------------------------------------------------------------------
+# -- Current state -----------------------------------------------------------------------------------------------------
 
 
 def _of_the_process(vitals: Vitals) -> Iterator[Family]:
@@ -105,7 +105,10 @@ def _of_the_process(vitals: Vitals) -> Iterator[Family]:
 
 
 def _of_the_database(backlog: Sequence[BacklogRow] | None) -> Iterator[Family]:
-    """What was not answered is left out: an old figure that looks new would be worse than none."""
+    """Yields the figures of the database.
+
+    If it did not answer, they are left out, because stale values would mislead.
+    """
     yield _gauge(c.DATABASE_UP, {(): int(backlog is not None)})
     if backlog is None:
         return

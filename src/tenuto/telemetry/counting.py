@@ -1,4 +1,4 @@
-"""Counts what is recorded: an `Observer` that sees every entry once, in the process that decided it."""
+"""Counts recorded entries. The `Observer` sees every entry once, in the process that decided it."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from .tally import Counts, Histogram, StepTally
 
 
 class Counting:
-    """`steps` by saga and step; everything else by metric and the values of its labels."""
+    """`steps` counts by saga and step; all other counters are keyed by metric and labels."""
 
     hears_starts = False  # attempts are counted when they end
 
@@ -30,7 +30,7 @@ class Counting:
         self._paths: dict[Plan, dict[str, StepTally]] = {}
 
     def started(self, reading: Reading, ref: Ref) -> None:
-        """Not asked for."""
+        """Ignored, because `hears_starts` is false."""
 
     def decided(self, reading: Reading, entries: Sequence[e.Entry]) -> None:
         for entry in entries:
@@ -44,7 +44,7 @@ class Counting:
     # -- Steps ---------------------------------------------------------------------------------------------------------
 
     def _step(self, reading: Reading, path: str) -> StepTally:
-        """Found by its path at once, after the first time: clones and visits, which are many, by their step's id."""
+        """Returns the counters of a step, cached by path. Clones and visits are numerous and are not cached."""
         plan = reading.program.plan
         paths = self._paths.get(plan)
         if paths is None:
@@ -202,7 +202,7 @@ class Counting:
 
 
 def _saga(reading: Reading) -> str:
-    """Whoever may read figures may not read which tenants there are, and what their own definitions are called."""
+    """Returns the `saga` label. Metrics must not reveal tenants or the names of their definitions."""
     name = reading.program.name
     return c.OF_A_TENANT if "/" in name else name
 
@@ -214,7 +214,7 @@ def _noted(histograms: dict[str, Histogram], status: str, took_ms: int) -> None:
     histogram.note(took_ms)
 
 
-# By type, because most entries are of a type that is counted in one way, and looking it up is cheaper than asking.
+# A table by event type, because a lookup is cheaper than a chain of checks.
 _RULES: Final[dict[type, Callable[[Counting, Reading, e.Entry], None]]] = {
     e.ExecutionStarted: Counting._started,
     e.RunOpened: Counting._reopened,

@@ -1,4 +1,4 @@
-"""`/metrics`: an ASGI application of its own, so that it can be mounted anywhere."""
+"""`/metrics` as a separate ASGI application that can be mounted anywhere."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, TypeAlias

@@ -1,7 +1,7 @@
-"""What happens to executions, as lines of a log: one JSON object each, with an `action` that programs can rely on.
+"""Logs the events of executions: one JSON object per line, with a stable `action`.
 
-Lines name executions, steps, keys and classes. Payloads are not in them, and error texts only as they are recorded:
-redacted. A step that succeeds is told at DEBUG; everything that people may have to look at, above it.
+Lines contain executions, steps, keys and classes. They contain no payloads, and error texts only in their recorded,
+redacted form. Successful steps are logged at DEBUG; everything that may need attention is logged above it.
 """
 
 import logging
@@ -17,12 +17,12 @@ from tenuto.values.redaction import bounded, redact, redact_value, text_of
 from tenuto.values.terminal import escape_lines
 from tenuto.views.reading import Reading
 
-MOST_LOGGED: Final = 16 * 1024  # bytes of one text
+MOST_LOGGED: Final = 16 * 1024  # bytes per text
 logger = logging.getLogger("tenuto.executions")
 
 
 class Logging:
-    """The `Observer` that writes them. Whether steps that succeed are told is asked once, when it is made."""
+    """The `Observer` that writes log lines. The log level for successful steps is read once, on creation."""
 
     def __init__(self) -> None:
         self.hears_starts = logger.isEnabledFor(logging.DEBUG)
@@ -95,9 +95,10 @@ def _failed(reading: Reading, entry: e.Entry) -> None:
     event = entry.event
     assert isinstance(event, e.AttemptFailed | e.AttemptTimedOut | e.DispatchFailed)
     action = "attempt_timed_out" if isinstance(event, e.AttemptTimedOut) else "attempt_failed"
-    level = logging.WARNING if event.verdict in ("retry", "probe") else logging.ERROR
-    about = _attempt(reading, event.path, event.phase, event.number)
-    _tell(level, action, reading, **about, **_failure(event.failure), verdict=event.verdict, retry_at=event.retry_at)
+    about = _attempt(reading, event.path, event.phase, event.number) | _failure(event.failure)
+    if not isinstance(event, e.AttemptTimedOut) and event.trace:
+        about["trace"] = event.trace
+    _tell(logging.WARNING, action, reading, **about, verdict=event.verdict, retry_at=event.retry_at)
 
 
 def _lost(reading: Reading, entry: e.Entry) -> None:
@@ -161,10 +162,9 @@ _RULES: Final[dict[type, Callable[[Reading, e.Entry], None]]] = {
 
 
 def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = None) -> logging.Handler:
-    """Writes the log of this process to `stream` (by default to stderr). Lines of other libraries take the same form.
+    """Configures the log of this process on `stream` (default: stderr), including the lines of other libraries.
 
-    `form` is `json`, `text`, or `auto`: text on a terminal.
-    What looks secret is masked in all of them, whoever wrote it.
+    `form` is `json`, `text`, or `auto`: text on a terminal. Secrets are masked in all lines.
     """
     import structlog
 
@@ -201,20 +201,20 @@ def configure(level: str = "INFO", form: str = "json", stream: IO[str] | None = 
     return handler
 
 
-# Made by Tenuto of nothing secret, and would be taken for tokens.
+# Tenuto creates these values. They contain no secrets, but would be masked as tokens.
 _NAMES: Final = frozenset(
     {"idempotency_key", "execution_id", "correlation_id", "review_id", "request_id", "timestamp", "path", "audit_hash"}
 )
 
 
 def _without_colours(_: object, __: str, line: Any) -> Any:
-    """The server says some things twice: the second time with the signs that colour a terminal."""
+    """Removes the duplicate that the server logs with colour codes for terminals."""
     line.pop("color_message", None)
     return line
 
 
 def _without_controls(_: object, __: str, line: Any) -> Any:
-    """For terminals, which obey control characters. JSON escapes them by itself."""
+    """Escapes control characters, which terminals interpret. JSON escapes them itself."""
     return {name: escape_lines(value) if isinstance(value, str) else value for name, value in line.items()}
 
 

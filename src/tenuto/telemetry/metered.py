@@ -1,6 +1,6 @@
-"""Meters a store: how long commits and claims take, errors, and lost leases.
+"""Measures a store: durations of commits and claims, errors, and lost leases.
 
-Everything else is passed on to the store.
+All other methods are passed through to the store.
 """
 
 import time
@@ -15,7 +15,7 @@ from .tally import Counts, Histogram
 
 
 class Meter:
-    """What was measured."""
+    """The measurements of one store."""
 
     def __init__(self, counts: dict[c.Metric, Counts]) -> None:
         self.counts = counts
@@ -29,7 +29,7 @@ class Meter:
 
 
 class _Metered:
-    """A store whose commits are metered, as are some methods of its ports."""
+    """A store that measures its commits and some methods of its ports."""
 
     def __init__(self, store: Store, meter: Meter) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class _MeteredSessions:
             return getattr(self._sessions, name)
 
     async def open(self, *given: Any, **named: Any) -> int:
-        """A process opens a session when it starts, and another one each time it lost the last."""
+        """Counts sessions. A process opens one when it starts, and another each time it has lost its session."""
         now = await self._sessions.open(*given, **named)
         if self._meter.sessions:
             self._meter.counts[c.SESSIONS_LOST][()] += 1

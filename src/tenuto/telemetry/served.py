@@ -1,15 +1,17 @@
-"""What a service has answered, in plain numbers. Routes are told apart by their templates: there are as many as there
-are operations, and what fits none of them is `other`."""
+"""Counts the HTTP responses of a service, by route template.
+
+There are as many templates as operations; a path without one is counted as `other`.
+"""
 
 from . import catalogue as c
 from .tally import Counts, Histogram
 
 METHODS = frozenset(("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"))
-GONE = "gone"  # whoever asked went away before there was an answer
+GONE = "gone"  # the client disconnected before the response
 
 
 class Served:
-    """`is_serving` once a service counts here: a worker without one has none of these figures."""
+    """HTTP counters. `is_serving` is false in workers without a service, which export none of them."""
 
     def __init__(self, counts: dict[c.Metric, Counts]) -> None:
         self._answers = counts[c.HTTP_REQUESTS]
@@ -19,7 +21,7 @@ class Served:
         self.is_serving = False
 
     def answered(self, route: str | None, method: str, status: int, seconds: float | None) -> None:
-        """`seconds` is None of what was waited for on purpose."""
+        """Counts a response. `seconds` is None if the request waited on purpose, such as a long poll."""
         at = (route or c.OTHER, method if method in METHODS else c.OTHER)
         self._answers[(*at, f"{status // 100}xx" if status else GONE)] += 1
         if seconds is None:

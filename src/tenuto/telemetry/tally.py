@@ -1,6 +1,6 @@
-"""Numbers as they are counted: plain integers, changed on the event loop alone, and read when somebody asks.
+"""Plain integer counters, changed only on the event loop and read on demand.
 
-A locked counter of a metrics library takes longer than the decision it counts, so none is touched on the way.
+The locked counters of a metrics library take longer than the decisions they count, so the hot path does not use them.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ Counts: TypeAlias = defaultdict[tuple[str, ...], int]
 
 
 class Histogram:
-    """How many values fell between the bounds, and their sum. The last count is that of values above all bounds."""
+    """Counts of values per bucket, and their sum. The last count is for values above all bounds."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -31,7 +31,7 @@ class Histogram:
 
 
 class StepTally:
-    """One step of one saga, in all of its executions."""
+    """Counts for one step of one saga, over all executions."""
 
     __slots__ = ("durations", "kind", "outcomes", "saga", "step", "succeeded")
 

@@ -1,9 +1,9 @@
 """Spans of executions and of their attempts, for OpenTelemetry (`pip install 'tenuto[otel]'`).
 
-An execution may outlive every process that works on it, so no span is held open: each is made when its end is recorded,
-with the times of the record. Ids are made from the names of things. So whoever ends an execution writes the span that
-attempts in other processes named as their parent, and calls that a handler makes name the span of its attempt before
-it exists. A `traceparent` among an execution's headers makes it part of the caller's trace.
+An execution may outlive every process that works on it, so no span stays open. Each span is created when its end is
+recorded, with the recorded times. Span ids are derived from names. So the process that ends an execution can write the
+span that attempts in other processes have named as their parent, and a handler's calls can refer to the span of their
+attempt before it exists. If an execution's headers contain a `traceparent`, the execution joins the caller's trace.
 """
 
 import re
@@ -35,16 +35,16 @@ except ImportError as error:
 
 _TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _MS: Final = 1_000_000  # nanoseconds
-_MAX_OPEN: Final = 10_000  # attempts whose attributes are kept until they end
+_MAX_OPEN: Final = 10_000  # attempts whose attributes are held until they end
 
 
 class Tracing:
-    """The `Observer` that makes spans and gives them to a processor of the OpenTelemetry SDK.
+    """An `Observer` that creates spans and passes them to a processor of the OpenTelemetry SDK.
 
-    `sample` is the part of new traces that is kept; a caller's trace is kept if the caller keeps it.
+    `sample` is the fraction of new traces that is kept. A caller's trace is kept if the caller samples it.
     """
 
-    hears_starts = False  # a span is made at its end
+    hears_starts = False  # a span is created at its end
 
     def __init__(self, processor: SpanProcessor, *, sample: float = 1.0, service: str = "tenuto") -> None:
         self._ids = _Ids()
@@ -58,7 +58,7 @@ class Tracing:
 
     @classmethod
     def otlp(cls, *, sample: float = 1.0, service: str = "tenuto") -> Self:
-        """Spans go to a collector by OTLP over HTTP, as the standard `OTEL_EXPORTER_OTLP_*` variables say."""
+        """Exports spans by OTLP over HTTP, configured by the standard `OTEL_EXPORTER_OTLP_*` variables."""
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         return cls(BatchSpanProcessor(OTLPSpanExporter()), sample=sample, service=service)
@@ -66,10 +66,11 @@ class Tracing:
     def close(self) -> None:
         self._provider.shutdown()
 
-    # -- Recorded ------------------------------------------------------------------------------------------------------
+    # -- Observer
+    # --------------------------------------------------------------------------------------------------------
 
     def started(self, reading: Reading, ref: Ref) -> None:
-        """Not asked for."""
+        """Ignored, because `hears_starts` is false."""
 
     def decided(self, reading: Reading, entries: Sequence[e.Entry]) -> None:
         for entry in entries:
@@ -133,7 +134,7 @@ class Tracing:
         span.end(end_ms * _MS)
 
     def _trace(self, headers: Mapping[str, str], execution: str) -> tuple[int, TraceFlags]:
-        """The trace that an execution belongs to, and whether it is kept: the caller's, or one of its own."""
+        """Returns the trace of an execution, the caller's or a new one, and whether it is sampled."""
         incoming = _incoming(headers)
         if incoming is not None:
             return incoming.trace_id, incoming.trace_flags
@@ -144,7 +145,7 @@ class Tracing:
     # -- Handlers ------------------------------------------------------------------------------------------------------
 
     def around(self, state: Execution, ref: Ref, handler: Handler) -> Handler:
-        """The handler, with its attempt's span as the current one: for what it calls, and for what it traces itself."""
+        """Wraps a handler so that its attempt's span is current for its calls and its own spans."""
         span_id = attempt_span(state.id, ref.path, ref.phase, ref.number)
 
         def enter(call: Call) -> object:
@@ -175,14 +176,17 @@ class Tracing:
         return replace(handler, invoke=invoke)
 
     def _remember(self, span_id: int, attributes: dict[str, Attribute]) -> None:
-        """Keeps what a handler sets until its span is made. Of attempts that another process ends, no span is made."""
+        """Stores the attributes that a handler sets until its span is created.
+
+        If another process ends the attempt, they are lost.
+        """
         self._attributes[span_id] = attributes
         if len(self._attributes) > _MAX_OPEN:
             del self._attributes[next(iter(self._attributes))]
 
 
 class _Ids(IdGenerator):
-    """Ids are not chosen here: they are set before each span is made."""
+    """Returns ids that are set before each span is created."""
 
     trace_id = 1
     span_id = 1
@@ -231,12 +235,12 @@ def _about(reading: Reading) -> dict[str, str | int]:
         "tenuto.correlation_id": state.correlation_id,
     }
     if target is not None:
-        about[f"{target[0].lower()}.id"] = target[1]  # of an order: `order.id`
+        about[f"{target[0].lower()}.id"] = target[1]  # for an order: `order.id`
     return about
 
 
 def _dependency(state: Execution, path: str) -> str:
-    """What an attempt leans on: the queue whose workers run it, or its handler."""
+    """Returns the dependency of an attempt: the queue whose workers run it, or its handler."""
     found = find_step(state, path)
     if found is None:
         return ""

@@ -1,13 +1,13 @@
-"""Values that cross the durable boundary: from Python to canonical JSON, and back to the annotated type.
+"""Converts Python values to canonical JSON and back to the annotated type.
 
-Canonical means: one text for one value (compact, fields and keys in the order they have, the members of a set sorted
-where an annotation tells that it is one), and nothing in it that a database, another language or a later release could
-read differently: no NaN or Infinity, no lone surrogates, no NUL characters, no key twice in one object, no more than
-`MAX_DEPTH` levels, and no more bytes than the limit. Errors say where in a value something is wrong and why, and never
-show the value: payloads hold what logs must not.
+Canonical JSON has one text per value: compact, with fields and keys in their own order, and the members of a set sorted
+if the annotation says that it is a set. It contains nothing that a database, another language or a later release could
+read differently: no NaN or Infinity, no lone surrogates, no NUL characters, no duplicate keys, at most `MAX_DEPTH`
+levels, and no more bytes than the limit. Errors give the place and the reason and never show the value, because
+payloads must not reach logs.
 
-msgspec does the work in C. What it does not know (pydantic models, subclasses of str, int and float, unions of several
-classes) comes through its two hooks; pydantic is recognised by its methods and never imported.
+msgspec does the work in C. Its two hooks handle the types that it does not support: pydantic models, subclasses of str,
+int and float, and unions of several classes. Pydantic is recognised by its methods and never imported.
 """
 
 from .hooks import MAX_DEPTH as MAX_DEPTH

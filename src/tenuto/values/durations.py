@@ -1,4 +1,4 @@
-"""Durations as people write them, to whole milliseconds."""
+"""Converts durations such as `"5s"` to whole milliseconds."""
 
 import math
 import re
@@ -15,12 +15,12 @@ _FORMS = f"{_TEXTS}, or give a timedelta or a number of seconds"
 
 
 def milliseconds(duration: Duration) -> int:
-    """`"1.5s"`, `timedelta(seconds=1.5)` and `1.5` are 1500. `ValueError` says what is wrong with anything else."""
+    """Returns whole milliseconds: `"1.5s"`, `timedelta(seconds=1.5)` and `1.5` are 1500."""
     if isinstance(duration, str):
         amount = _of_text(duration)
     elif isinstance(duration, timedelta):
         amount = duration / timedelta(milliseconds=1)
-    elif type(duration) in (int, float):  # and not bool
+    elif type(duration) in (int, float):  # excludes bool
         amount = duration * 1_000
     else:
         raise ValueError(f"a {type(duration).__name__} is not a duration: {_FORMS}")
@@ -28,7 +28,7 @@ def milliseconds(duration: Duration) -> int:
 
 
 def patience(duration: Duration) -> int:
-    """How long somebody waits. What is left of a time may be less than a millisecond, and is one then."""
+    """Converts a timeout to milliseconds. A remainder below one millisecond is rounded up to one."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     return 1 if isinstance(seconds, float) and 0 < seconds < 0.001 else milliseconds(duration)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a value that was refused, and where. Slow, and walked only as far as the first flaw."""
+"""Finds the first flaw of a value that cannot be encoded. Slow, so it runs only after encoding has failed."""
 
 import json
 import math
@@ -11,11 +11,11 @@ from msgspec import Raw
 from .hooks import AS_IS, CLASSES, MAX_DEPTH, enc_hook, field_names
 from .models import RepeatedKeys, is_model
 
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or it holds itself"
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels, or it contains itself"
 
 
 def first_flaw(value: object, where: str) -> str | None:
-    """Its place and what it is, in words that do not show the value; None if there is none."""
+    """Returns the place and the kind of the first flaw, without showing the value; None if there is no flaw."""
     return next(_flaws(value, where, 1), None)
 
 
@@ -29,7 +29,7 @@ def _flaws(value: object, where: str, depth: int) -> Iterator[str]:
     elif isinstance(value, Raw):
         yield from _flaws_of_raw(value, where, depth)
     elif isinstance(value, _Repeated):
-        yield f"{where}{value.place} (the key): it is there twice, because {_ONE_KEY}"
+        yield f"{where}{value.place} (the key): duplicate key; {_ONE_KEY}"
     elif is_model(value):
         yield from _flaws_of_model(value, where, depth)
     elif (parts := _parts(value)) is not None:
@@ -55,7 +55,7 @@ def _flaws_of_raw(value: Raw, where: str, depth: int) -> Iterator[str]:
     try:
         msgspec.json.decode(value)
     except msgspec.DecodeError:
-        yield f"{where}: it is said to be JSON, and is not"
+        yield f"{where}: a Raw value that is not valid JSON"
     except RecursionError:
         yield f"{where}: {_TOO_DEEP}"
     else:
@@ -63,7 +63,7 @@ def _flaws_of_raw(value: Raw, where: str, depth: int) -> Iterator[str]:
 
 
 def _flaws_of_json(text: bytes, where: str, depth: int) -> Iterator[str]:
-    # msgspec keeps the last of two keys without a word.
+    # msgspec silently keeps the last of two equal keys, so the standard library parses the text.
     try:
         value = json.loads(text, object_pairs_hook=_object)
     except RecursionError:
@@ -81,7 +81,7 @@ _ONE_KEY = "keys that differ in Python, as 1 and '1' do, can be the same in JSON
 
 
 class _Repeated:
-    """Stands in the walk for an object that has a key twice."""
+    """Replaces an object that contains a key twice."""
 
     def __init__(self, keys: list[str]) -> None:
         first = {key: position for position, key in reversed(list(enumerate(keys)))}
@@ -120,11 +120,12 @@ def _parts_of_mapping(value: Mapping[object, object]) -> Iterator[tuple[str, obj
 
 
 class _BadKey:
-    """Stands in the walk for a key that JSON cannot have."""
+    """Replaces a key that JSON does not allow."""
 
 
 def _place_of_key(key: object, position: int) -> str:
-    # A key may be somebody's name or address. One that looks like a field is shown, any other is counted.
+    # A key may be personal data, such as a name or an address. Keys that look like field names are shown; for all
+    # others the position is shown.
     if isinstance(key, str) and len(key) <= 40 and key.isidentifier():
         return f".{key}"
     return f"[key {position}]"
@@ -142,7 +143,7 @@ def _unknown_type(value: object) -> str:
     if isinstance(value, _BadKey):
         return "keys are text or numbers"
     if hasattr(value, "__await__"):
-        return "a coroutine that nobody awaits: declare the handler `async def`"
+        return "a coroutine that was never awaited: declare the handler `async def`"
     return f"a {type(value).__qualname__} has no JSON form; use {CLASSES}"
 
 

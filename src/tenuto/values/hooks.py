@@ -1,4 +1,4 @@
-"""What msgspec does not know, and the encoders that know it."""
+"""Encoders and the hook for types that msgspec does not support."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -31,10 +31,10 @@ def _models_left_out(value: Any) -> object:
 
 
 AS_IS = msgspec.json.Encoder(enc_hook=enc_hook)
-# Two processes walk one set in two orders, and the same input must have the same digest in both.
+# Processes iterate over the same set in different orders, but equal inputs must have equal digests.
 BY_ORDER = msgspec.json.Encoder(enc_hook=enc_hook, order="deterministic")
 BY_KEY = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted")
-# Refuses keys that are not text, because it cannot sort them. It is a test: models are not dumped again for it.
+# Raises for keys that are not strings, because it cannot sort them. Used only as a check, so models are left out.
 TEXT_KEYS = msgspec.json.Encoder(enc_hook=_models_left_out, order="deterministic")
 PACKED = msgspec.msgpack.Encoder(enc_hook=enc_hook)
 

@@ -1,7 +1,7 @@
-"""Reads the body of an HTTP response: decoded, and never more than a given number of bytes.
+"""Reads the body of an HTTP response, decoded, up to a given number of bytes.
 
-A response may be of any size, and a compressed one is small until it is decoded. So decoded bytes are counted while
-they arrive, and reading stops at the limit. Only `identity` and one layer of `gzip` are accepted.
+A response may have any size, and a compressed body may expand greatly. Decoded bytes are therefore counted while they
+arrive, and reading stops at the limit. Only `identity` and one layer of `gzip` are accepted.
 """
 
 import zlib
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import httpx2
 
-ACCEPTED: Final = "gzip, identity"  # for the header Accept-Encoding
+ACCEPTED: Final = "gzip, identity"  # value of the Accept-Encoding header
 _GZIP: Final = ("gzip", "x-gzip")
 _GZIP_WINDOW: Final = 16 + zlib.MAX_WBITS
 
@@ -20,12 +20,12 @@ class Unreadable(ValueError):
 
 class Body(NamedTuple):
     content: bytes
-    is_cut: bool  # there was more
+    is_cut: bool  # the body is longer than the limit
 
 
 async def read_body(response: httpx2.Response, limit: int) -> Body:
-    """The first `limit` bytes of a response that was requested as a stream; `Unreadable` if they cannot be decoded."""
-    if response.is_stream_consumed:  # of a transport that holds all of it, as those of tests do
+    """Returns the first `limit` bytes of a streamed response. Raises `Unreadable` if they cannot be decoded."""
+    if response.is_stream_consumed:  # in-memory transports, such as those of tests, have read it all
         content = await response.aread()
         return Body(content[:limit], len(content) > limit)
     decoder = _Gzip() if is_encoded(response) else None
@@ -43,7 +43,7 @@ async def read_body(response: httpx2.Response, limit: int) -> Body:
 
 
 def is_encoded(response: httpx2.Response) -> bool:
-    """Whether the body is compressed with gzip; `Unreadable` if it is encoded in any other way."""
+    """Returns whether the body is compressed with gzip. Raises `Unreadable` for any other encoding."""
     encodings = [name for part in _encodings(response) if (name := part.strip().lower()) not in ("", "identity")]
     if not encodings:
         return False
@@ -58,7 +58,7 @@ def _encodings(response: httpx2.Response) -> list[str]:
 
 
 def with_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
-    """The same response with this decoded body, and without the headers that describe the encoded one."""
+    """Returns the response with a decoded body, without the headers that describe the encoded one."""
     headers = response.headers.copy()
     if headers.pop("content-encoding", None) is not None:
         headers.pop("content-length", None)
@@ -76,7 +76,7 @@ def with_body(response: httpx2.Response, content: bytes) -> httpx2.Response:
 
 
 class _Gzip:
-    """Decodes a gzip stream, which may have several members, up to a number of bytes at a time."""
+    """Decodes a gzip stream of one or more members, with a limit per call."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP_WINDOW)
@@ -87,7 +87,7 @@ class _Gzip:
         return self._member.eof or not self._began
 
     def decode(self, part: bytes, room: int) -> bytes:
-        """At most `room` bytes. If it is that many, there may be more, which is lost."""
+        """Returns at most `room` decoded bytes. If it returns that many, the rest of `part` is discarded."""
         decoded = b""
         while part and len(decoded) < room:
             if self._member.eof:

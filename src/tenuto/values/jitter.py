@@ -1,8 +1,8 @@
-"""Chance in the length of waits, so that many processes do not all come at one moment."""
+"""Random jitter for waits, so that processes do not act at the same moment."""
 
 import random
 
 
 def spread(seconds: float, least: float = 0.5, most: float = 1.5) -> float:
-    """About so long: those who began together, or were cut off together, go apart."""
-    return seconds * random.uniform(least, most)  # noqa: S311  (nobody gains by guessing it)
+    """Returns the duration multiplied by a random factor between `least` and `most`."""
+    return seconds * random.uniform(least, most)  # noqa: S311  (not a secret)

@@ -1,4 +1,4 @@
-"""Pydantic models, which are known by their methods: pydantic is not imported."""
+"""Encodes pydantic models. They are recognised by their methods, so that pydantic is not imported."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -9,11 +9,11 @@ from msgspec import inspect
 
 from .parts import parts_of
 
-_KEY = b'":'  # ends every key of a compact JSON, and is in strings only behind a backslash
+_KEY = b'":'  # ends every key in compact JSON; inside strings the quote has a backslash before it
 
 
 class RepeatedKeys(Exception):
-    """Two keys of a model are one text, so what it dumps has lost a value. The JSON that it writes has both."""
+    """Two keys of a model have the same JSON text, so its dump has lost a value. `text` contains both."""
 
     def __init__(self, text: bytes) -> None:
         super().__init__("two keys are one text")
@@ -25,14 +25,14 @@ def is_model(value: object) -> bool:
 
 
 def dump(model: Any) -> object:
-    # What `model_validate_json` reads back: aliases as they are read, and no computed fields.
+    # The form that `model_validate_json` reads back: with validation aliases, without computed fields.
     dumped: object = model.model_dump(mode="json", by_alias=True, round_trip=True)
     cls: Any = type(model)
     if _may_repeat_keys(cls):
         try:
             text: bytes = model.model_dump_json(by_alias=True, round_trip=True).encode()
             kept = msgspec.json.encode(dumped)
-        except Exception:  # it has another flaw, which is found where it is written
+        except Exception:  # another flaw, which encoding reports
             return dumped
         if loses_keys(text, kept):
             raise RepeatedKeys(text)
@@ -40,15 +40,15 @@ def dump(model: Any) -> object:
 
 
 def loses_keys(text: bytes, read_and_written: bytes) -> bool:
-    """Whether a JSON text had more keys before it was read: of those that are the same, the last one counts."""
+    """Returns whether keys were lost by decoding and encoding, which keeps only the last of equal keys."""
     return read_and_written.count(_KEY) < text.count(_KEY)
 
 
 @lru_cache(maxsize=4096)
 def _may_repeat_keys(cls: Any) -> bool:
-    """Most models cannot: what they hold was validated, and keys of one of the types below never are the same text."""
+    """Returns whether two keys of a model can have the same JSON text. Validated keys of the types below cannot."""
     models = [cls]
-    for model in models:  # grows while it is walked
+    for model in models:  # `models` grows during the loop
         names = [field.serialization_alias or name for name, field in model.model_fields.items()]
         if len(set(names)) < len(names) or model.model_config.get("extra") == "allow":
             return True
@@ -70,6 +70,6 @@ def _parts_of_fields(model: Any) -> Iterator[inspect.Type]:
     for field in model.model_fields.values():
         try:
             info = inspect.type_info(field.annotation)
-        except Exception:  # a type that only pydantic knows may hold anything
+        except Exception:  # a type that only pydantic supports may contain anything
             info = inspect.AnyType()
         yield from parts_of(info)

@@ -1,4 +1,4 @@
-"""What types are made of, as msgspec sees them."""
+"""Walks the parts of a type, as msgspec describes them."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 def parts_of(info: msgspec.inspect.Type) -> Iterator[msgspec.inspect.Type]:
-    """A type and all it is made of. Recursive types make a graph with cycles, so each is visited once."""
+    """Yields a type and all its parts. Recursive types form cycles, so each part is visited once."""
     queue: list[object] = [info]
     seen: set[int] = set()
-    for part in queue:  # grows while it is walked
+    for part in queue:  # `queue` grows during the loop
         if isinstance(part, tuple):
             queue.extend(part)
         elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field) and id(part) not in seen:

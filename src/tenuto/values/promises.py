@@ -1,4 +1,4 @@
-"""What annotations promise: whether values of a type can cross the boundary, told before one tries."""
+"""Checks annotations: whether values of a type can be encoded and decoded."""
 
 import typing
 from typing import Any
@@ -11,7 +11,7 @@ from .reading import Fields, StandInType, Variants, readable, refusal
 
 
 def can_serialise(annotation: Any) -> str | None:
-    """What keeps values of this type from crossing the boundary, in words for the author; None if nothing does."""
+    """Returns why values of this type cannot be encoded or decoded, as a message for the author; None if they can."""
     try:
         info = msgspec.inspect.type_info(readable(annotation))
     except NameError as error:
@@ -25,7 +25,7 @@ def _obstacle(info: msgspec.inspect.Type) -> str | None:
     if isinstance(info, msgspec.inspect.CustomType):
         return _obstacle_of_class(info.cls)
     if isinstance(info, msgspec.inspect.DataclassType):
-        # msgspec leaves such fields out when it writes, without a word.
+        # msgspec silently omits private fields when it encodes.
         private = [name for name in field_names(info.cls) or () if name.startswith("_")]
         if private:
             return f"{info.cls.__qualname__}.{private[0]} is private and would be lost: rename the field"
@@ -66,6 +66,6 @@ def _shape(member: Any) -> object:
 def holds_sets(annotation: Any) -> bool:
     try:
         info = msgspec.inspect.type_info(annotation)
-    except Exception:  # then there is nothing to go by, and sets come in the order they have
+    except Exception:  # sets are then encoded in iteration order
         return False
     return any(isinstance(part, msgspec.inspect.SetType | msgspec.inspect.FrozenSetType) for part in parts_of(info))

@@ -1,4 +1,4 @@
-"""Rates as people write them: `"14/s"`, `"100/m"`, `"100/10s"`. Inside they are a count and a period in ms."""
+"""Parses rates such as `"14/s"`, `"100/m"` and `"100/10s"` to a count and a period in milliseconds."""
 
 from tenuto.errors import InvalidInput
 

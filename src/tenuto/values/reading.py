@@ -1,4 +1,4 @@
-"""From canonical JSON to the annotated type."""
+"""Decodes canonical JSON to the annotated type."""
 
 import dataclasses
 import inspect
@@ -20,7 +20,10 @@ Decode = Callable[[Raw | None], object]
 
 
 def decoder(annotation: Any = Any, *, where: str = "value") -> Decode:
-    """Reads canonical JSON as the annotated type: `PayloadError` with code `incompatible` where it no longer fits."""
+    """Returns a function that decodes JSON as the annotated type.
+
+    It raises `PayloadError` (`incompatible`) on mismatch.
+    """
     try:
         return _decoder(annotation, where)
     except TypeError as error:
@@ -36,7 +39,7 @@ def _decoder(annotation: Any, where: str) -> Decode:
             return None
         try:
             return read(raw)
-        except Exception as error:  # of msgspec, or of whatever the type does when it is made
+        except Exception as error:  # from msgspec, or from the constructor of the type
             place, why = _explain(error)
             refused = PayloadError(f"{where}{place}: {_with_type(annotation, place, why)}", code="incompatible")
             refused.path = _path(place)
@@ -53,7 +56,7 @@ def _reader(annotation: Any) -> Callable[[Raw | bytes], object]:
 
 
 def readable(annotation: Any) -> Any:
-    """The annotation as msgspec takes it: what it refuses is replaced by a stand-in that reads it in our way."""
+    """Returns an annotation that msgspec supports: stand-ins replace the parts that it does not support."""
     if annotation is object:
         return Any
     if annotation in (typing.NoReturn, typing.Never):
@@ -79,7 +82,7 @@ def _rewritten(annotation: Any) -> Any:
 
 
 class StandInType(type):
-    """Of a class that stands for another type. msgspec asks whether what our hook gave is of the class: it is."""
+    """Metaclass of stand-ins. msgspec checks that the hook's result is an instance, so every value is one."""
 
     read: Callable[[object], object]
 
@@ -92,10 +95,11 @@ def _stand_in(read: "Variants | Fields") -> StandInType:
 
 
 class Variants:
-    """A union that msgspec cannot tell apart by shape alone: several classes, or a model beside something else.
+    """A union that msgspec cannot tell apart by shape: several classes, or a model beside something else.
 
-    The value was written from one of the members, so reading it as that member and writing it again gives the same
-    text. The first member of which that holds is the one; failing that (a field was added since), the first that fits.
+    The value was encoded from one of the members, so decoding it as that member and encoding it again gives the same
+    text. The first member with that property is chosen. If there is none, because a field was added since, the first
+    member that fits is.
     """
 
     def __init__(self, members: tuple[Any, ...]) -> None:
@@ -122,7 +126,7 @@ _NOTHING = object()
 
 
 class Fields:
-    """A dataclass or attrs class that has such a union in a field: read field by field, and made by calling it."""
+    """A dataclass or attrs class with such a union in a field. Decoded field by field and constructed by a call."""
 
     def __init__(self, cls: Any) -> None:
         self.name = cls.__qualname__
@@ -142,7 +146,7 @@ class Fields:
 
 
 def _keywords(cls: Any) -> list[tuple[str, str]]:
-    """The fields that a call of the class takes, each with the keyword it takes it by."""
+    """Returns the fields that the constructor accepts, each with its keyword."""
     if hasattr(cls, "__attrs_attrs__"):
         return [(field.name, field.alias) for field in cls.__attrs_attrs__ if field.init]
     return [(field.name, field.name) for field in dataclasses.fields(cls) if field.init]
@@ -154,7 +158,7 @@ def _dec_hook(cls: Any, value: Any) -> Any:
     if cls is object:
         return value
     if hasattr(cls, "model_validate_json"):
-        # By way of text: only then does a strict model take a string for a date.
+        # Through JSON text, because only then does a strict model accept a string as a date.
         return cls.model_validate_json(msgspec.json.encode(value))
     if isinstance(cls, type) and any(issubclass(cls, base) and isinstance(value, base) for base in (str, int, float)):
         return cls(value)
@@ -165,7 +169,7 @@ _PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>[^`]*)`)?", re.DOTALL)
 
 
 def _explain(error: Exception) -> tuple[str, str]:
-    """Where it does not fit and why, in words that do not show the value."""
+    """Returns the place of a mismatch and its reason, without showing the value."""
     match = _PLACE.fullmatch(str(error))
     place = (match["place"] if match else None) or ""
     cause = error.__cause__ if isinstance(error, msgspec.DecodeError) else error
@@ -184,7 +188,7 @@ _MISSING = "Object missing"
 
 
 def _with_type(annotation: Any, place: str, why: str) -> str:
-    """Adds the type that the value is read as: with its fields, if the value is no object at all."""
+    """Adds the expected type to a reason, with its fields if the value is not an object."""
     names = field_names(annotation)
     if not place and names and why.startswith(_NO_OBJECT):
         noun = "field" if len(names) == 1 else "fields"
@@ -197,7 +201,7 @@ _PART = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
 
 
 def _path(place: str) -> tuple[str | int, ...]:
-    """`.items[2].price` part by part; no further than to a key that is not told (`[...]`)."""
+    """Splits `.items[2].price` into its parts, up to a key that msgspec does not show (`[...]`)."""
     found: list[str | int] = []
     at = 0
     while (part := _PART.match(place, at)) is not None:
@@ -209,9 +213,9 @@ def _path(place: str) -> tuple[str | int, ...]:
 def _explain_model(place: str, error: Any) -> tuple[str, str]:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     inner = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-    # The author of a validator may have put the value into its message.
-    told = first["msg"] if first["type"] not in ("value_error", "assertion_error") else "refused by a validator"
-    return place + inner, told
+    # A validator's message may contain the value.
+    why = first["msg"] if first["type"] not in ("value_error", "assertion_error") else "refused by a validator"
+    return place + inner, why
 
 
 def refusal(annotation: Any, error: Exception) -> str:

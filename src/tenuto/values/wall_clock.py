@@ -1,16 +1,17 @@
-"""The machine's time, for as long as a process lives: it follows a clock that is set forward, and never goes back."""
+"""A wall clock that never goes back during the life of a process."""
 
 import time
 from collections.abc import Callable
 
-SLOWER = 10  # one part in so many is held back while the machine's clock is behind
+SLOWER = 10  # while the machine's clock is behind, this clock runs slower by one part in ten
 
 
 class WallClock:
-    """Gives milliseconds. Waits depend on it, so it goes on when the machine's clock is set back.
+    """Returns milliseconds since the epoch. Timers depend on it, so it continues when the machine's clock is set back.
 
-    Then it follows the monotonic clock, a tenth slower, until the machine's clock has caught up: a wait of ten seconds
-    takes eleven. A clock that is set forward is followed at once, also after the machine was suspended.
+    In that case it follows the monotonic clock, one tenth slower, until the machine's clock has caught up: a wait of
+    ten seconds takes eleven. If the machine's clock is set forward, or the machine was suspended, this clock follows at
+    once.
     """
 
     __slots__ = ("_last", "_ticks", "_wall")
@@ -20,7 +21,7 @@ class WallClock:
     ) -> None:
         self._wall = wall
         self._ticks = ticks
-        self._last = (wall(), ticks())  # one value: threads share it, and none sees half of it
+        self._last = (wall(), ticks())  # one tuple, so that threads never see half of an update
 
     def __call__(self) -> int:
         before, since = self._last
@@ -32,6 +33,6 @@ class WallClock:
         return now // 1_000_000
 
     def reach(self, now_ms: int) -> None:
-        """Others have come so far already: it is at least that late."""
+        """Sets the clock forward to a time that another process has already recorded. Never sets it back."""
         if self() < now_ms:
             self._last = (now_ms * 1_000_000, self._ticks())

@@ -1,5 +1,8 @@
-"""To canonical JSON. This is on the path of every step: one pass in C, three searches of the text that it gave,
-and where there are keys, a second pass that tells whether all of them are text."""
+"""Encodes values to canonical JSON.
+
+Every step passes through this module, so the usual case is fast: msgspec encodes in one pass, three searches of the
+text detect rare problems, and if the text has keys, a second pass checks that all of them are strings.
+"""
 
 import re
 from collections.abc import Callable
@@ -24,17 +27,17 @@ Write = Callable[[object], bytes]
 
 _NULL = Raw(b"null")
 _BACKSLASH, _COLON = 0x5C, 0x3A
-_SHALLOW = 2 * MAX_DEPTH  # a shorter text cannot be nested deeper: every level costs two brackets
+_SHALLOW = 2 * MAX_DEPTH  # shorter text cannot exceed the depth, because every level takes two brackets
 _test_keys = TEXT_KEYS.encode
 
 
 def encode(value: object, hint: Any = None, *, where: str = "value", limit: int = DEFAULT_LIMIT) -> Raw:
-    """Canonical JSON of a value; `PayloadError` if it has none. `hint` is the annotation that it was declared with."""
+    """Encodes a value as canonical JSON, or raises `PayloadError`. `hint` is the annotation of the value."""
     return _encode(value, _settled(hint), where, limit)
 
 
 def encoder(annotation: Any = None, *, where: str = "value", limit: int = DEFAULT_LIMIT) -> Encode:
-    """`encode` for one annotation, with all that the annotation tells settled beforehand."""
+    """Returns `encode` for one annotation. Work that depends only on the annotation is done once."""
     writer = _settled(annotation)
     return lambda value: _encode(value, writer, where, limit)
 
@@ -46,10 +49,10 @@ def _encode(value: object, writer: Write | None, where: str, limit: int) -> Raw:
         text = (writer or _writer_of(type(value)))(value)
     except Exception as error:
         raise _unencodable(value, where, error) from None
-    # Only a text with a null may have been a NaN, and only one with a backslash may hold a NUL.
+    # NaN is encoded as null, and NUL as an escape. Text with neither a null nor a backslash contains neither.
     if len(text) >= _SHALLOW or text.find(b"null") >= 0 or _BACKSLASH in text or len(text) > limit:
         _look_closely(text, value, where, limit)
-    # Keys of a dict differ, and so do their texts if all of them are text. Others may not: 1 and "1".
+    # String keys of a dict never collide in JSON. Other keys may, such as 1 and "1".
     if _COLON in text:
         try:
             _test_keys(value)
@@ -59,12 +62,12 @@ def _encode(value: object, writer: Write | None, where: str, limit: int) -> Raw:
 
 
 def _settled(annotation: Any) -> Write | None:
-    """None where nothing is annotated: then the class of each value tells."""
+    """Returns the writer of an annotation; None without annotation, because then the class of each value decides."""
     if annotation is None:
         return None
     try:
         return _writer_of(annotation)
-    except TypeError:  # an annotation with a part that cannot be hashed
+    except TypeError:  # the annotation is not hashable
         return _writer(annotation)
 
 
@@ -78,7 +81,7 @@ _writer_of: Callable[[Any], Write] = lru_cache(maxsize=4096)(_writer)
 
 
 def _write_again(value: object) -> bytes:
-    """What somebody else wrote is JSON only when it has been read."""
+    """Decodes and re-encodes a `Raw`, because only decoding proves that it is JSON."""
     assert isinstance(value, Raw)
     text = AS_IS.encode(msgspec.json.decode(value))
     if loses_keys(bytes(value), text):
@@ -90,7 +93,7 @@ def _compare_keys(text: bytes, where: str) -> None:
     written = Raw(text)
     try:
         loses = loses_keys(text, AS_IS.encode(msgspec.json.decode(written)))
-    except msgspec.DecodeError:  # a part was said to be JSON
+    except msgspec.DecodeError:  # a `Raw` part is not JSON
         loses = True
     if loses and (flaw := first_flaw(written, where)) is not None:
         raise PayloadError(flaw)
@@ -99,7 +102,7 @@ def _compare_keys(text: bytes, where: str) -> None:
 def _look_closely(text: bytes, value: object, where: str, limit: int) -> None:
     if len(text) > limit:
         raise PayloadError(
-            f"{where}: {len(text):,} bytes of JSON, and at most {limit:,} are kept",
+            f"{where}: {len(text):,} bytes of JSON exceed the limit of {limit:,}",
             code="payload_too_large",
             hint="keep it in a store of your own and pass a reference",
         )
@@ -112,15 +115,15 @@ def _look_closely(text: bytes, value: object, where: str, limit: int) -> None:
         raise PayloadError(flaw)
 
 
-# In MessagePack a float is 0xcb and eight bytes, and NaN and Infinity are those whose exponent is all ones.
+# In MessagePack a float is 0xcb and eight bytes. NaN and Infinity have an exponent of all ones.
 _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]", re.DOTALL)
 
 
 def _may_hold_nan(value: object) -> bool:
-    """msgspec writes NaN as null. Its MessagePack keeps it, and is searched far faster than the value is walked."""
+    """Searches the MessagePack form for NaN and Infinity, which is far faster than walking the value in Python."""
     try:
         return _NOT_FINITE.search(PACKED.encode(value)) is not None
-    except Exception:  # integers beyond 64 bits, which JSON may hold and MessagePack may not
+    except Exception:  # integers beyond 64 bits, which MessagePack does not support
         return True
 
 
@@ -134,9 +137,9 @@ def _is_too_deep(text: bytes) -> bool:
     if _BACKSLASH in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     rest = text.translate(_BRACKETS, _NO_STRUCTURE).replace(b'""', b"")
-    if rest.find(b'"') >= 0:  # there are brackets in strings
+    if rest.find(b'"') >= 0:  # strings contain brackets
         rest = b"".join(rest.split(b'"')[::2])
-    for _ in range(MAX_DEPTH):  # each pass takes the innermost level away
+    for _ in range(MAX_DEPTH):  # each pass removes the innermost level
         if not rest:
             return False
         rest = rest.replace(b"[]", b"")

@@ -1,10 +1,10 @@
-"""What people and programs see of an execution: its status, why it is blocked, its steps, its attempts.
+"""Views of an execution: its status, why it is blocked, its steps and its attempts.
 
-Pure functions over state and history, in the words of the HTTP surface. What only the runtime knows (which of the
-granted attempts run, and what the others wait for) comes as an `Activity`.
+The views are pure functions of state and history, in the vocabulary of the HTTP API. An `Activity` adds facts that only
+the runtime knows: which granted attempts run, and why others wait.
 """
 
-from .attempts import attempt_rows
+from .attempts import attempt_rows, last_trace
 from .blocking import blocked
 from .events import EventDocument, entry_of, event_document
 from .execution import Until, execution_document, finished_at, has_reached, is_settled, phase, stored_output
@@ -21,9 +21,11 @@ from .shapes import (
     ErrorDocument,
     ExecutionDocument,
     ExecutionSummary,
+    IdentityDocument,
     LimitRow,
     RequestRow,
     ReviewRow,
+    SessionDocument,
     StepDocument,
     TenantLimitRow,
     Waiting,
@@ -47,9 +49,11 @@ __all__ = [
     "EventDocument",
     "ExecutionDocument",
     "ExecutionSummary",
+    "IdentityDocument",
     "LimitRow",
     "RequestRow",
     "ReviewRow",
+    "SessionDocument",
     "StepDocument",
     "TenantLimitRow",
     "Until",
@@ -67,6 +71,7 @@ __all__ = [
     "finished_at",
     "has_reached",
     "is_settled",
+    "last_trace",
     "leaf_nodes",
     "path_of",
     "phase",

@@ -1,4 +1,4 @@
-"""All attempts of an execution, as rows."""
+"""Lists all attempts of an execution as rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,14 +17,22 @@ from .shapes import KINDS, NOTHING_UNDER_WAY, Activity, AttemptRow, decoded, tim
 def attempt_rows(
     state: Execution, history: Sequence[e.Entry], activity: Activity = NOTHING_UNDER_WAY
 ) -> list[AttemptRow]:
-    """`GET /v1/executions/{id}/history`: one row per attempt, in the order in which they ended, open ones last.
-
-    A granted attempt that waits (for a worker with its handler, a slot, a limit) is pending: it has not started.
-    """
+    """Returns the rows of `GET /v1/executions/{id}/history`: one per attempt, ordered by end, open ones last."""
     rows = _Rows(state, activity)
     for entry in history:
         rows.read(entry)
     return rows.finish()
+
+
+def last_trace(history: Sequence[e.Entry], path: str, until: int) -> str | None:
+    """Where the last failed attempt at this path raised, up to this time."""
+    for entry in reversed(history):
+        event = entry.event
+        if entry.at > until or not isinstance(event, e.AttemptFailed | e.ProbeAnswered | e.DispatchFailed):
+            continue
+        if event.path == path and event.trace:
+            return event.trace
+    return None
 
 
 class _Open(NamedTuple):
@@ -32,11 +40,12 @@ class _Open(NamedTuple):
     run: int
     generation: int
     awaits_person: bool = False
-    worker: str = ""  # where it is recorded before the end: a step that is not safe to retry says who begins it
+    # known before the end only for steps that are not safe to retry, which record the worker that begins them
+    worker: str = ""
 
 
 class _Rows:
-    """One walk through a history. An attempt is open from its grant (or its wait) until the event that ends it."""
+    """Reads a history once. An attempt is open from its grant (or its wait) until the event that ends it."""
 
     def __init__(self, state: Execution, activity: Activity) -> None:
         self.state = state
@@ -67,7 +76,13 @@ class _Rows:
                 self.end(_ref(event), "succeeded", event.started_at, event.worker, result=event.result)
             case e.AttemptFailed():
                 self.end(
-                    _ref(event), _failed(event.verdict), event.started_at, event.worker, event.failure, event.retry_at
+                    _ref(event),
+                    _failed(event.verdict),
+                    event.started_at,
+                    event.worker,
+                    event.failure,
+                    event.retry_at,
+                    trace=event.trace,
                 )
             case e.AttemptTimedOut():
                 status: StepStatus = "retrying" if event.verdict in ("retry", "probe") else "timed_out"
@@ -81,9 +96,10 @@ class _Rows:
                     event.failure,
                     event.again_at,
                     event.result,
+                    event.trace,
                 )
             case e.DispatchFailed():
-                self.end(_ref(event), _failed(event.verdict), 0, "", event.failure, event.retry_at)
+                self.end(_ref(event), _failed(event.verdict), 0, "", event.failure, event.retry_at, trace=event.trace)
             case e.AttemptBegun():
                 self.open[_ref(event)] = self.open[_ref(event)]._replace(started_at=self.at, worker=event.worker)
             case e.AttemptDispatched():
@@ -109,7 +125,7 @@ class _Rows:
                 self.without_attempt(event)
 
     def without_attempt(self, event: e.Event) -> None:
-        """Steps that the engine performs itself: decisions, waits, approvals; and steps that never started."""
+        """Adds rows for steps without attempts: decisions, waits, approvals, and steps that never started."""
         match event:
             case e.StepRefused():
                 self.begin(Ref(event.path, "forward", 1))
@@ -147,7 +163,7 @@ class _Rows:
                 self.closing = ref
 
     def settle(self, event: e.Event | None = None) -> None:
-        """An approval that nobody gave was closed. The event after that says so if its time was over."""
+        """Ends an approval that closed without an answer: canceled, unless the next event says that it expired."""
         if self.closing is not None and not (isinstance(event, e.StepExpired) and event.path == self.closing.path):
             self.end(self.closing, "canceled", 0, "")
         self.closing = None
@@ -172,11 +188,12 @@ class _Rows:
         failure: e.Failure | None = None,
         retry_at: int | None = None,
         result: Raw | None = None,
+        trace: str = "",
     ) -> None:
         open = self.open.pop(ref, None)
         if open is None and not started_at:
-            return  # it was never opened, or its row is written: an event that closes both is told once
-        self.rows.append(self.row(ref, status, open, started_at, self.at, worker, failure, retry_at, result))
+            return  # never opened, or its row already exists, because one event closed both
+        self.rows.append(self.row(ref, status, open, started_at, self.at, worker, failure, retry_at, result, trace))
 
     def row(
         self,
@@ -189,6 +206,7 @@ class _Rows:
         failure: e.Failure | None = None,
         retry_at: int | None = None,
         result: Raw | None = None,
+        trace: str = "",
     ) -> AttemptRow:
         state = self.state
         generation = open.generation if open is not None else self.generations.get(ref.path, 1)
@@ -213,10 +231,11 @@ class _Rows:
             "idempotency_key": idempotency_key(state.tenant, state.id, ref.path, ref.phase, generation),
             "result": decoded(result),
             "logs_ref": None,
+            "error_trace": trace or None,
         }
 
     def name(self, path: str) -> str:
-        """As its clones were called at the time."""
+        """Returns the name of a step or clone, with the label that the clone had at the time."""
         clone = fan_of(path)
         return step_id(path) if clone is None else clone_name(*clone, self.labels.get(clone[0], ()))
 

@@ -1,4 +1,4 @@
-"""Why an execution does not go on."""
+"""Determines why an execution is blocked."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -15,7 +15,7 @@ from .shapes import NOTHING_UNDER_WAY, Activity, Blocked, BlockedReason, time_te
 
 
 def blocked(state: Execution, activity: Activity = NOTHING_UNDER_WAY) -> Blocked | None:
-    """What keeps the execution from going on, the weightiest reason; None while it goes on, and when it is over."""
+    """Returns the most important reason why an execution is blocked; None if it proceeds or has finished."""
     if state.finished is not None:
         return None
     for ask in _REASONS:
@@ -43,7 +43,7 @@ def _blocked(
     }
 
 
-def _by_setting_aside(state: Execution, activity: Activity) -> Blocked | None:
+def _by_unusable_history(state: Execution, activity: Activity) -> Blocked | None:
     if not activity.set_aside:
         return None
     return _blocked("incompatible", ["pause", "cancel"], since=state.at)
@@ -54,7 +54,8 @@ def _by_pause(state: Execution, activity: Activity) -> Blocked | None:
     if pause is None:
         return None
     review = next((review for review in state.reviews.values() if review.kind == "escalation"), None)
-    asked = any(review.kind == "approval" for review in state.reviews.values())  # an answer is taken meanwhile
+    # approvals can be answered during a pause
+    asked = any(review.kind == "approval" for review in state.reviews.values())
     return _blocked(
         "paused",
         ["resume", *(_REVIEW_COMMANDS["approval"] if asked else ()), "cancel"],
@@ -85,7 +86,7 @@ def _by_person(state: Execution, activity: Activity) -> Blocked | None:
     open = [review for review in state.reviews.values() if review.kind != "dead_letter"]
     if not open or state.moving:
         return None
-    # A question that the engine itself could not answer comes before one that the author foresaw.
+    # Reviews that the engine opened come before approvals, which the author planned.
     review = min(open, key=lambda review: (review.kind == "approval", review.opened_at))
     return _blocked(
         _reason_of(state, review),
@@ -98,11 +99,12 @@ def _by_person(state: Execution, activity: Activity) -> Blocked | None:
 
 
 def _answers_to(state: Execution, review: Review) -> list[str]:
-    """Where no step has an undo, none is offered, though the word is taken: the step is given up then."""
+    """Returns the commands that a review accepts. `compensate` is listed only if some step has a compensation."""
     answers = _REVIEW_COMMANDS[review.kind]
     if "resolve:compensate" not in answers or any(node.compensable for node in state.plan.root.walk()):
         return answers
-    given_up = [] if review.kind == "compensation" else ["resolve:dismiss"]  # there `not_completed` gives it up
+    # reviews of this kind already offer `not_completed`, which does the same
+    given_up = [] if review.kind == "compensation" else ["resolve:dismiss"]
     return [answer for answer in answers if answer != "resolve:compensate"] + given_up
 
 
@@ -166,7 +168,7 @@ def _by_delay(state: Execution, activity: Activity) -> Blocked | None:
     node = find_step(state, path) or state.nodes.get(path)
     lost = isinstance(node, StepState) and node.failure is not None and node.failure.code == "worker_lost"
     reason: BlockedReason = "worker_lost" if lost else "retry"
-    # Nothing runs, so it does not go on since the last thing that happened.
+    # No attempt runs, so the execution has been blocked since its last event.
     return _blocked(reason, ["pause", "cancel"], since=state.at, waiting_for=shown_step(state, path), next_check=due)
 
 
@@ -194,7 +196,7 @@ def _unless_running(ask: Callable[[Execution, Activity], Blocked | None]) -> Cal
 
 
 _REASONS: tuple[Callable[..., Blocked | None], ...] = (
-    _by_setting_aside,
+    _by_unusable_history,
     _by_pause,
     _by_key,
     _by_person,

@@ -1,4 +1,4 @@
-"""What was recorded, as documents: each event with its place, its cause, and what it holds."""
+"""Recorded events as documents: each with its sequence number, its cause and its data."""
 
 from datetime import datetime
 from typing import Any, TypedDict, get_args
@@ -13,7 +13,7 @@ from .shapes import rfc3339
 
 
 class EventDocument(TypedDict):
-    """An event. `data` are its own fields; `grants` the attempts that it started."""
+    """An event. `data` are its own fields; `grants` are the attempts that it started."""
 
     seq: int
     at: str
@@ -48,7 +48,7 @@ def _data(event: e.Event) -> dict[str, Any]:
 
 
 def entry_of(document: EventDocument) -> e.Entry:
-    """Back again, for whoever reads events from elsewhere. Fields that are newer than the event have their defaults."""
+    """Converts a document back to an entry. Fields that were added after the event was recorded get their defaults."""
     event, data = _EVENTS[document["type"]], document["data"]
     row = [
         document["seq"],

@@ -1,4 +1,4 @@
-"""An execution as it stands."""
+"""The view of one execution."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -24,7 +24,7 @@ def execution_document(
     *,
     idempotency_key: str | None = None,
 ) -> ExecutionDocument:
-    """`GET /v1/executions/{id}`."""
+    """Returns the document of `GET /v1/executions/{id}`."""
     started = history[0].event
     assert isinstance(started, e.ExecutionStarted)
     finished = _finished(state, history)
@@ -63,7 +63,10 @@ class _Finished(NamedTuple):
 
 
 def _finished(state: Execution, history: Sequence[e.Entry]) -> _Finished | None:
-    """The last event of the run that is over. Reviews may still be resolved after it, so it need not be the last."""
+    """Returns the event that finished the last run.
+
+    Reviews may still be resolved later, so it need not be the last event.
+    """
     if state.finished is None:
         return None
     for entry in reversed(history):
@@ -78,7 +81,7 @@ def finished_at(state: Execution, history: Sequence[e.Entry]) -> int | None:
 
 
 def stored_output(state: Execution, history: Sequence[e.Entry]) -> Raw | None:
-    """The output, as it was recorded; of a definition without a template for it, the last result."""
+    """Returns the recorded output. Without an output template, that is the result of the last step."""
     finished = _finished(state, history)
     if finished is None or not finished.event.output_seq:
         return None if finished is None else finished.event.output
@@ -106,7 +109,7 @@ def has_reached(state: Execution, until: Until) -> bool:
 
 
 def is_settled(state: Execution) -> bool:
-    """Terminal, or waiting for a person: there is nothing more that the engine can do by itself."""
+    """Returns whether the execution is terminal or waits for a person."""
     if state.finished is not None or state.status == "waiting_approval":
         return True
     return state.pause is not None and any(review.kind == "escalation" for review in state.reviews.values())

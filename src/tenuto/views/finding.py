@@ -1,4 +1,4 @@
-"""Where steps and their results are found."""
+"""Finds steps and their results."""
 
 import re
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ _NAME = re.compile(r"[^#@]+(?:#[0-9]{1,9})?")
 
 
 def find_path(state: Execution, name: str, near: str = ROOT) -> str | None:
-    """Where the step is that an author calls `name`, seen from `near`: beside it, further out, then anywhere.
+    """Resolves the name of a step to its path: first among the siblings of `near`, then in outer scopes, then anywhere.
 
-    A name may be a path already, and may name a clone: by its label (`notify#ada`), or where clones have none by its
-    index (`notify#3`). What is no label is not taken for an index: that is another clone. In a loop it is the latest
-    visit, unless one is named.
+    A name may be a path already, and may name a clone: by its label (`notify#ada`), or if clones have no labels by its
+    index (`notify#3`). If clones have labels, an index is never accepted, because it could select another clone. In a
+    loop, the name means the latest visit unless it names one.
     """
     id, hash, label = name.partition("#")
     fan = _find(state, id, near) if hash else None
@@ -58,7 +58,10 @@ def _with_clone(path: str | None, clone: int | None) -> str | None:
 
 
 def path_of(state: Execution, node: Node) -> str | None:
-    """The path of a node of the plan: of its latest visit, where it or a scope around it was visited repeatedly."""
+    """Returns the path of a node of the plan.
+
+    If it or a scope around it was visited repeatedly, that is the latest visit.
+    """
     if node.parent is None:
         return ROOT
     above = path_of(state, node.parent)
@@ -79,19 +82,19 @@ def _child_path(state: Execution, scope: ScopeState, node: Node) -> str | None:
 
 
 def _added_path(state: Execution, id: str) -> str | None:
-    """A child that a planner added is in no plan: look where it was opened."""
+    """Returns the path of a child that a planner added. Such children are not in the plan."""
     return next((path for path in state.nodes if path and step_id(path) == id), None)
 
 
 def result_of(event: e.Event) -> Raw | None:
-    """The result that an event brought, if it completed a step or an undo."""
+    """Returns the result in an event that completed a step or a compensation."""
     if isinstance(event, e.AttemptSucceeded | e.ProbeAnswered | e.ReviewResolved):
         return event.result
     return event.payload if isinstance(event, e.WaitEnded) else None
 
 
 def result_seqs(state: Execution, path: str) -> int | list[int]:
-    """The numbers of the events that hold a step's result; of a fan-out one per clone. 0 where there is none."""
+    """Returns the numbers of the events with a step's result: one per clone for a fan-out, 0 if there is none."""
     node = state.nodes.get(path)
     if isinstance(node, FanState):
         kept = (CLONE_SUCCEEDED, CLONE_UNDONE)
@@ -106,7 +109,7 @@ def result_seqs(state: Execution, path: str) -> int | list[int]:
 
 
 def all_nodes(state: Execution) -> Iterator[Node]:
-    """Of the plan, and those that planners added."""
+    """Yields the nodes of the plan and those that planners added."""
     for node in state.plan.root.walk():
         if node.parent is not None:
             yield node
@@ -118,7 +121,7 @@ def all_nodes(state: Execution) -> Iterator[Node]:
 
 
 def leaf_nodes(state: Execution) -> list[Node]:
-    """The steps of the plan, and those that planners added."""
+    """Returns the steps of the plan and those that planners added."""
     return [node for node in all_nodes(state) if not node.is_scope]
 
 

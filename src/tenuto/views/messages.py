@@ -1,7 +1,8 @@
-"""Messages about executions, for the world outside: what they say, and which entries they tell of. Pure.
+"""Messages about executions for other systems: their contents, and the entries that cause them. Pure.
 
-A message is thin: it names the execution, what happened and to which step, never inputs or results. Whoever wants those
-asks for them, with the rights that he has. One entry makes at most one message, so its number orders them.
+A message is thin: it names the execution, the event and the step, and contains no inputs or results. Receivers read
+those through the API, with their own permissions. An entry causes at most one message, so its sequence number orders
+messages.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -22,7 +23,7 @@ Data: TypeAlias = dict[str, JSON]
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message. The same one may arrive twice, and then has the same `id`."""
+    """A message. It may be delivered more than once, each time with the same `id`."""
 
     id: str
     kind: str
@@ -43,7 +44,7 @@ def read_message(body: bytes) -> Message:
 _READ = msgspec.json.Decoder(Message)
 
 
-# -- What each event says ----------------------------------------------------------------------------------------------
+# -- Kinds and contents ------------------------------------------------------------------------------------------------
 
 
 def _started(event: e.ExecutionStarted) -> Data:
@@ -110,7 +111,7 @@ def _kind_and_data(event: e.Event) -> tuple[str, Data] | None:
 
 
 def _of_failure(event: e.AttemptFailed | e.AttemptTimedOut, verdict: e.Verdict) -> tuple[str, Data] | None:
-    """Only what is final: an attempt that is followed by another one, or by a question, is nobody's business yet."""
+    """Returns a message only if the failure is final: not if a retry, a probe or a review follows."""
     if event.phase == "compensate":
         return None if verdict == "retry" else ("step.compensation_failed", _failed(event))
     if event.phase != "forward" or verdict in ("retry", "probe", "review"):
@@ -118,7 +119,7 @@ def _of_failure(event: e.AttemptFailed | e.AttemptTimedOut, verdict: e.Verdict) 
     return "step.failed", _failed(event)
 
 
-_TOLD_OF: Final[dict[str, tuple[type[e.Recorded], ...]]] = {
+_CAUSES: Final[dict[str, tuple[type[e.Recorded], ...]]] = {
     "execution.started": (e.ExecutionStarted,),
     "execution.retried": (e.RunOpened,),
     "execution.paused": (e.Paused,),
@@ -132,34 +133,34 @@ _TOLD_OF: Final[dict[str, tuple[type[e.Recorded], ...]]] = {
     "review.opened": (e.ReviewOpened,),
     "review.resolved": (e.ReviewResolved,),
 }
-MESSAGE_KINDS: Final = tuple(_TOLD_OF)
+MESSAGE_KINDS: Final = tuple(_CAUSES)
 
 
-# -- What is wanted ----------------------------------------------------------------------------------------------------
+# -- Subscriptions -----------------------------------------------------------------------------------------------------
 
 
 class Announced:
-    """The kinds of messages that somebody wants. `events` are the types of entries that can make one."""
+    """The kinds of messages that are subscribed to. `events` are the types of events that can cause one."""
 
     __slots__ = ("events", "kinds")
 
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         self.kinds = frozenset(kind for word in wanted for kind in _kinds_of(word))
-        self.events = frozenset(event for kind in self.kinds for event in _TOLD_OF[kind])
+        self.events = frozenset(event for kind in self.kinds for event in _CAUSES[kind])
 
     def __bool__(self) -> bool:
         return bool(self.kinds)
 
     def rows(self, state: Execution, entries: Sequence[e.Entry]) -> list[OutboxRow]:
-        """The messages that these entries make, as they are stored."""
+        """Returns the messages that these entries cause, as outbox rows."""
         events, kinds = self.events, self.kinds
         rows: list[OutboxRow] = []
         for entry in entries:
             if type(entry.event) not in events:
                 continue
-            told = _kind_and_data(entry.event)
-            if told is not None and told[0] in kinds:
-                rows.append(_row(state, entry, *told))
+            message = _kind_and_data(entry.event)
+            if message is not None and message[0] in kinds:
+                rows.append(_row(state, entry, *message))
         return rows
 
 
@@ -167,10 +168,12 @@ Publish: TypeAlias = Callable[[Message], Awaitable[object]]
 
 
 def _kinds_of(word: str) -> list[str]:
-    """`step.completed`, `step.*` or `*`."""
+    """Expands `step.completed`, `step.*` or `*` to kinds of messages."""
     kinds = [kind for kind in MESSAGE_KINDS if word in (kind, "*", kind.partition(".")[0] + ".*")]
     if not kinds:
-        text = f"{word!r} is no kind of message: they are {', '.join(MESSAGE_KINDS)}, and `execution.*` or `*`"
+        text = (
+            f"{word!r} is not a kind of message. Kinds are {', '.join(MESSAGE_KINDS)}; `execution.*` and `*` also work"
+        )
         raise InvalidInput.at("/messages", "unknown_kind", text)
     return kinds
 

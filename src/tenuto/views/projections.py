@@ -1,6 +1,6 @@
-"""Rows that follow from what was recorded: reviews, tasks, where the execution stands. Pure, in the kernel's words.
+"""Rows derived from entries: execution status, reviews, tasks, audit. Pure.
 
-Everything here is derived from entries and the state they lead to, and is written in the transaction that records them.
+All rows follow from the entries and the resulting state, and are written in the transaction that records the entries.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,15 +18,15 @@ from tenuto.kernel.plan import handler_name
 from tenuto.kernel.state import TERMINAL, Execution
 
 PRIORITIES = {"normal": 0, "high": 1}
-UNDO = 2  # before all else: what is half made stands in the way of others
+UNDO = 2  # compensations come first, because half-done work may block other executions
 
-Line: TypeAlias = tuple[str, str, str]  # where executions queue for a concurrency key: tenant, definition, key
+Line: TypeAlias = tuple[str, str, str]  # the queue for a concurrency key: tenant, definition, key
 
 
 class Standing(Struct, frozen=True, kw_only=True, gc=False):
-    """Where an execution stands after a decision, for its row. `release`: its owner lets go of it.
+    """The columns of an execution's row after a decision. `release` is true if the owner gives up the execution.
 
-    `epoch` is that of the owner who says so: what it said before it let go counts no more when it has it again.
+    `epoch` is that of the owner. It makes older rows of the same owner invalid if it claims the execution again.
     """
 
     id: str
@@ -70,7 +70,7 @@ class ReviewClosed(Struct, frozen=True):
 
 
 class TaskRow(Struct, frozen=True, kw_only=True):
-    """An attempt that a worker of a queue is to run."""
+    """An attempt for the workers of a queue."""
 
     execution: str
     path: str
@@ -92,7 +92,10 @@ class TaskEnded(Struct, frozen=True):
 
 
 class TaskWithdrawn(Struct, frozen=True):
-    """One that nobody need begin any more. `sends`: it is a directive, and whoever took it may have sent it."""
+    """A task that no longer needs to start.
+
+    If `sends` is true, it is a directive, which its worker may have sent already.
+    """
 
     execution: str
     path: str
@@ -111,7 +114,7 @@ class OutboxRow(Struct, frozen=True):
 
 
 class AuditRow(Struct, frozen=True, kw_only=True):
-    """What somebody did, and to what."""
+    """An audit row: an action, its actor and its object."""
 
     tenant: str
     at: int
@@ -148,7 +151,7 @@ def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release:
 
 
 def _wake_at(state: Execution) -> int | None:
-    """When somebody should take an execution that its owner lets go of: at once if it has something to run."""
+    """Returns when a released execution must be claimed: at once if it has work, otherwise at its next timer."""
     return state.at if has_work(state) else state.wake_at
 
 
@@ -157,7 +160,7 @@ def has_work(state: Execution) -> bool:
 
 
 def work_of(state: Execution) -> Iterator[Ref]:
-    """Attempts that its owner runs or sends. What waits in a queue, or was sent, needs no owner."""
+    """Yields the attempts that the owner itself runs or dispatches. Queued or dispatched attempts need no owner."""
     for effect in state.agenda.values():
         if isinstance(effect, RunAttempt) or (isinstance(effect, DispatchAttempt) and _is_unsent(state, effect.ref)):
             yield effect.ref
@@ -195,7 +198,7 @@ def reviews(state: Execution, entries: Sequence[Entry]) -> Iterator[ReviewRow | 
 
 
 def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | TaskEnded]:
-    """Attempts that were granted to a queue, or that nobody is to run any more."""
+    """Yields the tasks to insert for granted attempts, and the tasks to delete because their attempts are over."""
     for key in changed:
         if not isinstance(key, Ref):
             continue
@@ -222,7 +225,7 @@ def tasks(state: Execution, changed: Sequence[object]) -> Iterator[TaskRow | Tas
 
 
 def withdrawn(state: Execution) -> Iterator[TaskWithdrawn]:
-    """What a canceled execution has in queues: what is to undo or to find out something stays there."""
+    """Yields the queued tasks of a canceled execution that may be withdrawn. Compensations and probes stay queued."""
     for key, effect in state.agenda.items():
         if isinstance(effect, DispatchAttempt) and isinstance(key, Ref) and key.phase in ("forward", "plan"):
             holder = holder_of(state, key)
@@ -238,31 +241,34 @@ def _is_local(state: Execution, ref: Ref) -> bool:
 
 
 def audit(state: Execution, entries: Sequence[Entry], started_by: str | None) -> list[AuditRow]:
-    """What people did and what was undone; how an execution began and ended, if somebody started it in a name."""
+    """Returns audit rows for commands and compensation.
+
+    Start and end are audited if the execution has a `started_by`.
+    """
     rows: list[AuditRow] = []
     for entry in entries:
-        tell = _AUDITED.get(type(entry.event))
-        if tell is None:
+        describe = _AUDITED.get(type(entry.event))
+        if describe is None:
             continue
-        told = tell(entry.event)
-        if not _is_told(told, entry.actor, started_by):
+        action = describe(entry.event)
+        if not _is_audited(action, entry.actor, started_by):
             continue
         rows.append(
             AuditRow(
                 tenant=state.tenant,
                 at=entry.at,
                 actor=entry.actor or "system",
-                action=told.action,
-                object_type="review" if told.review else "execution",
-                object_id=told.review or state.id,
-                reason=told.reason,
+                action=action.name,
+                object_type="review" if action.review else "execution",
+                object_id=action.review or state.id,
+                reason=action.reason,
             )
         )
     return rows
 
 
-def _is_told(told: "_Told", actor: str | None, started_by: str | None) -> bool:
-    match told.when:
+def _is_audited(action: "_Action", actor: str | None, started_by: str | None) -> bool:
+    match action.when:
         case "always":
             return True
         case "named":
@@ -274,36 +280,39 @@ def _is_told(told: "_Told", actor: str | None, started_by: str | None) -> bool:
 
 
 def execution_of(row: AuditRow) -> str:
-    """The execution that the row came with. A review's id begins with its execution's."""
+    """Returns the execution of an audit row. The id of a review begins with that of its execution."""
     return row.object_id.rpartition(".")[0] if row.object_type == "review" else row.object_id
 
 
-class _Told(NamedTuple):
-    action: str
+class _Action(NamedTuple):
+    name: str
     reason: str = ""
     review: str = ""
     when: Literal["always", "named", "started", "never"] = "always"
 
 
-def _waited(event: e.WaitEnded) -> _Told:
-    """What came early was told when it came, and a timer is nobody's act. Earlier releases did not say which it was."""
+def _waited(event: e.WaitEnded) -> _Action:
+    """Audits a received signal. A kept signal was audited on arrival, and a timer has no actor.
+
+    Events of earlier releases have no `signal`, so for them any named actor counts.
+    """
     if event.signal is None:
-        return _Told("execution.signaled", event.by, when="named")
-    return _Told("execution.signaled", event.signal, when="named" if event.signal else "never")
+        return _Action("execution.signaled", event.by, when="named")
+    return _Action("execution.signaled", event.signal, when="named" if event.signal else "never")
 
 
-_AUDITED: dict[type, Callable[[Any], _Told]] = {
-    e.ExecutionStarted: lambda event: _Told("execution.started", when="started"),
-    e.ExecutionFinished: lambda event: _Told(f"execution.{event.status}", when="started"),
-    e.RunOpened: lambda event: _Told("execution.retried", event.reason),
-    e.Paused: lambda event: _Told("execution.paused", event.reason),
-    e.Resumed: lambda event: _Told("execution.resumed"),
-    e.CancelRequested: lambda event: _Told("execution.cancel_requested", event.reason),
-    e.ReviewResolved: lambda event: _Told(f"review.{event.resolution}", event.reason, review=event.id),
-    e.CompensationStarted: lambda event: _Told("compensation.started", event.cause),
-    e.CompensationStopped: lambda event: _Told("compensation.stopped", event.reason),
-    e.SignalKept: lambda event: _Told("execution.signaled", event.name, when="named"),
+_AUDITED: dict[type, Callable[[Any], _Action]] = {
+    e.ExecutionStarted: lambda event: _Action("execution.started", when="started"),
+    e.ExecutionFinished: lambda event: _Action(f"execution.{event.status}", when="started"),
+    e.RunOpened: lambda event: _Action("execution.retried", event.reason),
+    e.Paused: lambda event: _Action("execution.paused", event.reason),
+    e.Resumed: lambda event: _Action("execution.resumed"),
+    e.CancelRequested: lambda event: _Action("execution.cancel_requested", event.reason),
+    e.ReviewResolved: lambda event: _Action(f"review.{event.resolution}", event.reason, review=event.id),
+    e.CompensationStarted: lambda event: _Action("compensation.started", event.cause),
+    e.CompensationStopped: lambda event: _Action("compensation.stopped", event.reason),
+    e.SignalKept: lambda event: _Action("execution.signaled", event.name, when="named"),
     e.WaitEnded: _waited,
 }
 AUDITED = frozenset(_AUDITED)
-"""Events of other types never make rows of the audit."""
+"""The types of events that can cause audit rows."""

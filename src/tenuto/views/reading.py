@@ -1,4 +1,4 @@
-"""One execution as it was read: its history so far, and the state that the history folds to."""
+"""`Reading`: an execution's history and state at one point."""
 
 from collections.abc import Sequence
 
@@ -11,9 +11,10 @@ from . import NOTHING_UNDER_WAY, Activity
 
 
 class Reading:
-    """One execution as it stood when it was read: its history up to then, and the state that it folds to.
+    """One execution at the time it was read: its history so far, and the state that the history folds to.
 
-    A history only grows, so a reading is a length of it. If the state has gone on since, the old one is folded again.
+    A history only grows, so a reading is defined by its length. If the state has advanced since, the old state is
+    folded again.
     """
 
     __slots__ = ("_history", "_state", "activity", "idempotency_key", "length", "program")

@@ -1,4 +1,4 @@
-"""The shapes of what is shown, in the words of the HTTP surface."""
+"""The shapes of documents and rows, in the vocabulary of the HTTP API."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ KINDS: dict[Phase, AttemptKind] = {
 
 
 class Waiting(NamedTuple):
-    """Why a granted attempt does not run: no slot, a limit, no handler here, a value that no longer decodes."""
+    """Why a granted attempt does not run: no slot, a limit, no worker with its handler, or an undecodable value."""
 
     reason: Literal["slot", "limit", "no_worker", "incompatible"]
     what: str = ""
@@ -51,9 +51,9 @@ class Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a runtime does about the agenda: the attempts that run, what the others wait for, how far each step is.
+    """What a runtime does for an execution: its running attempts, why others wait, and the progress of steps.
 
-    `set_aside`: nobody drives the execution any more, because its record cannot be written or read.
+    If `set_aside` is true, no worker drives the execution, because its history cannot be written or read.
     """
 
     running: Collection[Ref] = ()
@@ -144,7 +144,7 @@ class ExecutionDocument(TypedDict):
 
 
 class ExecutionSummary(TypedDict):
-    """An execution in a list. `blocked` is there if it was asked for, because it takes reading each of them."""
+    """An execution in a list. `blocked` is present only on request, because it requires reading each execution."""
 
     execution_id: str
     definition_id: str
@@ -161,7 +161,7 @@ class ExecutionSummary(TypedDict):
 
 
 class WorkerRow(TypedDict):
-    """A process that runs steps. Without a word from it until `expires_at`, others take over what it has."""
+    """A process that runs steps. If its heartbeat does not arrive by `expires_at`, other workers take over."""
 
     id: str
     worker: str
@@ -172,8 +172,36 @@ class WorkerRow(TypedDict):
     executions: int
 
 
+class IdentityDocument(TypedDict):
+    """Who is calling, and what the roles permit. `csrf_token` and `expires_at` are those of a sign-in session.
+
+    The method is `none` for an engine in the caller's own process.
+    """
+
+    actor: str | None
+    tenant: str | None
+    roles: list[str]
+    permissions: list[str]
+    version: str
+    csrf_token: str | None
+    expires_at: str | None
+    method: Literal["key", "token", "session", "none"]
+
+
+class SessionDocument(TypedDict):
+    """A sign-in session of the console. It ends at `expires_at` if it is not used again. `current`: of this request."""
+
+    id: str
+    actor: str
+    roles: list[str]
+    created_at: str
+    last_used_at: str
+    expires_at: str
+    current: bool
+
+
 class LimitRow(TypedDict):
-    """A limit that steps name. `running` and `waiting` are what the workers said when they last asked."""
+    """A limit that steps name. `running` and `waiting` are as of the workers' last requests."""
 
     name: str
     rate: str | None
@@ -183,7 +211,7 @@ class LimitRow(TypedDict):
 
 
 class TenantLimitRow(TypedDict):
-    """How many executions of a tenant may be under way, and how many are."""
+    """A tenant's in-flight limit and its executions in flight."""
 
     tenant: str
     max_in_flight: int
@@ -210,10 +238,11 @@ class AttemptRow(TypedDict):
     idempotency_key: str
     result: JSON
     logs_ref: str | None
+    error_trace: str | None
 
 
 class RequestRow(TypedDict):
-    """What one person asked for, and a second one has yet to: `four_eyes`."""
+    """A request that waits for confirmation by a second person (`four_eyes`)."""
 
     kind: Literal["again", "unsafe_retry"]
     actor: str
@@ -246,10 +275,11 @@ class DeadLetterRow(TypedDict):
     created_at: str
     state: Literal["open", "resolved"]
     requests: list[RequestRow]
+    error_trace: NotRequired[str | None]  # of a single dead letter
 
 
 class AuditDocument(TypedDict):
-    """What somebody did."""
+    """An audit row."""
 
     action: str
     actor: str
@@ -262,7 +292,7 @@ class AuditDocument(TypedDict):
 
 
 class AuditRecord(AuditDocument):
-    """A row with its place in the chain: with these, and nothing else, whoever has them can check it."""
+    """An audit row with its place in the hash chain. These fields are sufficient to verify it."""
 
     n: int
 
@@ -271,7 +301,7 @@ def rfc3339(ms: int) -> str:
     return f"{_second(ms // 1_000)}.{ms % 1_000:03d}Z"
 
 
-@lru_cache(maxsize=256)  # much of what is shown together happened together
+@lru_cache(maxsize=256)  # events that are shown together often have the same time
 def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 

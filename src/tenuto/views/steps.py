@@ -34,7 +34,7 @@ from .shapes import (
 
 
 def step_documents(state: Execution, activity: Activity = NOTHING_UNDER_WAY) -> Iterator[StepDocument]:
-    """The current state of each step: of a loop its latest visit, of a fan-out one entry with counts."""
+    """Yields the current state of each step: for a loop its latest visit, for a fan-out one entry with counts."""
     for node in all_nodes(state):
         path = path_of(state, node)
         found = state.nodes.get(path) if path is not None else None
@@ -61,7 +61,7 @@ def _step_document(
 
 
 def clone_documents(state: Execution, name: str, first: int, count: int) -> list[CloneDocument] | None:
-    """Clones of a fan-out, from the first on; None if there is no fan-out of that name."""
+    """Returns clones of a fan-out, beginning with `first`; None if there is no fan-out of that name."""
     path = find_path(state, name)
     fan = state.nodes.get(path) if path is not None else None
     if not isinstance(fan, FanState):
@@ -86,7 +86,7 @@ def _clone_document(state: Execution, fan: FanState, index: int, labels: Sequenc
 
 
 def step_status(state: Execution, node: NodeState | None) -> StepStatus:
-    """What never started in an execution that is over is shown as skipped."""
+    """Returns the status of a step. In a finished execution, steps that never started are skipped."""
     if node is None:
         return "pending" if state.finished is None else "skipped"
     if isinstance(node, ScopeState):

@@ -1,7 +1,7 @@
-"""Taking executions into hand: those that are due, or have mail, and that nobody owns.
+"""Claims executions that are due or have mail, and have no owner.
 
-A claim is a word of the database; the execution is then loaded and folded, and the kernel is told of the takeover. What
-was claimed and could not be loaded stays claimed, and a claim whose answer was lost is found again.
+After a claim, the execution is loaded and folded, and the takeover is reported to the kernel. An execution that could
+not be loaded stays claimed, and a claim whose answer was lost is found again.
 """
 
 import asyncio
@@ -16,11 +16,14 @@ from tenuto.kernel import facts as f
 from tenuto.kernel.effects import EffectKey
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.program_registry import ProgramRegistry
 from tenuto.runtime.executor.slots import RESUME
+from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.supervision import report
 from tenuto.storage.port import WORK, Claim, ExecutionRow, Loaded, ProgressRow, Store, Turn
 from tenuto.values.jitter import spread
 
+from .definition_cache import DefinitionCache
 from .held_executions import UNREADABLE, HeldExecutions
 from .late_reports import LateReports
 from .parked_executions import LONGEST_PARKED_MS, PARKED_MS, ParkedExecutions, Parking
@@ -32,7 +35,7 @@ from .watcher import Watcher
 logger = logging.getLogger("tenuto.durable")
 
 CLAIM_AT_ONCE = 200
-IN_HAND = 4_000  # executions that one process holds at most
+MAX_HELD = 4_000  # executions that one process holds at most
 
 
 class Claimer:
@@ -43,6 +46,9 @@ class Claimer:
         store: Store,
         current: CurrentSession,
         wakeups: Wakeups,
+        worker: Worker,
+        registry: ProgramRegistry,
+        cache: DefinitionCache,
         parked: ParkedExecutions,
         held: HeldExecutions,
         restorer: Restorer,
@@ -52,6 +58,9 @@ class Claimer:
         self._store = store
         self._current = current
         self._wakeups = wakeups
+        self._worker = worker
+        self._registry = registry
+        self._cache = cache
         self._parked = parked
         self._held = held
         self._restorer = restorer
@@ -76,21 +85,22 @@ class Claimer:
         await self._look_for_lost_claims()
         await self._adopt_claimed()
         await self._park_all()
-        if not self._held.works or not self._current.session.may_start or self._held.closing:
+        worker = self._worker
+        if not worker.works or not self._current.session.may_start or worker.closing:
             return
         self.limited = self._find_limited()
         plans = [
             f"{name}/{version}"
-            for (name, version), performer in self._held.registered.performers.items()
-            if self._held.cache.can_run(performer) and performer not in self.limited
+            for (name, version), performer in self._registry.performers.items()
+            if self._cache.can_run(performer) and performer not in self.limited
         ]
         if not plans:
             return
-        room = min(IN_HAND - len(self._held.records), CLAIM_AT_ONCE)
+        room = min(MAX_HELD - len(self._held.records), CLAIM_AT_ONCE)
         is_full = (
             room <= 0
-            or self._held.async_lane.backlog > self._held.async_lane.size
-            or self._held.thread_lane.backlog > self._held.thread_lane.size
+            or worker.async_lane.backlog > worker.async_lane.size
+            or worker.thread_lane.backlog > worker.thread_lane.size
         )
         await self._claim_parked(plans, room)
         session = self._current.session
@@ -99,16 +109,16 @@ class Claimer:
                 self._claim_in_turn(plans) if is_full else self._store.claims.claim(session.id, plans, room)
             )
         if session is not self._current.session:
-            return  # they are nobody's again
+            return  # the session was lost, and its claims with it
         self._claimed.update((claim.id, claim) for claim in claims)
         await self._adopt_claimed()
         if len(claims) == room:
             self._wakeups.notify(WORK)  # there may be more
 
     async def _claim_parked(self, plans: list[str], room: int) -> None:
-        """What was set aside is tried here at once, and once with the code that is here: another's may not have fitted.
+        """Tries executions that other workers parked, once with the present code of this process.
 
-        After that it comes as it is due, by and by: workers that all cannot go on with it do not hand it around.
+        After that they are claimed when they are due, so that workers that cannot continue them do not pass them on.
         """
         if room <= 0 or not self._parked.begin_look():
             return
@@ -125,9 +135,9 @@ class Claimer:
             await self.claim_one(id)
 
     async def _claim_in_turn(self, plans: list[str]) -> list[Claim]:
-        """There is more here than can run. Tenants that have less than their share of it come in all the same."""
-        slots = self._held.async_lane.size + self._held.thread_lane.size
-        room = min(IN_HAND + slots - len(self._held.records), CLAIM_AT_ONCE)
+        """All slots are taken. Executions of tenants that have less than their share are claimed all the same."""
+        slots = self._worker.async_lane.size + self._worker.thread_lane.size
+        room = min(MAX_HELD + slots - len(self._held.records), CLAIM_AT_ONCE)
         if room <= 0 or monotonic() < self._next_turn:
             return []
         tenants = Counter(record.state.tenant for record in self._held.records.values())
@@ -139,12 +149,12 @@ class Claimer:
         return claims
 
     def _find_limited(self) -> frozenset[Performer]:
-        """Programs of which so much waits for a limit here that more of them would only be in the way of others."""
+        """Programs of which so many attempts wait for a limit here that more of them would delay others."""
         waiting: Counter[Performer] = Counter()
-        for lane in (self._held.async_lane, self._held.thread_lane):
+        for lane in (self._worker.async_lane, self._worker.thread_lane):
             for record, number in lane.held_up():
                 waiting[record.performer] += number
-        return frozenset(performer for performer, number in waiting.items() if number > self._held.async_lane.size)
+        return frozenset(performer for performer, number in waiting.items() if number > self._worker.async_lane.size)
 
     async def claim_one(self, execution_id: str) -> None:
         session = self._current.session
@@ -167,9 +177,9 @@ class Claimer:
             self._asked_for -= Counter(ids)
 
     async def _look_for_lost_claims(self) -> None:
-        """A claim may have been granted though its answer was lost: then this session owns what nobody has in hand.
+        """Looks for claims that were made though their answers were lost.
 
-        Nor is it over with one look: the claim may be under way still.
+        One look is not enough: a claim may still be under way.
         """
         looks, session = self._parked.lost_claims_at, self._current.session
         if looks and monotonic() >= looks[0]:
@@ -182,9 +192,9 @@ class Claimer:
             await self._sweep()
 
     async def _sweep(self) -> None:
-        """A net under all this: what is owned here twice running and in nobody's hand; what has mail and is not due.
+        """Looks for executions that are owned here in two sweeps and not held, and for unread mail that woke nothing.
 
-        There should be nothing in it, ever.
+        It should never find anything.
         """
         session, before = self._current.session, self._suspected
         self._suspected = {claim.id: claim for claim in await self._lost_claims()}
@@ -199,10 +209,10 @@ class Claimer:
         logger.warning("%d executions were in nobody's hand, and go on now", number, extra={"action": "found_again"})
 
     async def _lost_claims(self) -> list[Claim]:
-        """What this session owns and has not in hand. What it just lets go of is not that.
+        """Executions that this session owns and does not hold, apart from those that it is releasing.
 
-        Nor what somebody asked for: he is told of it, and nobody is told of a claim twice. The second could take it
-        into hand when the first has let go of it.
+        Also without those that are being claimed: no claim is adopted twice. The second adoption could come after the
+        first one was released.
         """
         known = {*self._known, *self._held.releasing}
         owned = await self._store.claims.owned(self._current.session.id)
@@ -214,14 +224,14 @@ class Claimer:
         return {*self._held.records, *self._claimed, *self._asked_for, *self._parked.to_park, *self._adopting}
 
     async def _adopt_claimed(self) -> None:
-        """Takes into hand what was claimed. What cannot be loaded now stays claimed, and is loaded at the next poll."""
+        """Loads claimed executions. Those that cannot be loaded now stay claimed until the next poll."""
         if not self._claimed:
             return
         session = self._current.session
         progress = await self._held.progress.give(list(self._claimed))
         for loaded in await self._store.executions.load(list(self._claimed), short=True):
             if session is not self._current.session:
-                return  # what is claimed now is another session's, and was not loaded for it
+                return  # the claims are another session's now
             claim = self._claim_of(loaded.row)
             if claim is not None:
                 self._adopting[claim.id] += 1
@@ -231,22 +241,22 @@ class Claimer:
                     if session is self._current.session:
                         self._claimed[claim.id] = claim
                     raise
-                except Exception as error:  # whatever it is: it is this one's affair, and the others go on
+                except Exception as error:  # the others are loaded all the same
                     await self._park(claim.id, claim.epoch, error)
                 finally:
                     self._adopting -= Counter({claim.id: 1})
 
     def _claim_of(self, row: ExecutionRow) -> Claim | None:
-        """The one that is to be taken into hand with this row. Others may have loaded the same, and been sooner.
+        """The claim to adopt with this row, if another call has not adopted it meanwhile.
 
-        They may even have let go of it, and claimed it again. Then the row is too old for the claim, and is no reason
-        to forget it: whoever made it loads what is there now.
+        The execution may even have been released and claimed again. Then the row is too old for the claim, and the
+        call that made the claim loads the present one.
         """
         claim = self._claimed.get(row.id)
         return None if claim is None or row.epoch < claim.epoch else self._claimed.pop(row.id)
 
     async def _park(self, id: str, epoch: int, error: Exception) -> None:
-        """This release cannot read what is recorded, or sent. Another may; it is looked at again after a while."""
+        """This release cannot read the history or a message. Another may; it is tried again after a while."""
         report(UNREADABLE.format(id), error)
         self._parked.to_park[id] = Parking(self._current.session, epoch, "incompatible", PARKED_MS)
         if (record := self._held.records.get(id)) is not None:
@@ -261,19 +271,19 @@ class Claimer:
                 if why:
                     self._parked.note_tried(id, "")
                 await self._store.claims.park(session.id, id, why, again_ms, epoch)
-            if self._parked.to_park.get(id) == parking:  # else it was taken meanwhile, and is to be parked again
+            if self._parked.to_park.get(id) == parking:  # else it was claimed meanwhile, and is to be parked again
                 del self._parked.to_park[id]
 
     async def _adopt(self, claim: Claim, loaded: Loaded, session: Session, progress: list[ProgressRow]) -> None:
         if (loaded.row.owner, loaded.row.epoch) != (session.id, claim.epoch):
-            return  # what told of the claim was late: it was ours, and has other hands by now
-        performer = await self._held.cache.stored_performer(claim.definition, claim.version)
+            return  # the answer was late: another session or claim has it by now
+        performer = await self._cache.stored_performer(claim.definition, claim.version)
         record = Record(self._held, performer, loaded.row.key)
         await self._restorer.restore(record, loaded)
         if session is not self._current.session or not session.alive:
-            return  # it was claimed in the name of one that is over
+            return  # the session of this claim has ended
         if (held := self._held.records.get(claim.id)) is not None and held.epoch == claim.epoch:
-            return  # two were told of the same claim
+            return  # another call adopted the same claim
         self._held.progress.take(record, progress)
         record.is_active = record.state.finished is None
         record.epoch = claim.epoch
@@ -282,10 +292,9 @@ class Claimer:
             record.zombies.update(held.zombies)
         self._late_reports.attach(record)
         self._watcher.came_here(claim.id)
-        fact = f.Taken(at=self._held.now(), epoch=claim.epoch, lease_ms=self._current.lease_ms)
-        self._held.mail_unchecked[claim.id] = None
+        fact = f.Taken(at=self._worker.now(), epoch=claim.epoch, lease_ms=self._current.lease_ms)
         self._held.unread_mail.taken(claim.id)
-        taken: list[EffectKey] | None = None  # what is granted on top of this is not recorded with it
+        taken: list[EffectKey] | None = None  # attempts granted after this one are not committed with it
 
         def follow(_: f.Answer) -> None:
             self._held.follow_agenda(record, list(record.state.agenda) if taken is None else taken, RESUME)

@@ -8,8 +8,8 @@ enough goes to the disk. It is begun when all of the one before is known to be t
 
 A commit that fails leaves one question: was it applied? The worker reads the batch back, and never assumes; nor does it
 when it sends the rest again, because the first one may have been under way still when it looked. A batch that the
-database refuses for its data is halved until the culprit is alone; that execution is parked. One that waits for a
-transaction of somebody else's is set apart for a while (`apart.py`), and the others are committed.
+database refuses for its data is halved until the culprit is alone; that execution is parked. One that waits for
+another transaction is set apart for a while (`blocked_writes.py`), and the others are committed.
 """
 
 import asyncio
@@ -65,20 +65,24 @@ class Write(Struct, kw_only=True, gc=False):
         return id(getattr(self, "record", None))
 
 
-class Told(Write, kw_only=True, gc=False):
-    tell: Callable[[Fate], None]
+class CallbackWrite(Write, kw_only=True, gc=False):
+    """Calls back with its fate, once all earlier writes of the execution are settled."""
+
+    call: Callable[[Fate], None]
     record: object = None
 
     def settle(self, fate: Fate) -> None:
-        self.tell(fate)
+        self.call(fate)
 
 
-class RoomLeft(Write, kw_only=True, gc=False):
+class RoomReport(Write, kw_only=True, gc=False):
+    """Reports the room that tenants have left, once all earlier writes are settled."""
+
     room: dict[str, int]
-    tell: Callable[[dict[str, int]], None]
+    call: Callable[[dict[str, int]], None]
 
     def settle(self, fate: Fate) -> None:
-        self.tell(self.room)
+        self.call(self.room)
 
 
 class Committer:
@@ -255,7 +259,7 @@ class Committer:
         if not committed.fenced and not committed.refused:
             self._committed.extend(writes)
             if committed.room:  # heard when all of this batch is told, and nothing of a later one
-                self._committed.append(RoomLeft(execution="", room=committed.room, tell=self._on_room))
+                self._committed.append(RoomReport(execution="", room=committed.room, call=self._on_room))
             return
         self._tell(ALL)  # those before it, and then these at once: nothing more rests on them
         if committed.fenced:

@@ -49,12 +49,16 @@ class DefinitionCache:
         registered: ProgramRegistry,
         compile: CompileStored,
         now_ms: Callable[[], int],
+        *,
+        works: bool,
     ) -> None:
+        """`works`: whether handlers run in this process."""
         self._store = store
         self._registered = registered
         self._now = now_ms
         self._compile = compile
         self._stored: dict[tuple[str, int], _Content] = {}
+        self._works = works
         self._in_catalog: dict[tuple[str, int], str] = {}
         self._input_schemas: dict[tuple[str, int], str | None] = {}  # hashes of those in use, where there is no code
         self._noted: dict[tuple[str, int], str] = {}  # since it was last asked for
@@ -203,6 +207,10 @@ class DefinitionCache:
         self._input_schemas[row.name, row.version] = row.input_schemas_hash
         definition = from_document(msgspec.json.decode(row.document))
         return self._compile(definition, decode_input_schemas(row.input_schemas))
+
+    def runs(self, performer: Performer) -> bool:
+        """Whether this process runs executions of this program."""
+        return self._works and self.can_run(performer)
 
     def can_run(self, performer: Performer) -> bool:
         """Whether this process has the handlers of all steps that are not a queue's."""

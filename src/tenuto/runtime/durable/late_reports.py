@@ -7,12 +7,13 @@ owner has the kernel judge it, and it applies as long as nothing else is known o
 Such a handler begins no other attempt. In this process no other attempt of its step begins before it has ended.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.codec import encode_fact
 from tenuto.runtime.executor import Job
 from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.worker import Worker
 from tenuto.storage.port import Store
 from tenuto.storage.tasks import Letter
 
@@ -23,13 +24,19 @@ class LateReports:
     """Keeps the handlers of executions that are no longer held, and mails their reports to the owners."""
 
     def __init__(
-        self, store: Store, new_id: Callable[[], str], notify_owners: Callable[[set[str | None]], None]
+        self,
+        store: Store,
+        worker: Worker,
+        notify_owners: Callable[[set[str | None]], None],
+        *records: Mapping[str, Record],
     ) -> None:
+        """`records`: the executions in memory, by id. A new record of an execution waits for its old handlers."""
         self._store = store
-        self._new_id = new_id
+        self._worker = worker
         self._notify_owners = notify_owners
+        self._records = records
         self._jobs: dict[str, dict[str, Job]] = {}  # by execution and path
-        self.outgoing = BatchedWrites[Letter]("tenuto-late-words", self._send)
+        self.outgoing = BatchedWrites[Letter]("tenuto-late-reports", self._send)
 
     def jobs(self) -> Iterator[Job]:
         return (job for jobs in self._jobs.values() for job in jobs.values())
@@ -48,12 +55,18 @@ class LateReports:
         """The execution is held again: its steps wait for the handlers that still run."""
         record.zombies.update(self._jobs.get(record.state.id, {}))
 
-    def ended(self, id: str, path: str, job: Job) -> None:
+    def ended(self, record: Record, path: str, job: Job) -> None:
+        """The handler has ended. Attempts of other records that waited for this may start."""
+        id = record.state.id
         jobs = self._jobs.get(id, {})
         if jobs.get(path) is job:
             del jobs[path]
             if not jobs:
                 del self._jobs[id]
+        for records in self._records:
+            other = records.get(id)
+            if other is not None and other.zombies.get(path) is job:
+                self._worker.bury(other, path)
 
     def stop(self, id: str) -> None:
         """The execution was cancelled, and no report counts any more."""
@@ -61,7 +74,7 @@ class LateReports:
             job.stop()
 
     def send(self, execution_id: str, fact: f.Reported) -> None:
-        self.outgoing.add(Letter(self._new_id(), execution_id, encode_fact(fact)))
+        self.outgoing.add(Letter(self._worker.environment.new_id(), execution_id, encode_fact(fact)))
 
     async def _send(self, messages: list[Letter]) -> None:
         owners: set[str | None] = set()

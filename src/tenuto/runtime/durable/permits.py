@@ -1,9 +1,9 @@
-"""Limits that all workers of a database share: what this process was dealt of them, and when it asks for more.
+"""Limits that all workers of a database share: the permits that this process has, and when it asks for more.
 
-Permits are dealt by the database (`storage/permits.py`), to all attempts that wait at once: while one exchange is under
-way, what comes meanwhile gathers for the next. What was dealt is used without asking again. At each exchange everything
-that is not in use goes back; and an exchange follows soon as long as anything is held or wanted, so that others get
-their share and a limit that was changed is seen. What names no limit never comes here.
+The database deals permits (`storage/permits.py`) to all attempts that wait at once: while one exchange is under way,
+further requests gather for the next. Permits are used without asking again. Each exchange gives back the permits that
+are not in use, and another follows soon while any are held or wanted. So other workers get their share, and a changed
+limit is noticed. Attempts that name no limit never come here.
 """
 
 import asyncio
@@ -11,10 +11,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tenuto.runtime.clock import Clock, Timer
-from tenuto.runtime.executor.limits import Names
+from tenuto.runtime.executor.limits import LimitedQueue, Names, total_wanted
 from tenuto.runtime.supervision import supervised
 from tenuto.storage.permits import Ask, Dealt, Share
+from tenuto.storage.port import Store
 from tenuto.values.jitter import spread
+
+from .session import CurrentSession
 
 REFRESH_MS: Final = 200
 GOOD_MS: Final = 1_000  # what was dealt is good for so long: without word from the database nothing more starts
@@ -24,7 +27,7 @@ SPARE: Final = 50
 
 
 class Permit:
-    """What this process may do under one limit. None: there is no such bound."""
+    """The permits of this process under one limit. None: the limit has no such bound."""
 
     __slots__ = ("good_until", "most", "running", "slice", "started", "starts", "told")
 
@@ -68,19 +71,12 @@ class Permit:
 
 
 class Permits:
-    """Implements `Limits` for the lanes. `exchange` brings an ask to the database, None if the session is over."""
+    """Implements `Limits`. `exchange` sends a request to the database, and returns None if the session has ended."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        exchange: Callable[[Ask], Awaitable[Dealt | None]],
-        wanted: Callable[[], dict[Names, int]],
-        on_open: Callable[[], None],
-    ) -> None:
+    def __init__(self, clock: Clock, exchange: Callable[[Ask], Awaitable[Dealt | None]]) -> None:
         self._clock = clock
         self._exchange = exchange
-        self._wanted = wanted
-        self._on_open = on_open
+        self._queues: list[LimitedQueue] = []
         self._named: dict[str, Permit] = {}
         self._denied: dict[Names, None] = {}  # asked for at the last exchange, and not dealt in full
         self._closed_until = 0  # by a rate
@@ -91,7 +87,10 @@ class Permits:
         self._closed = False
         self.exchanges = 0
 
-    # What lanes ask
+    # For lanes
+
+    def add_queue(self, queue: LimitedQueue) -> None:
+        self._queues.append(queue)
 
     def spent(self, names: Names) -> str | None:
         now = self._clock.now_ms()
@@ -164,7 +163,7 @@ class Permits:
             self._task = asyncio.get_running_loop().create_task(self._ask(), name="tenuto-permits")
 
     async def _ask(self) -> None:
-        wanted = self._wanted()
+        wanted = total_wanted(self._queues)
         ask = self._make_ask(wanted)
         dealt: Dealt | None = None
         try:
@@ -184,7 +183,8 @@ class Permits:
         else:
             self._denied = dict.fromkeys(wanted)  # asked for again when it is time, and not at once
         self._plan(dealt)
-        self._on_open()
+        for queue in self._queues:
+            queue.pump()
 
     def _make_ask(self, wanted: dict[Names, int]) -> Ask:
         named = {name for names in wanted for name in names}
@@ -229,3 +229,20 @@ class Permits:
         self._stop_timer()
         if self._task is not None:
             self._task.cancel()
+
+
+class PermitExchange:
+    """Exchanges permits in the name of the current session."""
+
+    def __init__(self, store: Store, current: CurrentSession) -> None:
+        self._store = store
+        self._current = current
+
+    async def exchange(self, ask: Ask) -> Dealt | None:
+        session = self._current.session
+        if not session.may_start:
+            return None
+        dealt = await self._store.limits.exchange(session.id, ask)
+        if dealt is None and session is self._current.session:
+            session.lose()
+        return None if session is not self._current.session else dealt

@@ -1,19 +1,23 @@
-"""The loops that look at the database: for work, mail, the status of awaited executions, and upkeep."""
+"""The loops that poll the database: for work, mail, the status of awaited executions, and maintenance."""
 
 import asyncio
 from contextlib import suppress
 from time import monotonic
 
+from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.supervision import supervised
 from tenuto.storage.port import EVERYTHING, NEWS, WORK, Hints, Store, mail_for
 from tenuto.values.jitter import spread
 
 from .audit_sealer import AuditSealer
 from .claimer import Claimer
+from .definition_cache import DefinitionCache
 from .held_executions import HeldExecutions
 from .mailbox import Mailbox
 from .progress import EVERY_SECONDS
+from .releaser import Releaser
 from .session import CurrentSession
+from .task_worker import TaskWorker
 from .wakeups import Wakeups
 from .watcher import Watcher
 
@@ -28,23 +32,30 @@ class Poller:
         store: Store,
         current: CurrentSession,
         wakeups: Wakeups,
+        worker: Worker,
+        cache: DefinitionCache,
         held: HeldExecutions,
+        releaser: Releaser,
         claimer: Claimer,
         mailbox: Mailbox,
+        tasks: TaskWorker,
         watcher: Watcher,
         sealing: AuditSealer,
     ) -> None:
         self._store = store
         self._current = current
         self._wakeups = wakeups
+        self._worker = worker
         self._held = held
+        self._releaser = releaser
         self._claimer = claimer
         self._mailbox = mailbox
+        self._task_worker = tasks
         self._watcher = watcher
         self._reap_at = 0.0
         self._upkeep = (
             ("Ending sessions that are over", self._reap),
-            ("Reading the catalog", held.cache.refresh),
+            ("Reading the catalog", cache.refresh),
             ("Sealing the audit", sealing.look),
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -52,11 +63,11 @@ class Poller:
     def start(self) -> None:
         self._tasks = [
             asyncio.create_task(self._keep_polling(), name="tenuto-poll"),
-            asyncio.create_task(self._keep_writing_progress(), name="tenuto-beats"),
+            asyncio.create_task(self._keep_writing_progress(), name="tenuto-progress"),
         ]
 
     def start_read_only(self) -> None:
-        """All that a process without a session does: it looks for executions that its callers wait for."""
+        """Without a session, only executions that callers wait for are looked for."""
         self._tasks = [asyncio.create_task(self._keep_watching(), name="tenuto-poll")]
 
     @property
@@ -90,17 +101,17 @@ class Poller:
                 with supervised(what):
                     await keep()
             await self._look(hints)
-            with supervised("Letting go"):
-                self._held.release_idle()
+            with supervised("Releasing executions"):
+                self._releaser.release_lingering()
             if self._current.session.may_start:
-                self._held.admit_late_attempts()
+                self._worker.admit_late()
 
     async def _look(self, hints: Hints) -> None:
         if hints & {*EVERYTHING, WORK}:
             with supervised("Looking for work"):
                 await self._claimer.claim()
         held = self._held
-        if held.mail_unchecked or (held.records and hints & {*EVERYTHING, mail_for(self._current.session.id)}):
+        if held.unread_mail.unchecked or (held.records and hints & {*EVERYTHING, mail_for(self._current.session.id)}):
             with supervised("Reading mail"):
                 await self._mailbox.read()
         with supervised("Looking for what others wait for"):
@@ -126,4 +137,4 @@ class Poller:
             reaped = await self._store.sessions.reap(self._current.session.id)
             if reaped:
                 self._store.notify(WORK)
-            await self._held.sweep(at_once=reaped > 0)
+            await self._task_worker.sweep(at_once=reaped > 0)

@@ -1,7 +1,7 @@
-"""What is asked about executions: of those in hand, when what they decided is kept; of others, from the store."""
+"""Reads executions: those held here once their decisions are committed, all others from the store."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from tenuto.kernel.evolve import evolve, holder_of
 from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.executor import Performer, Role
 from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.documents import Summary
 from tenuto.runtime.shared.filters import Filter
 from tenuto.runtime.shared.pages import id_at
@@ -29,6 +30,7 @@ from tenuto.views.reading import Reading
 
 from . import snapshots
 from .batched_reads import BatchedReads
+from .definition_cache import DefinitionCache
 from .held_executions import HeldExecutions, Moved
 from .queued_attempts import has_queued, with_queued
 from .restoration import Restorer
@@ -50,11 +52,23 @@ async def _load(executions: Executions, short: bool, ids: Sequence[str]) -> dict
 class Reader:
     """Reads executions: those that are held here once their decisions are committed, all others from the store."""
 
-    def __init__(self, store: Store, held: HeldExecutions, restorer: Restorer, watcher: Watcher) -> None:
+    def __init__(
+        self,
+        store: Store,
+        worker: Worker,
+        cache: DefinitionCache,
+        held: HeldExecutions,
+        restorer: Restorer,
+        watcher: Watcher,
+        check_open: Callable[[], None],
+    ) -> None:
         self._store = store
+        self._worker = worker
+        self._cache = cache
         self._held = held
         self._restorer = restorer
         self._watcher = watcher
+        self._check_open = check_open
         self._progress = held.progress
         self._asked_by: dict[tuple[str | None, bool], BatchedReads[str, Loaded]] = {}
         self._workers = Workers(store.tasks.serving)
@@ -99,7 +113,7 @@ class Reader:
             is_brief = short and record.unread > 0 and record.state.finished is None
             if is_brief:
                 reading = snapshots.detached(reading)
-            if record.parked and not self._held.runs(record.performer):  # decided here, and about to be handed over
+            if record.parked and not self._cache.runs(record.performer):  # decided here, and about to be handed over
                 unclaimed = await self._unclaimed(record.performer, reading.state, "")
                 reading.activity = replace(reading.activity, waiting=unclaimed.waiting)
             if record.unread and not is_brief:
@@ -125,7 +139,7 @@ class Reader:
     async def _short_reading(self, loaded: Loaded) -> Reading | None:
         """By its snapshot. None if it is over, or the snapshot is one that this release cannot read."""
         row = loaded.row
-        performer = await self._held.cache.stored_performer(row.definition, row.version)
+        performer = await self._cache.stored_performer(row.definition, row.version)
         state = snapshots.state_of(performer.program.plan, loaded)
         if state is None or state.finished is not None:
             return None
@@ -134,7 +148,7 @@ class Reader:
         return Reading(performer.program, state, history, idempotency_key=row.key, activity=activity)
 
     async def _reading(self, loaded: Loaded) -> Reading:
-        performer = await self._held.cache.stored_performer(loaded.row.definition, loaded.row.version)
+        performer = await self._cache.stored_performer(loaded.row.definition, loaded.row.version)
         state = Execution(performer.program.plan)
         entries = [entry for body in loaded.bodies for entry in decode_entries(body)]
         for entry in entries:
@@ -161,7 +175,7 @@ class Reader:
         work = list(work_of(state))
         if not work:
             return NOTHING_UNDER_WAY
-        has_worker = self._held.runs(performer) or await self._workers.can_run(performer.program)
+        has_worker = self._cache.runs(performer) or await self._workers.can_run(performer.program)
         for ref in work:
             if (holder := holder_of(state, ref)) is not None:
                 wait = self._why_unclaimed(state, performer.role(holder.node, ref.phase), has_worker)
@@ -172,10 +186,10 @@ class Reader:
     def _why_unclaimed(self, state: Execution, role: Role, has_worker: bool) -> Waiting | None:
         if not has_worker:
             return Waiting("no_worker", role.handler_name or "")
-        spent = self._held.bounds.spent(role.limits)
+        spent = self._worker.limits.spent(role.limits)
         if spent is not None:
             return Waiting("limit", spent)
-        return Waiting("slot") if self._held.now() - state.at > TAKEN_MS else None
+        return Waiting("slot") if self._worker.now() - state.at > TAKEN_MS else None
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         seen = self._store.for_tenant(tenant)
@@ -194,7 +208,7 @@ class Reader:
             record = self._held.find_held(execution_id)
             if record is not None and (tenant is None or record.state.tenant == tenant):
                 with suppress(Moved):
-                    reading = await self._held.wait_for(record, until, left)
+                    reading = await record.wait(until, left, self._worker.environment.clock)
                     if record.unread:
                         await self._restorer.read_all(record)
                     return reading
@@ -204,7 +218,7 @@ class Reader:
                 if self._held.find_held(execution_id) is not None:
                     break
                 if self._watcher.is_closed:  # until then handlers that wait for others are told, also while it drains
-                    self._held.check_open()
+                    self._check_open()
                 left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
                 moved = await self._watcher.until_moved(execution_id, reading.state.status, left)
                 if moved is None:

@@ -24,6 +24,9 @@ def wanted(wanted: Filter) -> Wanted:
         before=wanted.before_ms,
         active=wanted.active,
         newest_first=wanted.newest_first,
+        version=wanted.version,
+        error_class=wanted.error_class,
+        q=wanted.q,
     )
 
 

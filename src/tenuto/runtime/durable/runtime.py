@@ -8,25 +8,31 @@ This module wires the parts: each gets the ones that it needs as arguments.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 
 from tenuto.authoring.program import CompileStored
 from tenuto.errors import StorageError
 from tenuto.runtime.clock import Environment
-from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, WorkerOptions
+from tenuto.runtime.executor import Job
+from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.observers import Observers
+from tenuto.runtime.executor.program_registry import ProgramRegistry
+from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, Worker, WorkerOptions
 from tenuto.runtime.observer import Observer
 from tenuto.runtime.shared.documents import Documents
 from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.shared.retention import Pruned, keep_pruning, prune
-from tenuto.runtime.supervision import supervised
 from tenuto.runtime.vitals import Vitals
+from tenuto.storage.caller_connections import caller_of
 from tenuto.storage.catalog import Catalog
+from tenuto.storage.inbox import note_once
 from tenuto.storage.notices import Notices
 from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
-from tenuto.storage.port import EVERYTHING, WORK, Store, mail_for
+from tenuto.storage.port import WORK, Store, mail_for, tasks_in
 from tenuto.storage.registry import Registry
 from tenuto.values.jitter import spread
 from tenuto.views import LimitRow, TenantLimitRow, WorkerRow
@@ -35,21 +41,28 @@ from tenuto.views.projections import AuditRow
 
 from .audit_sealer import AuditSealer
 from .claimer import Claimer
-from .clock import DatabaseClock
-from .committer import Committer
+from .decision_writer import DecisionWriter
+from .definition_cache import DefinitionCache
 from .held_executions import HeldExecutions
 from .late_reports import LateReports
 from .mailbox import Mailbox
 from .parked_executions import ParkedExecutions
+from .permits import PermitExchange, Permits
 from .poller import Poller
 from .progress import ProgressWriter
 from .reader import Reader
+from .releaser import Releaser
 from .restoration import Restorer
 from .rows import shared_limit_row, tenant_row, worker_row
-from .session import LEASE_MS, CurrentSession, Session
-from .single_flight import Shared
+from .session import LEASE_MS, CurrentSession
+from .session_opener import SessionOpener
+from .single_flight import SingleFlight
 from .starter import Starter
+from .task_executions import TaskExecution
+from .task_reports import TaskReports
+from .task_worker import TaskWorker
 from .tenant_admission import TenantAdmission
+from .unread_mail import UnreadMail
 from .wakeups import Owners, Wakeups
 from .watcher import Watcher
 
@@ -70,6 +83,7 @@ class DurableRuntime:
         queues: Sequence[str] = ("default",),
         slots: int = ASYNC_SLOTS,
         threads: int = THREADS,
+        logs_failures: bool = False,
         lease_ms: int = LEASE_MS,
         poll_ms: int = POLL_MS,
         announced: Announced | None = None,
@@ -77,7 +91,14 @@ class DurableRuntime:
         keep_ms: int | None = None,
         read_only: bool = False,
     ) -> None:
-        options = WorkerOptions(observers=observers, worker=worker, queues=queues, slots=slots, threads=threads)
+        options = WorkerOptions(
+            observers=observers,
+            worker=worker,
+            queues=queues,
+            slots=slots,
+            threads=threads,
+            logs_failures=logs_failures,
+        )
         now = environment.now_ms
         self.environment = environment
         self._store = store
@@ -91,77 +112,153 @@ class DurableRuntime:
         self._admission = TenantAdmission(store)
         self._parked_executions = ParkedExecutions()
         self._restorer = Restorer(store, self._wakeups, reads_all=bool(options.observers))
-        owners = Owners(store, self._current, self._wakeups)
-        self._late_reports = LateReports(store, environment.new_id, owners.notify)
-        self._held = HeldExecutions(
+        self._observers = Observers(observers)
+        self._registry = ProgramRegistry(prepares=worker)
+        self._cache = DefinitionCache(store, self._registry, compile, now, works=worker)
+        self._permits = Permits(environment.clock, PermitExchange(store, self._current).exchange)
+        self._worker = Worker(
             environment,
+            options,
+            self._permits,
+            self._observers,
+            may_start=self._current.may_start,
+            dispatch=self._notify_queue,
+            fetch=self._restorer.fetch_missing,
+        )
+        self._sessions = SessionOpener(
             store,
             self._current,
             self._wakeups,
-            owners,
+            self._worker,
+            self._admission,
+            on_lost=self._forget_session,
+            on_time=lambda: self._held.timer.arm(),  # timers may be due that were not by the old time
+        )
+        records: dict[str, Record] = {}
+        self._task_executions: dict[str, TaskExecution] = {}
+        owners = Owners(store, self._current, self._wakeups)
+        self._late_reports = LateReports(store, self._worker, owners.notify, records, self._task_executions)
+        unread_mail = UnreadMail()
+        self._writer = DecisionWriter(self._current, unread_mail, announced)
+        self._held = HeldExecutions(
+            store,
+            self._current,
+            self._wakeups,
+            self._worker,
+            records,
+            self._writer,
+            self._observers,
+            unread_mail,
             self._parked_executions,
-            self._restorer,
             self._late_reports,
             ProgressWriter(store),
             self._admission,
-            options,
-            compile,
-            announced,
             self._relay,
-            read_only=read_only,
+            self.inbox,
         )
+        self._releaser = Releaser(store, self._worker, self._held, self._writer, self._cache, self._parked_executions)
+        self._held.on_idle = self._releaser.release_if_idle
         self._claimer = Claimer(
             store,
             self._current,
             self._wakeups,
+            self._worker,
+            self._registry,
+            self._cache,
             self._parked_executions,
             self._held,
             self._restorer,
             self._late_reports,
             self._watcher,
         )
-        self._held.claim_one = self._claimer.claim_one
-        self._reader = Reader(store, self._held, self._restorer, self._watcher)
-        self._mailbox = Mailbox(store, self._current, self._wakeups, self._held, self._claimer, self._reader)
+        self._task_reports = TaskReports(
+            store,
+            self._current,
+            self._wakeups,
+            owners,
+            self._worker,
+            self._parked_executions,
+            self._late_reports,
+            self._claimer.claim_one,
+            self.inbox,
+        )
+        self._task_worker = TaskWorker(
+            store,
+            self._current,
+            self._wakeups,
+            self._worker,
+            self._task_reports,
+            self._task_executions,
+            self._registry,
+            self._cache,
+            self._restorer,
+            self._parked_executions,
+            self._late_reports,
+        )
+        self._registry.on_replaced.append(self._held.resume_parked)
+        self._registry.on_change.append(self._task_worker.learn)
+        self._reader = Reader(
+            store, self._worker, self._cache, self._held, self._restorer, self._watcher, self._check_open
+        )
+        self._mailbox = Mailbox(
+            store,
+            self._current,
+            self._wakeups,
+            self._worker,
+            self._held,
+            self._releaser,
+            self._writer,
+            self._claimer,
+            self._reader,
+            self._task_reports,
+            self._check_open,
+        )
         self._starter = Starter(
             store,
             self._current,
             self._wakeups,
             self._admission,
+            self._worker,
+            self._registry,
+            self._cache,
             self._held,
+            self._writer,
+            self._observers,
             self._claimer,
             self._reader,
-            self._until_reopened,
+            self._check_open,
+            self._sessions.until_reopened,
         )
         self._poller = Poller(
             store,
             self._current,
             self._wakeups,
+            self._worker,
+            self._cache,
             self._held,
+            self._releaser,
             self._claimer,
             self._mailbox,
+            self._task_worker,
             self._watcher,
             self._sealing,
         )
         self._documents = Documents(self._reader, self._registry_of, now)
         self._pruning: asyncio.Task[None] | None = None
-        self._reopening: asyncio.Task[None] | None = None
-        self._former: list[Committer] = []
         self._bind()
 
     def _bind(self) -> None:
         """The members of the port that belong to one part as they are: bound, so that they cost no further call."""
-        held, reader, documents = self._held, self._reader, self._documents
-        self.provide = held.provide
-        self.provided = held.provided
-        self.provide_handler = held.provide_handler
-        self.publish = held.cache.publish
-        self.program = held.cache.program
-        self.definitions = held.cache.definitions
-        self.keep_definitions = held.cache.keep_definitions
-        self.knows = held.registered.knows
-        self.note_definition = held.cache.note_definition
-        self.inbox = held.inbox
+        registry, cache, reader, documents = self._registry, self._cache, self._reader, self._documents
+        self.provide = registry.provide
+        self.provided = registry.provided
+        self.provide_handler = registry.provide_handler
+        self.publish = cache.publish
+        self.program = cache.program
+        self.definitions = cache.definitions
+        self.keep_definitions = cache.keep_definitions
+        self.knows = registry.knows
+        self.note_definition = cache.note_definition
         self.is_crowded = self._admission.is_crowded
         self.submit = self._starter.submit
         self.tell = self._mailbox.tell
@@ -187,21 +284,21 @@ class DurableRuntime:
         self.audit = documents.audit
         self.audit_chain = documents.audit_chain
         self.verify_audit = documents.verify_audit
-        self.check = Shared(self._store.check).answer
-        self._backlog = Shared(self._store.operations.backlog)
+        self.check = SingleFlight(self._store.check).call
+        self._backlog = SingleFlight(self._store.operations.backlog)
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        return self._held.observers
+        return self._observers.all
 
     @property
     def interpose(self) -> Interpose | None:
         """What is called in place of a handler."""
-        return self._held.interpose
+        return self._worker.interpose
 
     @interpose.setter
     def interpose(self, interpose: Interpose | None) -> None:
-        self._held.interpose = interpose
+        self._worker.interpose = interpose
 
     @property
     def registry(self) -> Registry:
@@ -222,6 +319,22 @@ class DurableRuntime:
     def catalog(self) -> Catalog:
         return self._store.catalog
 
+    @asynccontextmanager
+    async def inbox(self, consumer: str, id: str, connection: object) -> AsyncIterator[bool]:
+        """Whether this consumer receives this id for the first time, in the transaction of the connection."""
+        yield await note_once(caller_of(connection), consumer, id, self._worker.now())
+
+    def _notify_queue(self, queue: str) -> None:
+        """Wakes the task workers of this queue."""
+        hint = tasks_in(queue)
+        self._store.notify(hint)
+        self._wakeups.notify_tasks(frozenset({hint}))
+
+    def _check_open(self) -> None:
+        self._worker.check_open()
+        if self._read_only:
+            raise StorageError("the engine was opened to read only", code="read_only", hint="open it without read_only")
+
     def _live_session(self) -> str | None:
         session = self._current.session
         return session.id if session.alive else None
@@ -229,15 +342,15 @@ class DurableRuntime:
     # -- Life ----------------------------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        self._note_time(await self._store.open(migrate=not self._read_only))
-        self._held.loop = asyncio.get_running_loop()
+        self._sessions.note_time(await self._store.open(migrate=not self._read_only))
+        self._worker.loop = asyncio.get_running_loop()
         if self._read_only:
             self._poller.start_read_only()
             return
         try:
-            await self._open_session()
+            await self._sessions.open()
         except BaseException:
-            self._held.loop = None  # it is as closed as it was
+            self._worker.loop = None  # it is as closed as it was
             await self._store.close()
             raise
         self._store.listen(self._wakeups.notify_all)
@@ -246,24 +359,9 @@ class DurableRuntime:
         if self._relay is not None:
             self._relay.start()
         if self._keep_ms is not None:
-            sweeps = keep_pruning(self._store.pruning, self._held.now, self._keep_ms)
+            sweeps = keep_pruning(self._store.pruning, self._worker.now, self._keep_ms)
             self._pruning = asyncio.create_task(sweeps, name="tenuto-prune")
-        self._held.open_tasks()
-
-    async def _open_session(self) -> None:
-        environment, held, current = self.environment, self._held, self._current
-        new = environment.new_id()
-        session = Session(self._store, new, self._lose_session, self._note_time, lease_ms=current.lease_ms)
-        queues = sorted(held.queues) if held.works else None
-        self._note_time(await session.open(environment.worker, environment.build, queues))
-        current.session = session
-        current.committer = Committer(self._store, session.id, self._note_time, session.lose, self._admission.note_room)
-        current.committer.start()
-
-    def _note_time(self, now_ms: int) -> None:
-        clock = self.environment.clock
-        if isinstance(clock, DatabaseClock) and clock.note(now_ms):
-            self._held.alarms.arm()  # timers that were ahead may be due
+        self._task_worker.start()
 
     async def close(self, grace_ms: int) -> None:
         """Closes in good order: reports are recorded, attempts that have not begun are returned, the rest is due.
@@ -271,43 +369,48 @@ class DurableRuntime:
         Executions that run no handler here are released before anything is waited for, the others one by one.
         If the database cannot be reached, nothing is waited for beyond a few seconds: it is as if this process died.
         """
-        held = self._held
-        if held.closing or held.loop is None:
+        held, worker, releaser = self._held, self._worker, self._releaser
+        if worker.closing or worker.loop is None:
             return
-        held.closing = True  # from here on nothing begins
+        worker.closing = True  # from here on nothing begins
         if self._read_only:
             await self._poller.stop()
-            held.close_up()
+            held.close()
+            worker.close()
             self._watcher.close()
             await self._store.close()
             return
         current = self._current
         try:
-            held.release_all()
+            releaser.release_all()
             self._wakeups.notify(mail_for(current.session.id))  # executions just claimed go when their mail was read
-            await held.leave_queues(CLOSING_SECONDS)
-            stopped = await held.stop_work(grace_ms)
-            await held.close_tasks(CLOSING_SECONDS)
+            await self._task_worker.leave(CLOSING_SECONDS)
+            await worker.drain(grace_ms, self._jobs)
+            releaser.stop_handing_over()
+            held.timer.close()
+            stopped = self._jobs()
+            await worker.stop(stopped)
+            await self._task_reports.stop(CLOSING_SECONDS)
             await self._poller.stop()
-            for task in (self._reopening, self._pruning):
-                if task is not None:
-                    task.cancel()
-                    await asyncio.wait([task])
+            await self._sessions.stop_reopening()
+            if self._pruning is not None:
+                self._pruning.cancel()
+                await asyncio.wait([self._pruning])
             with suppress(StorageError):
                 await held.progress.write(held.records)
             unknown = {(job.attempt.host, job.attempt.ref) for job in stopped}
             for record in list(held.records.values()):
-                held.return_work(record, [ref for host, ref in unknown if host is record])
+                releaser.return_work(record, [ref for host, ref in unknown if host is record])
             for record in list(held.records.values()):
-                held.release(record)
-            for committer in (*self._former, current.committer):
-                await committer.stop(CLOSING_SECONDS)
+                releaser.release(record)
+            await self._sessions.stop_committers(CLOSING_SECONDS)
             await asyncio.sleep(0)  # reports that could not be recorded are mailed
             await self._late_reports.outgoing.stop(CLOSING_SECONDS)
             if self._relay is not None:
                 await self._relay.stop(min(grace_ms / 1_000, CLOSING_SECONDS))
         finally:
-            held.close_up()
+            held.close()
+            worker.close()
             self._watcher.close()
             current.session.stop()
         with suppress(StorageError, TimeoutError):  # else others find the session expired
@@ -318,39 +421,29 @@ class DurableRuntime:
         self._store.notify(WORK)
         await self._store.close()
 
-    def _lose_session(self) -> None:
-        """This process was declared dead, and others own its executions: it forgets them, and opens another session."""
+    def _jobs(self) -> list[Job]:
+        """All handlers that run in this process."""
+        records = chain(self._held.records.values(), self._task_executions.values())
+        jobs = (job for record in records for job in (*record.jobs.values(), *record.zombies.values()))
+        return list(dict.fromkeys((*jobs, *self._late_reports.jobs())))
+
+    def _forget_session(self) -> None:
+        """The session is lost, and all that it owned."""
         self._held.clear()
+        self._task_worker.clear()
+        self._permits.forget()
         self._claimer.clear()
-        if not self._held.closing:
-            self._reopening = asyncio.ensure_future(self._reopen(self._current.committer))
-
-    async def _reopen(self, former: Committer) -> None:
-        """What the former session had still to commit is refused."""
-        self._former.append(former)
-        while not self._current.session.alive:
-            with supervised("Opening another session"):
-                await self._open_session()
-                break
-            await asyncio.sleep(spread(self._wakeups.poll_s, 0, 2))
-        self._reopening = None
-        self._wakeups.notify_all(EVERYTHING)
-        await former.stop()
-        self._former.remove(former)
-
-    async def _until_reopened(self) -> None:
-        if self._reopening is not None:
-            await asyncio.wait([self._reopening])
 
     def vitals(self) -> Vitals:
-        vitals = self._held.vitals()
+        worker = self._worker
+        vitals = Vitals(is_open=worker.is_open, held=len(self._held.records), lanes=worker.lane_loads())
         if not vitals.is_open or not self._poller.is_started or self._read_only:
             return vitals
         session, committer = self._current.session, self._current.committer
         return replace(
             vitals,
             is_claiming=self._poller.is_polling,
-            is_taking_tasks=self._held.is_visiting,
+            is_taking_tasks=self._task_worker.is_taking,
             may_start=session.may_start,
             renewed_ms=session.renewed_ms,
             uncommitted=committer.waiting,
@@ -362,14 +455,14 @@ class DurableRuntime:
         """Any tenant: the process that embeds the engine is trusted."""
 
     async def backlog(self) -> list[BacklogRow]:
-        return await self._backlog.answer()
+        return await self._backlog.call()
 
     async def workers(self) -> list[WorkerRow]:
         return [worker_row(row) for row in await self._store.operations.sessions() if row.works]
 
     async def prune(self, keep_ms: int) -> Pruned:
-        self._held.check_open()
-        return await prune(self._store.pruning, self._held.now(), keep_ms)
+        self._check_open()
+        return await prune(self._store.pruning, self._worker.now(), keep_ms)
 
     # -- Limits --------------------------------------------------------------------------------------------------------
 
@@ -377,7 +470,7 @@ class DurableRuntime:
         self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
     ) -> None:
         await self._store.limits.set(name, rate, concurrency, note)
-        self._held.permits.changed()
+        self._permits.changed()
 
     async def limits(self) -> list[LimitRow]:
         return [shared_limit_row(use) for use in await self._store.limits.all()]
@@ -393,7 +486,7 @@ class DurableRuntime:
         wait = ROOM_SECONDS
         while True:
             await asyncio.sleep(spread(wait))
-            self._held.check_open()
+            self._check_open()
             uses = await self._store.limits.tenants(tenant)
             if not uses:
                 return None

@@ -123,3 +123,6 @@ class CurrentSession:
         self.lease_ms = lease_ms
         self.session: Session
         self.committer: Committer
+
+    def may_start(self) -> bool:
+        return self.session.may_start

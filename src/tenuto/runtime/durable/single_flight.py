@@ -1,7 +1,7 @@
-"""A question to the database that many ask: one is under way, and whoever asks meanwhile hears its answer.
+"""Shares one call among all callers that come while it is under way.
 
-Whoever does not wait for the answer can leave at once. A driver may take as long to give a question up as to hear that
-nobody answers, and would keep him for so long.
+A caller that is cancelled returns at once. A driver may take as long to give up a query as to notice that the database
+does not answer.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-STALE_SECONDS = 10.0  # what was not answered by then is asked anew: the line may be dead, and the database back
+STALE_SECONDS = 10.0  # then another call is made: the connection may be dead, and the database reachable again
 
 
-class Shared(Generic[T]):
-    def __init__(self, ask: Callable[[], Awaitable[T]]) -> None:
-        self._ask = ask
-        self._asking: asyncio.Future[T] | None = None
-        self._asked_at = 0.0
+class SingleFlight(Generic[T]):
+    def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
+        self._function = function
+        self._call: asyncio.Future[T] | None = None
+        self._called_at = 0.0
 
-    async def answer(self) -> T:
-        asking = self._asking
-        if asking is None or asking.done() or monotonic() - self._asked_at > STALE_SECONDS:
-            self._asked_at = monotonic()
-            asking = self._asking = asyncio.ensure_future(self._ask())
-        return await asyncio.shield(asking)
+    async def call(self) -> T:
+        call = self._call
+        if call is None or call.done() or monotonic() - self._called_at > STALE_SECONDS:
+            self._called_at = monotonic()
+            call = self._call = asyncio.ensure_future(self._function())
+        return await asyncio.shield(call)

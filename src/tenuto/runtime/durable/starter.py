@@ -1,4 +1,4 @@
-"""From a start request to an execution that is on record, and from a refusal to what the submitter is told."""
+"""Starts executions, and raises the errors of refused starts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,6 +17,9 @@ from tenuto.kernel.decide import decide
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.state import Execution
 from tenuto.runtime.executor.held_execution import Record
+from tenuto.runtime.executor.observers import Observers
+from tenuto.runtime.executor.program_registry import ProgramRegistry
+from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.start_request import StartRequest, Submitted
 from tenuto.storage.caller_connections import Caller, caller_of, check_database
@@ -25,9 +28,11 @@ from tenuto.storage.port import EVERYTHING, Append, Batch, NewExecution, Store
 from tenuto.views.projections import PRIORITIES, standing
 
 from .batched_reads import BatchedReads
-from .claimer import IN_HAND, Claimer
+from .claimer import MAX_HELD, Claimer
 from .committer import Fate
-from .held_executions import HeldExecutions, Started, not_kept
+from .decision_writer import DecisionWrite, DecisionWriter
+from .definition_cache import DefinitionCache
+from .held_executions import HeldExecutions, not_committed
 from .reader import Reader
 from .session import CurrentSession
 from .tenant_admission import TenantAdmission
@@ -36,15 +41,25 @@ from .wakeups import Wakeups
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 
 
-class StartedForOthers(Started, gc=False):
-    """Nothing is done with it here but to tell who submitted it. Over HTTP that is an answer to be written: hundreds of
-    them at once would keep the loop from those who are only to hear that there is no room."""
+class StartWrite(DecisionWrite, gc=False):
+    starter: "Starter"
+    fate: asyncio.Future[Fate]
+
+    def settle(self, fate: Fate) -> None:
+        self.starter.settle(self, fate)
+
+
+class UnownedStartWrite(StartWrite, gc=False):
+    """Starts an execution that another claim takes up: here only the submitter is answered.
+
+    Over HTTP that is a response to be written. Hundreds of them at once would delay requests that are only refused.
+    """
 
     weight: ClassVar[int] = 10
 
 
 class Starter:
-    """Starts what is submitted: to run here, if this process can run it and has room, or for the next claim."""
+    """Starts executions: held by this process, if it can run them and has room, or else for the next claim."""
 
     def __init__(
         self,
@@ -52,27 +67,39 @@ class Starter:
         current: CurrentSession,
         wakeups: Wakeups,
         admission: TenantAdmission,
+        worker: Worker,
+        registry: ProgramRegistry,
+        cache: DefinitionCache,
         held: HeldExecutions,
+        writer: DecisionWriter,
+        observers: Observers,
         claimer: Claimer,
         reader: Reader,
+        check_open: Callable[[], None],
         until_reopened: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._current = current
         self._wakeups = wakeups
         self._admission = admission
+        self._worker = worker
+        self._registry = registry
+        self._cache = cache
         self._held = held
+        self._writer = writer
+        self._observers = observers
         self._claimer = claimer
         self._reader = reader
+        self._check_open = check_open
         self._until_reopened = until_reopened
         self._seen_keys = BatchedReads(store.executions.find_by_keys)
 
     async def submit(self, request: StartRequest) -> Submitted:
-        self._held.check_open()
+        self._check_open()
         if request.connection is not None:
             return await self._submit_within(caller_of(request.connection), request)
         # Before admission: a start that is admitted is written at once.
-        await self._held.cache.ensure_stored(request.program)
+        await self._cache.ensure_stored(request.program)
         admission, tenant = self._admission, request.tenant
         if admission.must_look(tenant):
             await admission.look(tenant)
@@ -81,7 +108,7 @@ class Starter:
         try:
             while admission.must_wait(tenant):
                 was_called = await admission.wait(tenant)
-                self._held.check_open()
+                self._check_open()
                 if not was_called:
                     return await self._turned_away(request)
             return await self._submit_at_once(request)
@@ -94,7 +121,7 @@ class Starter:
         return await self._start_submitted(request)
 
     async def _turned_away(self, request: StartRequest) -> Submitted:
-        """A known key is answered, however many there are."""
+        """Answers a known idempotency key even if the tenant is at its limit."""
         tenant, key = request.tenant, request.idempotency_key
         seen = None if key is None else await self._seen_keys.find((tenant, key))
         if seen is None:
@@ -103,15 +130,15 @@ class Starter:
 
     async def _start_submitted(self, request: StartRequest) -> Submitted:
         program = request.program
-        performer = self._held.registered.performer(program.name, program.version)
+        performer = self._registry.performer(program.name, program.version)
         while True:
             owned = (
-                self._held.runs(performer)
-                and len(self._held.records) < IN_HAND
+                self._cache.runs(performer)
+                and len(self._held.records) < MAX_HELD
                 and performer not in self._claimer.limited
             )
             record = Record(self._held, performer, request.idempotency_key)
-            id = self._held.environment.new_id()
+            id = self._worker.environment.new_id()
             fate = await self._start_record(record, id, request, owned=owned)
             if fate == "committed":
                 self._admission.accepted(request.tenant)
@@ -120,21 +147,21 @@ class Starter:
                 )
             if fate not in ("fenced", "not_owner"):
                 return await self._not_started(request, fate)
-            await self._until_reopened()  # this process was taken for dead, and begins again
-            self._held.check_open()
+            await self._until_reopened()  # the session was lost, and another one is opened
+            self._check_open()
 
     async def _start_record(self, record: Record, id: str, request: StartRequest, *, owned: bool) -> Fate:
         settled: asyncio.Future[Fate] = asyncio.get_running_loop().create_future()
-        fact = request.fact(id, self._held.now(), admitted=request.concurrency_key is None, owned=owned)
-        record.epoch = 1 if owned else 0  # what nobody owns is nobody's loss
+        fact = request.fact(id, self._worker.now(), admitted=request.concurrency_key is None, owned=owned)
+        record.epoch = 1 if owned else 0  # without an owner, no attempt can be lost
         start = new_execution(request, fact, self._current.session.id if owned else None)
-        decision = self._held.decide(record, fact)
+        decision = record.decide(fact, fact.at)
         changed, record.state.changed = record.state.changed, []
         if owned:
             self._held.records[id] = record
             record.uncommitted += 1
-            self._held.alarms.set(record)
-        kept = (Started if owned else StartedForOthers)(
+            self._held.timer.schedule(record)
+        write = (StartWrite if owned else UnownedStartWrite)(
             self._held,
             record,
             decision.entries,
@@ -142,13 +169,14 @@ class Starter:
             None,
             decision.answer,
             None,
+            self,
             settled,
             execution=id,
             start=start,
         )
         try:
-            self._held.write(kept, release=not owned)
-        except Exception:  # it cannot be written, and so was never started
+            self._writer.write(write, release=not owned)
+        except Exception:  # it cannot be written, so it was not started
             self._held.lose(record)
             raise
         self._admission.enter(request.tenant)
@@ -156,7 +184,7 @@ class Starter:
         try:
             fate = await settled
         except asyncio.CancelledError:
-            committer.withdraw(kept)
+            committer.withdraw(write)
             raise
         if request.concurrency_key is not None:
             self._wakeups.notify_all(EVERYTHING)
@@ -164,22 +192,35 @@ class Starter:
             self._held.announce_work()
         return fate
 
+    def settle(self, write: StartWrite, fate: Fate) -> None:
+        start = write.start
+        assert start is not None
+        self._admission.leave(start.tenant)
+        try:
+            if start.owner is not None:
+                self._held.settle(write, fate)
+            elif fate == "committed" and self._observers.all:
+                self._observers.decided(write.record, write.entries)
+        finally:  # even if something that follows fails, it is started
+            if not write.fate.done():
+                write.fate.set_result(fate)
+
     async def _not_started(self, request: StartRequest, fate: Fate) -> Submitted:
         if fate == "duplicate_key":
             assert request.idempotency_key is not None
             at = (request.tenant, request.idempotency_key)
             return replayed(request, *(await self._store.executions.find_by_keys([at]))[at])
         if fate in ("parked", "unknown"):
-            raise not_kept("", fate)
+            raise not_committed("", fate)
         if fate == "tenant_limit":
             self._admission.refused(request.tenant)
         raise refusal_of(request, fate)
 
     async def _submit_within(self, caller: Caller, request: StartRequest) -> Submitted:
-        """In the caller's transaction: nobody owns it, and any worker claims it when that is committed."""
+        """Starts in the caller's transaction. Any worker claims the execution once that is committed."""
         await check_database(caller, self._current.session.id)
-        await self._held.cache.ensure_stored_within(caller, request.program)
-        id = self._held.environment.new_id()
+        await self._cache.ensure_stored_within(caller, request.program)
+        id = self._worker.environment.new_id()
         refusal = await start_within(caller, self._unowned_start(id, request))
         if refusal == "duplicate_key":
             assert request.idempotency_key is not None
@@ -194,9 +235,9 @@ class Starter:
 
     def _unowned_start(self, id: str, request: StartRequest) -> Batch:
         state = Execution(request.program.plan)
-        fact = request.fact(id, self._held.now(), admitted=request.concurrency_key is None, owned=False)
+        fact = request.fact(id, self._worker.now(), admitted=request.concurrency_key is None, owned=False)
         decision = decide(state, fact, fact.at, 0)
-        extra = self._held.extra_rows(state, decision.entries, state.changed, decision.answer, fact.actor)
+        extra = self._writer.extra_rows(state, decision.entries, state.changed, fact.actor)
         batch = extra or Batch(session=None)
         batch.starts = [new_execution(request, fact, None)]
         batch.standings = {id: standing(state, decision.entries, 0, release=True)}

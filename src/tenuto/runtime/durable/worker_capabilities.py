@@ -12,7 +12,7 @@ from tenuto.authoring.program import Program
 from tenuto.errors import StorageError
 from tenuto.storage.tasks import Serving, serving_names
 
-from .single_flight import Shared
+from .single_flight import SingleFlight
 
 KNOWN_SECONDS = 1.0
 PATIENCE_SECONDS = 1.0  # of somebody whose execution is started already, and who is to hear of it
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 1.0  # of somebody whose execution is started already, and wh
 
 class Workers:
     def __init__(self, serving: Callable[[], Awaitable[list[Serving]]]) -> None:
-        self._serving = Shared(serving)
+        self._serving = SingleFlight(serving)
         self._handlers: list[frozenset[str]] | None = None  # of each session that works; None if it is not known
         self._found: dict[tuple[str, int], bool] = {}
         self._good_until = 0.0
@@ -39,7 +39,7 @@ class Workers:
     async def _ask(self) -> None:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                found = await self._serving.answer()
+                found = await self._serving.call()
         except (StorageError, TimeoutError):
             self._handlers = None
             return

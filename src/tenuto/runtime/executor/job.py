@@ -123,8 +123,9 @@ class Job:
         ending = failed(error, role.step, attempt.performer.classify, may_repeat=role.may_repeat)
         if role.may_repeat or not isinstance(error, PayloadError | ExpressionError) or not attempt.is_readable():
             return ending
-        told = ending.why if isinstance(ending, Parked) else ending.summary
-        return f.Failed(error_class="INDETERMINATE", code=error.code, summary=told)
+        if isinstance(ending, Parked):
+            return f.Failed(error_class="INDETERMINATE", code=error.code, summary=ending.why)
+        return f.Failed(error_class="INDETERMINATE", code=error.code, summary=ending.summary, trace=ending.trace)
 
     # For plain handlers
 

@@ -1,37 +1,50 @@
-"""Limits that a step may name: so many starts in a time, so many at once. Here those of a single process.
+"""Rate and concurrency limits that steps name, and those of a single process.
 
-While a limit is spent, what names it waits outside of the slots, and neither its attempt nor its timeout has begun.
+While a limit is spent, the attempts that name it wait for it without a slot. Their timeouts have not begun.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol, TypeAlias
 
 from tenuto.runtime.clock import Clock, Timer
 from tenuto.values.rates import rate_text
 from tenuto.views import LimitRow
 
-Names: TypeAlias = tuple[str, ...]  # the limits that one step names; it starts when all of them let it
+Names: TypeAlias = tuple[str, ...]  # the limits that one step names; an attempt needs room under each of them
 
 MAX_WINDOW: Final = 1_000
 
 
+class LimitedQueue(Protocol):
+    """Attempts that may wait for limits."""
+
+    def wanted(self) -> dict[Names, int]:
+        """How many attempts wait for which limits, and would find a slot."""
+
+    def pump(self) -> None:
+        """Starts what can start."""
+
+
 class Limits(Protocol):
-    """What lanes ask before they start an attempt. A limit that nobody has set is no limit."""
+    """Lanes ask these before they start an attempt. A limit that is not set does not limit."""
+
+    def add_queue(self, queue: LimitedQueue) -> None:
+        """From now on, this queue is pumped when a limit lets something start."""
 
     def spent(self, names: Names) -> str | None:
         """The first of these limits that lets nothing start now."""
 
     def wait(self, names: Names) -> None:
-        """Something waits for these. The lanes are pumped when it may be worth their while."""
+        """An attempt waits for these. The queues are pumped when it may be able to start."""
 
     def take(self, names: Names) -> None: ...
 
     def undo(self, names: Names) -> None:
-        """What was taken just now is not needed: nothing started."""
+        """Gives back what was taken just now: nothing started."""
 
     def leave(self, names: Names) -> None:
-        """What was started has ended."""
+        """An attempt that named these has ended."""
 
     def close(self) -> None: ...
 
@@ -50,7 +63,7 @@ class Limit:
         self.rate = rate
         self.concurrency = concurrency
         count, period_ms = rate or (0, 0)
-        if count > MAX_WINDOW:  # the same rate over a shorter time: no looser, and not so much to remember
+        if count > MAX_WINDOW:  # the same rate over a shorter period: no looser, and fewer starts to remember
             count, period_ms = MAX_WINDOW, -(-period_ms * MAX_WINDOW // count)
         self._count, self._period_ms = count, period_ms
 
@@ -77,19 +90,24 @@ class Limit:
 
 
 class LocalLimits:
-    """All limits of a process, by name: those of the memory runtime."""
+    """The limits of a single process, by name."""
 
-    def __init__(self, clock: Clock, on_open: Callable[[], None]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._on_open = on_open
+        self._queues: list[LimitedQueue] = []
         self._named: dict[str, Limit] = {}
         self._timer: Timer | None = None
         self._opens_at = 0
 
+    def add_queue(self, queue: LimitedQueue) -> None:
+        self._queues.append(queue)
+
     def set(self, name: str, rate: tuple[int, int] | None, concurrency: int | None) -> None:
         self._limit(name).change(rate, concurrency)
+        self._pump()
 
-    def rows(self, waiting: Mapping[Names, int]) -> list[LimitRow]:
+    def rows(self) -> list[LimitRow]:
+        waiting = total_wanted(self._queues)
         named = [(name, self._named[name]) for name in sorted(self._named)]
         return [
             limit_row(name, limit.rate, limit.concurrency, limit.running, _sum(waiting, name))
@@ -98,7 +116,7 @@ class LocalLimits:
         ]
 
     def _limit(self, name: str) -> Limit:
-        # Also of those that are not set: what runs when one is set counts for it.
+        # Limits that are not set are counted too: attempts that run when one is set count for it.
         limit = self._named.get(name)
         if limit is None:
             limit = self._named[name] = Limit()
@@ -111,7 +129,7 @@ class LocalLimits:
     def wait(self, names: Names) -> None:
         now = self._clock.now_ms()
         moments = [self._limit(name).opens_at(now) for name in names]
-        if None not in moments:  # else whatever ends pumps
+        if None not in moments:  # else the next attempt that ends pumps
             self._call_at(max(at for at in moments if at is not None), now)
 
     def take(self, names: Names) -> None:
@@ -135,7 +153,11 @@ class LocalLimits:
 
     def _open(self) -> None:
         self._timer = None
-        self._on_open()
+        self._pump()
+
+    def _pump(self) -> None:
+        for queue in self._queues:
+            queue.pump()
 
     def close(self) -> None:
         if self._timer is not None:
@@ -146,6 +168,15 @@ class LocalLimits:
 def limit_row(name: str, rate: tuple[int, int] | None, concurrency: int | None, running: int, waiting: int) -> LimitRow:
     text = None if rate is None else rate_text(*rate)
     return {"name": name, "rate": text, "concurrency": concurrency, "running": running, "waiting": waiting}
+
+
+def total_wanted(queues: Iterable[LimitedQueue]) -> dict[Names, int]:
+    """How many attempts in all queues wait for which limits, and would find a slot."""
+    total: dict[Names, int] = {}
+    for queue in queues:
+        for names, number in queue.wanted().items():
+            total[names] = total.get(names, 0) + number
+    return total
 
 
 def _sum(waiting: Mapping[Names, int], name: str) -> int:

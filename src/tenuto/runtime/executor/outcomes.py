@@ -20,6 +20,8 @@ from tenuto.values.durations import milliseconds
 from tenuto.values.redaction import bounded, redact, summary
 from tenuto.values.schema import Schema
 
+from .error_trace import error_trace
+
 
 class Parked(msgspec.Struct, frozen=True):
     """No outcome: a stored value does not decode with the code that is here. Nothing was called, nothing is lost."""
@@ -43,7 +45,8 @@ def succeeded(
         return f.Succeeded(result=_stored(handler, value, schema))
     except BaseException as error:  # serializing runs the value's own code, which may raise anything
         fits_no_declaration = isinstance(error, PayloadError) and error.code == INVALID_OUTPUT and not is_probe
-        return unusable(_told(error), may_repeat=may_repeat, code=INVALID_OUTPUT if fits_no_declaration else None)
+        failure = unusable(_told(error), may_repeat=may_repeat, code=INVALID_OUTPUT if fits_no_declaration else None)
+        return failure if isinstance(error, PayloadError) else _traced(failure, error)
 
 
 def answered(result: Raw, step: Step) -> f.Succeeded | f.Failed:
@@ -160,10 +163,16 @@ def failed(
 ) -> f.Failed | Parked:
     """What an exception means: its class by the errors of ours, else by the tables of the step and its definition."""
     try:
-        return _understood(error, step, defaults, may_repeat)
+        found = _understood(error, step, defaults, may_repeat)
+        return _traced(found, error) if isinstance(found, f.Failed) else found
     except BaseException:  # it is somebody's object: to ask it anything may fail, and its attempt must end all the same
         error_class = classify(("builtins.Exception", "Exception"), step, dict(defaults))
         return f.Failed(error_class=error_class, code="unreadable_error", summary="an exception that cannot be read")
+
+
+def _traced(failure: f.Failed, error: BaseException) -> f.Failed:
+    trace = error_trace(error)
+    return msgspec.structs.replace(failure, trace=trace) if trace else failure
 
 
 def _understood(

@@ -1,8 +1,9 @@
-"""Who may run next: slots and turns.
+"""Slots for attempts, and fair queues for attempts that wait for one.
 
-A worker has so many slots. What finds none free waits in one queue per execution. Queues are served by class (undo,
-resume, high, normal); within a class tenants take turns, and within a tenant its executions do. So an execution with
-100,000 clones costs the others one turn each, and a tenant with 10,000 executions one turn for every other tenant.
+A worker has a fixed number of slots. An attempt that finds none free waits in the queue of its execution. Queues are
+served by class (undo, resume, high, normal); within a class tenants take turns, and within a tenant its executions do.
+So an execution with 100,000 clones delays each other execution by one turn, and a tenant with 10,000 executions delays
+each other tenant by one turn.
 """
 
 from collections import deque
@@ -19,10 +20,10 @@ UNDO, RESUME, HIGH, NORMAL = range(4)
 RANKS: Final = 4
 
 
-class Turns(Generic[O, T]):
-    """A queue per owner, served in turn: by tenant, then by owner.
+class FairQueue(Generic[O, T]):
+    """Items in one line per owner, served in turn: by tenant, then by owner.
 
-    `served` says when each tenant last had a turn, here or in the queues beside these: a turn there counts here too.
+    `served` has the number of each tenant's last turn. Several queues share it, so that a turn in one counts in all.
     """
 
     __slots__ = ("_lines", "_owners", "_placed", "_served", "_tenants", "last", "waiting")
@@ -30,14 +31,14 @@ class Turns(Generic[O, T]):
     def __init__(self, served: dict[str, int]) -> None:
         self._served = served
         self._tenants: deque[str] = deque()
-        self._placed: dict[str, int] = {}  # what `served` said of a tenant when it took its place
+        self._placed: dict[str, int] = {}  # the last turn of a tenant when it took its place in line
         self._owners: dict[str, deque[O]] = {}
         self._lines: dict[O, deque[T]] = {}
         self.waiting = 0
         self.last = 0  # the number of the last turn given here
 
     def since(self) -> int:
-        """When the tenant whose turn it is last had one. Those served elsewhere meanwhile go to the end first."""
+        """The last turn of the tenant that is next. Tenants served by other queues meanwhile go to the end first."""
         tenants, served, placed = self._tenants, self._served, self._placed
         while (last := served.get(tenants[0], 0)) > placed[tenants[0]]:
             placed[tenants[0]] = last
@@ -63,7 +64,7 @@ class Turns(Generic[O, T]):
         return ((owner, len(line)) for owner, line in self._lines.items())
 
     def pop(self, number: int) -> T:
-        """The first of the owner whose turn it is; the owner goes to the end of its tenant, the tenant to the end."""
+        """The first item of the next owner. The owner goes to the end of its tenant's line, the tenant to the end."""
         tenant = self._tenants.popleft()
         self._served[tenant] = self._placed[tenant] = self.last = number
         owners = self._owners[tenant]
@@ -83,7 +84,7 @@ class Turns(Generic[O, T]):
 
 
 class Lane(Generic[O, T]):
-    """Slots of one kind, and what waits for one. `start` says whether the item took the slot, or was out of date."""
+    """Slots of one kind, and the items that wait for one. `start` returns whether the item took its slot."""
 
     __slots__ = ("_limits", "_numbers", "_pumping", "_served", "_start", "_waiting", "running", "size", "waiting")
 
@@ -94,25 +95,26 @@ class Lane(Generic[O, T]):
         self._limits = limits
         self._start = start
         self._pumping = False
-        # By rank, then by the limits that are asked for: those of one kind may have to wait while others pass.
-        self._waiting: tuple[dict[Names, Turns[O, T]], ...] = tuple({} for _ in range(RANKS))
-        self._served: dict[str, int] = {}  # when each tenant last had a turn
+        # By rank, then by the limits that are named: items whose limits are spent wait while others pass.
+        self._waiting: tuple[dict[Names, FairQueue[O, T]], ...] = tuple({} for _ in range(RANKS))
+        self._served: dict[str, int] = {}  # the number of each tenant's last turn
         self._numbers = count(1)
+        limits.add_queue(self)
 
     def enter(self, tenant: str, owner: O, rank: int, limits: Names, item: T) -> None:
         if not limits and not self.waiting and self.running < self.size and not self._pumping:
             self._run(item, limits)
             return
-        turns = self._waiting[rank].get(limits)
-        if turns is None:
-            turns = self._waiting[rank][limits] = Turns(self._served)
-        turns.push(tenant, owner, item)
+        queue = self._waiting[rank].get(limits)
+        if queue is None:
+            queue = self._waiting[rank][limits] = FairQueue(self._served)
+        queue.push(tenant, owner, item)
         self.waiting += 1
         if not self._pumping:
             self.pump()
 
     def leave(self, limits: Names) -> None:
-        """One has ended. `pump` lets the next one in."""
+        """Frees a slot. `pump` gives it to the next item."""
         self.running -= 1
         if limits:
             self._limits.leave(limits)
@@ -134,23 +136,23 @@ class Lane(Generic[O, T]):
                 return self._pop(by_limits, limits), limits
         return None
 
-    def _open_kind(self, by_limits: dict[Names, Turns[O, T]]) -> Names | None:
-        """Of the kinds whose limits are not spent, that of the tenant who waits longest; of its kinds, in turn."""
+    def _open_kind(self, by_limits: dict[Names, FairQueue[O, T]]) -> Names | None:
+        """Of the limits that are not spent, those of the tenant that waits longest; among these, in turn."""
         found: Names | None = None
         first = (0, 0)
-        for limits, turns in by_limits.items():
+        for limits, queue in by_limits.items():
             if limits and self._limits.spent(limits) is not None:
                 self._limits.wait(limits)
                 continue
-            since = (turns.since(), turns.last)
+            since = (queue.since(), queue.last)
             if found is None or since < first:
                 found, first = limits, since
         return found
 
-    def _pop(self, by_limits: dict[Names, Turns[O, T]], limits: Names) -> T:
-        turns = by_limits[limits]
-        item = turns.pop(next(self._numbers))
-        if not turns.waiting:
+    def _pop(self, by_limits: dict[Names, FairQueue[O, T]], limits: Names) -> T:
+        queue = by_limits[limits]
+        item = queue.pop(next(self._numbers))
+        if not queue.waiting:
             del by_limits[limits]
         self.waiting -= 1
         if not self.waiting:
@@ -160,36 +162,36 @@ class Lane(Generic[O, T]):
     def _run(self, item: T, limits: Names) -> None:
         self.running += 1
         if limits:
-            self._limits.take(limits)  # before it starts: what its start leads to must see it
+            self._limits.take(limits)  # before it starts: attempts that it leads to must find them taken
         if not self._start(item):
             self.running -= 1
             if limits:
                 self._limits.undo(limits)
 
     def wanted(self) -> dict[Names, int]:
-        """How many wait for which limits and would find a slot, the most urgent first."""
+        """How many items wait for which limits and would find a slot, the most urgent first."""
         free = self.size - self.running
         wanted: dict[Names, int] = {}
         for by_limits in self._waiting:
-            for limits, turns in by_limits.items():
+            for limits, queue in by_limits.items():
                 if limits and free > 0:
-                    number = min(turns.waiting, free)
+                    number = min(queue.waiting, free)
                     wanted[limits] = wanted.get(limits, 0) + number
                     free -= number
         return wanted
 
     @property
     def backlog(self) -> int:
-        """How many wait for a slot. What waits for a limit is not among them: slots do not help it."""
-        return sum(turns.waiting for limits, turns in self._kinds() if not self._is_held_up(limits))
+        """How many items wait for a slot and for nothing else."""
+        return sum(queue.waiting for limits, queue in self._kinds() if not self._is_held_up(limits))
 
     def held_up(self) -> Iterator[tuple[O, int]]:
-        """Who waits for a limit, and with how many."""
-        for limits, turns in self._kinds():
+        """The owners whose items wait for a limit, with the number of these items."""
+        for limits, queue in self._kinds():
             if self._is_held_up(limits):
-                yield from turns.lengths()
+                yield from queue.lengths()
 
-    def _kinds(self) -> Iterator[tuple[Names, Turns[O, T]]]:
+    def _kinds(self) -> Iterator[tuple[Names, FairQueue[O, T]]]:
         return (pair for by_limits in self._waiting for pair in by_limits.items())
 
     def _is_held_up(self, limits: Names) -> bool:

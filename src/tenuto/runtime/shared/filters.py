@@ -30,6 +30,8 @@ class Filter:
     error_class: str | None = None
     kind: str | None = None
     execution_id: str | None = None  # of reviews
+    version: int | None = None
+    q: str | None = None  # an execution's id or its beginning, idempotency key, target or correlation id
 
     def for_blocked(self) -> "Filter":
         """Selects the executions that can be blocked."""
@@ -61,7 +63,7 @@ def check_filter(
         if text is None:
             continue
         if not isinstance(text, str):
-            raise InvalidInput.at(f"/{name}", "type", "it is text")
+            raise InvalidInput.at(f"/{name}", "type", "must be text")
         check_text(text, name)
 
 

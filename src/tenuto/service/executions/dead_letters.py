@@ -52,7 +52,8 @@ async def list_dead_letters(
     responses=documented({200: "DeadLetterRow"}, 404),
 )
 async def get_dead_letter(id: str, caller: Called) -> Response:
-    return json_response(await caller.engine.listing.dead_letter(id))
+    """`error_trace` tells where the handler raised. It needs the permission `executions:read`, as payloads do."""
+    return json_response(await caller.engine.listing.dead_letter(id, trace=True))
 
 
 _DECIDED = documented({200: "DeadLetterRow", 202: "DeadLetterRow"}, 404, 409, 422)

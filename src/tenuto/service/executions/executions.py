@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from tenuto.authoring.markers import ExpandEach, StepInputs
 from tenuto.errors import ResultTimeout, TenantLimit
+from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.start_request import StartOptions
 from tenuto.service.http.caller import Called, Caller
@@ -84,7 +85,7 @@ async def _start(caller: Caller, given: _Start) -> Response:
         try:
             handle = await caller.engine.start(body.definition, input, idempotency_key=key, **options)
         except TenantLimit:
-            caller.service.limiter.refused_starts.remember(caller.authorization, caller.principal.tenant)
+            caller.service.limiter.refused_starts.remember(caller.credential.authorization, caller.principal.tenant)
             raise
     document = await handle.first_status()
     headers = {"Location": f"/v1/executions/{handle.id}"}
@@ -129,6 +130,16 @@ async def list_executions(
     before: Annotated[
         Timestamp | None, Query(description="started before this time; with `blocked`: blocked since before it")
     ] = None,
+    version: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="of the definition")] = None,
+    error_class: Annotated[ErrorClass | None, Query(description="of executions that failed")] = None,
+    q: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=256,
+            description="an id or its beginning, an idempotency key, a target id or a correlation id",
+        ),
+    ] = None,
     blocked: Annotated[bool, Query(description="only blocked executions, with the reason")] = False,
     order: Literal["newest", "oldest"] = "newest",
     cursor: Cursor = None,
@@ -142,6 +153,9 @@ async def list_executions(
         correlation_id=correlation_id,
         since=since,
         before=before,
+        version=version,
+        error_class=error_class,
+        q=q,
         blocked=blocked,
         newest_first=order == "newest",
         cursor=cursor,

@@ -8,13 +8,15 @@ import msgspec
 from fastapi import Header, Query
 from starlette.responses import Response, StreamingResponse
 
-from tenuto.errors import EngineClosed, NotAuthenticated, RateExceeded, StorageError
+from tenuto.errors import EngineClosed, InvalidInput, NotAuthenticated, RateExceeded, StorageError
+from tenuto.kernel.state import StepStatus
 from tenuto.runtime.shared.pages import Paging, part_of
 from tenuto.service.http.caller import Called, Caller
 from tenuto.service.http.endpoints import EndpointRouter
 from tenuto.service.http.openapi import documented, streamed
-from tenuto.service.http.responses import Cursor, Limit, page_response
+from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 from tenuto.views import EventDocument
+from tenuto.views.shapes import AttemptKind
 
 router = EndpointRouter(tags=["executions"])
 
@@ -34,12 +36,38 @@ async def get_history(
     id: str,
     caller: Called,
     view: Literal["attempts", "events"] = "attempts",
+    step_id: Annotated[str | None, Query(max_length=256, description="attempts of this step or clone")] = None,
+    kind: Annotated[AttemptKind | None, Query(description="attempts of this kind")] = None,
+    status: Annotated[StepStatus | None, Query(description="attempts with this status")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Response:
+    """`step_id`, `kind` and `status` select attempts; events cannot be selected."""
     if view == "events":
+        if step_id or kind or status:
+            raise InvalidInput.at("/view", "not_filtered", "`step_id`, `kind` and `status` select attempts, not events")
         return page_response(await caller.engine.listing.events(id, cursor=cursor, limit=limit))
-    return page_response(await caller.engine.listing.attempts(id, cursor=cursor, limit=limit))
+    found = await caller.engine.listing.attempts(
+        id, step_id=step_id, kind=kind, status=status, cursor=cursor, limit=limit
+    )
+    return page_response(found)
+
+
+@router.operation(
+    "GET",
+    "/v1/executions/{id:plain}/graph",
+    "executions:read",
+    summary="Get the steps and scopes of an execution as a graph",
+    responses=documented({200: "GraphDocument"}, 404, 422),
+)
+async def get_graph(
+    id: str,
+    caller: Called,
+    at: Annotated[int | None, Query(ge=1, description="the graph after this event; default: now")] = None,
+) -> Response:
+    """Nodes and scopes are named by their place in the plan. A fan-out is one node; a loop shows its latest visit.
+    Children that a planner added are included."""
+    return json_response(await caller.engine.get(id).graph(at=at))
 
 
 @router.operation(

@@ -13,12 +13,14 @@ from tenuto.access.permission import Permission
 from tenuto.errors import InvalidInput, Problem
 from tenuto.values.schema import pointer
 
-from .caller import Caller, allow, caller_of
+from .caller import Caller, allow, authenticated, caller_of
 from .fast_path import FastRoute
 from .paths import ExactRoute
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+ANY_CREDENTIAL = "any credential"  # in the place of a permission
 
 
 class EndpointRouter(APIRouter):
@@ -35,19 +37,45 @@ class EndpointRouter(APIRouter):
 
         def add(endpoint: F) -> F:
             self._permissions[endpoint] = permissions
-            extra = {"x-permission": " or ".join(permissions), **options.pop("openapi_extra", {})}
-            self.add_api_route(
-                path,
-                endpoint,
-                methods=[method],
-                operation_id=endpoint.__name__,
-                dependencies=[Depends(allow(*permissions)), Depends(known_parameters)],
-                openapi_extra=extra,
-                **options,
-            )
-            return endpoint
+            return self._add(method, path, endpoint, allow(*permissions), " or ".join(permissions), options)
 
         return add
+
+    def common_operation(self, method: str, path: str, **options: Any) -> Callable[[F], F]:
+        """Adds an endpoint that every credential may call."""
+
+        def add(endpoint: F) -> F:
+            return self._add(method, path, endpoint, authenticated, ANY_CREDENTIAL, options)
+
+        return add
+
+    def open_operation(self, method: str, path: str, **options: Any) -> Callable[[F], F]:
+        """Adds an endpoint that needs no credential."""
+
+        def add(endpoint: F) -> F:
+            return self._add(method, path, endpoint, None, None, options)
+
+        return add
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        endpoint: F,
+        allowed: Callable[..., Any] | None,
+        permission: str | None,
+        options: dict[str, Any],
+    ) -> F:
+        self.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            operation_id=endpoint.__name__,
+            dependencies=[*([] if allowed is None else [Depends(allowed)]), Depends(known_parameters)],
+            openapi_extra={} if permission is None else {"x-permission": permission},
+            **options,
+        )
+        return endpoint
 
     def add_fast_path(
         self,

@@ -90,6 +90,24 @@ _AUDIT = {
 }
 
 _ACTED = {"pending": [], "refused": [], "chosen": [], "remaining": 0, "next_cursor": None}
+_GRAPH_NODE: dict[str, Any] = {
+    "id": "approve",
+    "path": "approve@1",
+    "scope": "",
+    "kind": "step",
+    "name": "approve",
+    "step_type": "human_approval",
+    "status": "awaiting_approval",
+    "phase": "forward",
+    "attempts": 0,
+    "started_at": _AT,
+    "ended_at": None,
+    "clones": None,
+    "error": None,
+    "blocked": "approval",
+    "compensation_status": None,
+}
+
 SHAPES: dict[str, Any] = {
     "Definition": {**DEFINITION, **_DEFINED},
     "DefinitionSummary": _DEFINED,
@@ -112,6 +130,24 @@ SHAPES: dict[str, Any] = {
     },
     "ExecutionSummary": {**_SUMMARY, "error_class": None},
     "StepDocument": _WAITING[0],
+    "GraphDocument": {
+        "seq": 2,
+        "nodes": [
+            _GRAPH_NODE,
+            {
+                **_GRAPH_NODE,
+                "id": "tell",
+                "path": "tell",
+                "name": "tell",
+                "step_type": "notify",
+                "status": "pending",
+                "started_at": None,
+                "blocked": None,
+            },
+        ],
+        "scopes": [{"path": "", "parent": None, "mode": "flow", "status": "running", "label": ""}],
+        "edges": [{"from": "approve", "to": "tell", "kind": "success"}],
+    },
     "AttemptRow": {
         "step_execution_id": f"{ID}/tell@1/forward/1",
         "execution_id": ID,
@@ -132,6 +168,7 @@ SHAPES: dict[str, Any] = {
         "idempotency_key": _HASH,
         "result": None,
         "logs_ref": None,
+        "error_trace": None,
     },
     "EventDocument": {
         "seq": 2,
@@ -188,6 +225,25 @@ SHAPES: dict[str, Any] = {
         "expires_at": _LATER,
         "executions": 12,
     },
+    "IdentityDocument": {
+        "actor": _ACTOR,
+        "tenant": "acme",
+        "roles": ["approver"],
+        "permissions": ["approvals:write", "definitions:read", "dlq:read", "executions:read", "reviews:read"],
+        "version": "0.1.0",
+        "csrf_token": _HASH,
+        "expires_at": _DUE,
+        "method": "session",
+    },
+    "SessionDocument": {
+        "id": "7pQ2mK9xLf",
+        "actor": _ACTOR,
+        "roles": ["approver"],
+        "created_at": _AT,
+        "last_used_at": _AT,
+        "expires_at": _DUE,
+        "current": True,
+    },
     "LimitRow": {"name": "ses", "rate": "14/s", "concurrency": 20, "running": 3, "waiting": 0},
     "TenantLimitRow": {"tenant": "acme", "max_in_flight": 500, "in_flight": 12},
     "Schema": {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object"},
@@ -238,6 +294,7 @@ _AFTER: dict[str, dict[str, Any]] = {
     "retry_execution": _AGAIN,
     "retry_step": _AGAIN,
     "resolve_review": {"state": "resolved"},
+    "get_dead_letter": {"error_trace": None},
     "reprocess_dead_letter": {"state": "resolved"},
     "discard_dead_letter": {"state": "resolved"},
 }

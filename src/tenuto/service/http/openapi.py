@@ -18,14 +18,18 @@ from tenuto.views import (
     EventDocument,
     ExecutionDocument,
     ExecutionSummary,
+    IdentityDocument,
     LimitRow,
     ReviewRow,
+    SessionDocument,
     TenantLimitRow,
     WorkerRow,
 )
+from tenuto.views.graph import GraphDocument
 
 from .error_responses import TYPE
 from .examples import PROBLEMS, STREAM, example_of, example_of_body
+from .session_cookie import CSRF_HEADER, SECURE_NAME
 
 _REF = "#/components/schemas/{name}"
 _SHAPES = (
@@ -43,6 +47,9 @@ _SHAPES = (
     WorkerRow,
     LimitRow,
     TenantLimitRow,
+    IdentityDocument,
+    SessionDocument,
+    GraphDocument,
 )
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -211,7 +218,13 @@ def _complete(app: FastAPI) -> dict[str, Any]:
             "type": "http",
             "scheme": "bearer",
             "description": "an API key `tnt_…`, or a JWT of a configured issuer",
-        }
+        },
+        "session": {
+            "type": "apiKey",
+            "in": "cookie",
+            "name": SECURE_NAME,
+            "description": f"a sign-in session of the console; writes also need the header {CSRF_HEADER}",
+        },
     }
     for item in document["paths"].values():
         for operation in item.values():
@@ -247,4 +260,4 @@ def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         if (example := example_of(operation["operationId"], content.get("schema", {}))) is not None:
             content["example"] = example
     if "x-permission" in operation:
-        operation["security"] = [{"key": []}]
+        operation["security"] = [{"key": []}, {"session": []}]

@@ -1,6 +1,6 @@
 """Request bodies: read and checked before any route, and only for authenticated callers.
 
-An unknown client is rejected by the head of its request; its body is discarded unread.
+An unknown client is rejected by the head of its request, and its body is discarded unread, except if it signs in.
 """
 
 import json
@@ -17,12 +17,15 @@ from .authentication import Authentication
 from .error_responses import RequestRejected, error_response, rejection_response
 from .fast_path import BODY
 from .headers import header
+from .paths import path_of
 from .request_deadline import sending
 
 MAX_KEY_LENGTH = 256
 MAX_TEXT_BYTES = 128 * 1024
+MAX_SIGN_IN_BYTES = 8 * 1024  # of a client that is not known yet
 MAX_INTEGER = 2**53  # a floating-point reader would change larger numbers
 _WITH_BODY = ("POST", "PUT", "PATCH")
+_SIGN_IN = ("POST", "/v1/session")
 
 
 class BodyReader:
@@ -47,10 +50,15 @@ class BodyReader:
             return
         answer = _and_close(send) if header(scope, b"expect") is not None else send
         try:
-            await self._authentication.authenticate(scope)
+            limit = self._settings.max_body_bytes
+            if (scope["method"], path_of(scope)) == _SIGN_IN:
+                self._authentication.count_unknown(scope)
+                limit = min(limit, MAX_SIGN_IN_BYTES)
+            else:
+                await self._authentication.authenticate(scope)
             answer = send
             with sending(scope):
-                body = await self._read(scope, receive)
+                body = await _read(scope, receive, limit)
             if body is None:
                 return
             scope[BODY] = check_body(body, header(scope, b"content-type") or "", self._settings)
@@ -62,24 +70,24 @@ class BodyReader:
             return
         await self._app(scope, _replay(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body, or None if the client disconnected."""
-        limit = self._settings.max_body_bytes
-        declared = header(scope, b"content-length") or ""
-        if declared.isdecimal() and int(declared) > limit:
+
+async def _read(scope: Scope, receive: Receive, limit: int) -> bytes | None:
+    """The body, or None if the client disconnected."""
+    declared = header(scope, b"content-length") or ""
+    if declared.isdecimal() and int(declared) > limit:
+        raise RequestRejected(413, f"A body has at most {limit:,} bytes.")
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
             raise RequestRejected(413, f"A body has at most {limit:,} bytes.")
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > limit:
-                raise RequestRejected(413, f"A body has at most {limit:,} bytes.")
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
 def check_body(body: bytes, content_type: str, settings: Settings) -> Any:

@@ -29,6 +29,8 @@ def _as_written(value: object) -> object:
 
 Timestamp = Annotated[AwareDatetime, BeforeValidator(_as_written), Strict(False)]
 
+EXAMPLE_KEY = "tnt_4fK2mQ9xLp_0000000000000000000000000000000000000000000000000"  # of no service
+
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Reason = Annotated[str, Field(max_length=2_000)]
 # For commands that cannot be undone. A blank reason is rejected.
@@ -79,6 +81,19 @@ class StartBody(Body):
     def _has_one_input(self) -> "StartBody":
         if self.inputs is not None and self.input is not None:
             raise ValueError("give either `input` or `inputs`")
+        return self
+
+
+class SignInBody(Body):
+    """An API key, or the token of a sign-in link."""
+
+    key: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(default=None, examples=[EXAMPLE_KEY])
+    token: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+
+    @model_validator(mode="after")
+    def _has_one(self) -> "SignInBody":
+        if (self.key is None) == (self.token is None):
+            raise ValueError("give either `key` or `token`")
         return self
 
 

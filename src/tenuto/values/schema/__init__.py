@@ -1,11 +1,11 @@
-"""JSON Schemas that definitions bring along: one way to compile them, and to say what does not fit.
+"""Compiles the JSON Schemas of definitions and reports the problems of values.
 
-The only place that knows the schema library. A schema is compiled offline: a `$ref` to another host is never followed,
-neither when a definition is published nor when a value is checked. Messages say what was expected and where, and never
-what was found: payloads hold what logs must not.
+This is the only module that imports the schema library. Schemas are compiled offline: a `$ref` to another host is never
+followed, neither when a definition is published nor when a value is checked. Messages say what was expected and where.
+They never contain the value, because payloads must not reach logs.
 
-A schema is written by one tenant and evaluated in a process that serves all, and nothing else runs meanwhile. So a
-check that may take longer than `MOST_NS` is not made (`cost`).
+One tenant writes a schema, but the process that evaluates it serves all tenants, and a check blocks the event loop. A
+check that could take longer than `MOST_NS` is therefore not made (see `cost`).
 """
 
 from collections.abc import Callable, Mapping
@@ -25,24 +25,27 @@ from .cost import Cost, Numbers, Weight
 __all__ = ["Flaw", "Kind", "Schema", "pointer", "schema_problem"]
 
 
-MOST_NS = 100_000_000  # of one check, by the weights of its keywords, which are upper bounds
-MOST_NS_OF_ONE = MOST_NS // 10  # of a value without parts: a schema beyond that is refused when it is published
-MOST_TOLD = 100
-# The library gathers all that is wrong before it tells the first, at some 30 microseconds each; if only the first is
-# asked for, all that is wrong with the branches of a union.
-MOST_GATHERED = 2_000
-MOST_TRIED = 300_000
-# A pattern that can be matched by trying alone gives up soon; the others take time in proportion to the text.
+MOST_NS = 100_000_000  # per check; an upper bound, estimated from the weights of the keywords
+MOST_NS_OF_ONE = MOST_NS // 10  # for a value without parts; publishing rejects a schema that exceeds this
+MAX_REPORTED = 100
+# The library collects all errors before it returns the first, at about 30 microseconds each. `validate` returns only
+# the first error, but still collects all errors in the branches of a union.
+MAX_COLLECTED = 2_000
+MAX_VALIDATED = 300_000
+# Patterns that need backtracking stop early. All others take time in proportion to the text.
 _PATTERNS = FancyRegexOptions(backtrack_limit=1_000, size_limit=1_000_000, dfa_size_limit=1_000_000)
 
 _TOO_COSTLY = Problem("", "too_costly", "its schema would take too long to check it: make it smaller, or less deep")
 _NO_NUMBERS = Numbers(None, False)
-_UNTOLD = Problem("", "invalid", "it does not fit its schema, and is too large to tell what is wrong with it")
-_MORE = Problem("", "more", "there may be more that does not fit: not all of it is told at once")
+_TOO_MANY = Problem("", "invalid", "it does not match its schema and has too many problems to list")
+_MORE = Problem("", "more", "there may be more problems: only the first ones are listed")
 
 
 class Schema:
-    """A compiled schema. `formats` replace those of the same names; `tell` words a flaw."""
+    """A compiled schema.
+
+    `formats` replaces formats of the same name; `tell` converts an error of the library to a `Problem`.
+    """
 
     __slots__ = ("_cost", "_tell", "_validator")
 
@@ -63,16 +66,17 @@ class Schema:
             pattern_options=_PATTERNS,
         )
         self._cost = Cost(schema)
-        self._tell = tell or _told
+        self._tell = tell or _problem_of
 
     def flaws(self, value: JSON) -> list[Flaw]:
-        """All that is wrong, however much it is: for schemas of our own."""
+        """Returns all errors, however many there are. Use it only for Tenuto's own schemas."""
         return list(self._validator.iter_errors(value))
 
     def problems(self, value: JSON, text: bytes, *, is_made: bool = False) -> list[Problem]:
-        """What is wrong with a value and its JSON: the first hundred things.
+        """Returns the first hundred problems of a value; `text` is its JSON.
 
-        `is_made`: it came of something that is done. What would cost too much to look at is then taken as it is.
+        If `is_made` is true, the value is the result of completed work, which must not be lost. If the check would take
+        too long, the value is accepted.
         """
         if self.estimate_ns(value, text) > MOST_NS:
             return [] if is_made else [_TOO_COSTLY]
@@ -80,20 +84,23 @@ class Schema:
             return []
         parts, depth = _measured(value)
         flaws_at_most = parts * self._cost.at(depth).flaws
-        if flaws_at_most > MOST_GATHERED:
-            return [_UNTOLD] if flaws_at_most > MOST_TRIED else [*map(self._tell, self._first(value)), _MORE]
+        if flaws_at_most > MAX_COLLECTED:
+            return [_TOO_MANY] if flaws_at_most > MAX_VALIDATED else [*map(self._tell, self._first(value)), _MORE]
         flaws = self.flaws(value)
-        return [*map(self._tell, flaws[:MOST_TOLD]), *([_MORE] if len(flaws) > MOST_TOLD else [])]
+        return [*map(self._tell, flaws[:MAX_REPORTED]), *([_MORE] if len(flaws) > MAX_REPORTED else [])]
 
     def fits(self, value: JSON) -> bool:
-        """Checks a value whatever it costs: for schemas of our own."""
+        """Returns whether a value is valid, however long the check takes. Use it only for Tenuto's own schemas."""
         return self._validator.is_valid(value)
 
     def estimate_ns(self, value: JSON, text: bytes) -> int:
-        """How long a check may take at most. The value is walked only if the bound by its size is over the limit."""
+        """Returns an upper bound for the duration of a check.
+
+        Walks the value only if the bound by size is over the limit.
+        """
         cost, size = self._cost, len(text)
         numbers = Numbers.of(text) if cost.depends_on_numbers else _NO_NUMBERS
-        at_most = cost.estimate(cost.most, size // 2 + 1, size, numbers)  # a part takes two bytes at least
+        at_most = cost.estimate(cost.most, size // 2 + 1, size, numbers)  # each part takes at least two bytes
         if at_most <= MOST_NS:
             return at_most
         parts, depth = _measured(value)
@@ -111,15 +118,15 @@ class Schema:
         return self.problems(msgspec.json.decode(encoded), encoded, is_made=is_made)
 
     def summary(self, output: JSON) -> str | None:
-        """What is wrong with an output, in a line for each thing; None if it fits."""
+        """Returns the problems of an output, one per line; None if it is valid."""
         problems = self.problems(output, msgspec.json.encode(output), is_made=True)
         return "\n".join(map(str, problems)) if problems else None
 
 
 def schema_problem(schema: JSON) -> str | None:
-    """What is wrong with a schema that somebody wrote; None if it can be used."""
+    """Returns why a user's schema cannot be used; None if it can."""
     if not isinstance(schema, dict | bool):
-        return "it is an object, or true or false"
+        return "a schema must be an object, true or false"
     try:
         cost = Schema(schema)._cost
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
@@ -137,7 +144,7 @@ def _ns_of_one(each: Weight) -> int:
 
 
 def _measured(value: JSON) -> tuple[int, int]:
-    """How many parts it has, and how deep they are nested."""
+    """Returns the number of parts of a value and its depth."""
     parts, depth = 0, -1
     level: list[JSON] = [value]
     while level:
@@ -152,13 +159,13 @@ def _measured(value: JSON) -> tuple[int, int]:
     return parts, depth
 
 
-def _told(flaw: Flaw) -> Problem:
+def _problem_of(flaw: Flaw) -> Problem:
     at = list(flaw.instance_path)
-    if isinstance(flaw.kind, Kind.Required):  # what is missing is told where it should be
+    if isinstance(flaw.kind, Kind.Required):  # a missing property is reported at its own path
         at.append(flaw.kind.property)
     return Problem(pointer(at), flaw.kind.name, flaw.message)
 
 
 def pointer(path: list[str | int]) -> str:
-    """RFC 6901."""
+    """Formats a path as a JSON Pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)

@@ -1,14 +1,14 @@
-"""Estimates how long a schema may take to check a value, before it does.
+"""Estimates how long a schema may take to check a value.
 
-The schema library checks a value in one call that nothing interrupts, on the event loop, and it holds Python's global
-lock all the while. A schema of a few lines can make that call take minutes: each definition refers to the next one
-twice, or an `enum` of a thousand fractions is compared with a thousand numbers. So every keyword has a weight in
-nanoseconds, taken from measurements (`python -m benchmarks.bounds`), and a schema is weighed when it is compiled: how
-much its parts may do, together, for one part of a value, at each depth. Weights are upper bounds.
+The schema library checks a value in one uninterruptible call on the event loop, and holds the GIL meanwhile. A schema
+of a few lines can make that call take minutes: for example, if each definition refers to the next one twice, or if an
+`enum` of a thousand fractions is compared with a thousand numbers. Every keyword therefore has a weight in nanoseconds,
+measured with `python -m benchmarks.bounds`. Compiling a schema adds up the weights that apply to one part of a value,
+at each depth. Weights are upper bounds.
 
-Four weights, because they multiply with different things: `part` with the parts of the value, `text` with its bytes,
-`small` with its numbers if all of them are integers of up to 15 digits, and `number` if some are not. Numbers that are
-written with an exponent or with very many digits cost a multiple of that (`Numbers`).
+There are four weights, because each is multiplied by a different count: `part` by the parts of the value, `text` by its
+bytes, `small` by its numbers if all are integers of up to 15 digits, and `number` if some are not. Numbers with an
+exponent or very many digits cost a multiple of that (`Numbers`).
 """
 
 import re
@@ -20,8 +20,8 @@ from urllib.parse import unquote
 from tenuto.kernel.definition import JSON
 from tenuto.kernel.expression import pattern_of
 
-BEYOND = 1_000_000_000_000  # larger weights are all the same
-DEEPEST = 64  # a schema whose weight still grows at this depth has no bound
+BEYOND = 1_000_000_000_000  # larger weights are not distinguished
+DEEPEST = 64  # a schema whose weight still grows at this depth is unbounded
 
 _HERE_LISTS = ("allOf", "anyOf", "oneOf")
 _HERE = ("not", "if", "then", "else")
@@ -30,19 +30,20 @@ _ANYWHERE = (
     "items", "additionalItems", "contains", "unevaluatedItems", "additionalProperties", "unevaluatedProperties",
     "propertyNames",
 )  # fmt: skip
-_AGAIN = ("unevaluatedItems", "unevaluatedProperties")  # what applies here is evaluated twice, to see what it covers
+# these evaluate the schemas that apply to the same value a second time
+_AGAIN = ("unevaluatedItems", "unevaluatedProperties")
 _ELSEWHERE = ("$dynamicRef", "$recursiveRef")
 
 
 class Uncountable(ValueError):
-    """It cannot be told what the schema refers to, or it never ends."""
+    """The cost of the schema has no bound, or a reference cannot be resolved."""
 
 
 # -- Weights of keywords -----------------------------------------------------------------------------------------------
 
 
 class Weight(NamedTuple):
-    """`flaws`: how many errors one part of a value can give. The others are nanoseconds."""
+    """`flaws` is the number of errors that one part of a value can produce. The other fields are nanoseconds."""
 
     flaws: int = 0
     part: int = 0
@@ -51,14 +52,14 @@ class Weight(NamedTuple):
     number: int = 0
 
 
-_NODE = 15  # one schema looking at one part, whatever it asks
-_NAME = 14  # one name looked up in an object
+_NODE = 15  # applying one schema to one part, before any keyword
+_NAME = 14  # looking up one name in an object
 _NAMES_PER_FLAW = 8
-_COMPARED = 300  # one part of a value compared with one part of an `enum` or `const`
+_COMPARED = 300  # comparing one part of a value with one part of an `enum` or `const`
 _COMPARED_TEXT = 15
 _COMPARED_INT, _COMPARED_NUMBER, _COMPARED_EXTREME = 2_000, 5_000, 40_000
 _HASHED = 60
-_PAIRWISE = 12_000  # `uniqueItems` compares up to 14 numbers pair by pair
+_PAIRWISE = 12_000  # `uniqueItems` compares up to 14 numbers pairwise
 _ORDERED, _ORDERED_FRACTION = 20, 1_800
 _DIVIDED, _DIVIDED_FRACTION, _DIVIDED_DIGIT = 1_000, 2_000, 400
 _TEXT, _TEXT_IDN, _TEXT_JSON = 15, 150, 40
@@ -70,7 +71,7 @@ _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def weight(schema: dict[str, JSON]) -> Weight:
-    """What a schema does with one part of a value, without its subschemas."""
+    """Returns the weight of a schema for one part of a value, without its subschemas."""
     required = len(_list(schema.get("required")))
     names = required
     for word in ("dependentRequired", "dependencies"):
@@ -101,13 +102,13 @@ def weight(schema: dict[str, JSON]) -> Weight:
 
 
 def _compared(choices: list[JSON]) -> Weight:
-    """Comparing a value with each of them. Texts, or small integers, are looked up instead."""
+    """Returns the weight of comparing a value with all choices. Strings and small integers are looked up by hash."""
     if all(isinstance(each, str | bool | None) for each in choices):
         return Weight(part=_HASHED)
     is_small = all(type(each) is int and abs(each) < _SMALL_INT for each in choices)
     part, small, number = 0, _HASHED, 0
     rest = list(choices)
-    for each in rest:  # grows while it is walked
+    for each in rest:  # `rest` grows during the loop
         if isinstance(each, str):
             part += _COMPARED_TEXT + len(each) // 16
         elif _is_number(each):
@@ -125,7 +126,7 @@ def _compared(choices: list[JSON]) -> Weight:
 
 
 def _extreme(number: JSON) -> int:
-    """The weight of a number that makes arithmetic long: of a large exponent, or of many digits. 0 if it is neither."""
+    """Returns the weight of a number with a large exponent or many digits, which slow arithmetic down; 0 for others."""
     if isinstance(number, float):
         return 0 if number == 0 or 1e-20 < abs(number) < 1e20 else _COMPARED_EXTREME
     assert isinstance(number, int)
@@ -152,10 +153,10 @@ _BACKTRACKS = re.compile(r"\(\?<?[=!]|\\[1-9]|\\k")
 
 
 def _pattern_weight(pattern: str) -> int:
-    """For one byte of text.
+    """Returns the weight of a pattern for one byte of text.
 
-    The library matches in time proportionate to the text while the automaton of the pattern is small. It is large if
-    a match may begin anywhere, and then many places in a row accept a set of characters.
+    The library matches in linear time while the automaton of the pattern is small. The automaton is large if a match
+    may begin anywhere and many successive positions accept a set of characters.
     """
     if _BACKTRACKS.search(pattern):
         return _PATTERN_BACKTRACKING
@@ -167,17 +168,17 @@ def _pattern_weight(pattern: str) -> int:
 _TEXTS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _FRACTION = re.compile(rb"[.eE]")
 _LONG = re.compile(rb"[0-9]{16,}")
-_EXPONENT = 16  # times the weight of a plain number
+_EXPONENT = 16  # multiplies the weight of a plain number
 _DIGITS = 20
 _PAIRS = 14
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What the numbers of a value do to the weight of a number: `None` is for integers of up to 15 digits."""
+    """How the numbers of a value change the weight of a number. `times` is None for integers of up to 15 digits."""
 
     times: int | None
-    is_long: bool  # integers that `uniqueItems` cannot tell apart without comparing each with all others
+    is_long: bool  # `uniqueItems` compares such integers with all others
 
     @classmethod
     def of(cls, text: bytes) -> "Numbers":
@@ -193,15 +194,15 @@ class Numbers:
 
 
 class Cost:
-    """What a schema may do for one part of a value: at any depth, and at one that is nested so deep."""
+    """The weight of a schema for one part of a value: the maximum, and by depth."""
 
     def __init__(self, schema: JSON) -> None:
         self._root = schema
         self._is_old = isinstance(schema, dict) and "draft-04" in str(schema.get("$schema"))
         self._nodes: list[_Node] = []
-        self._known: dict[int, _Node] = {}  # by the identity of what they were made of, which is in the schema
+        self._known: dict[int, _Node] = {}  # by `id()` of the subschema, which the root schema keeps alive
         root = self._node(schema)
-        for node in self._nodes:  # grows while it is walked
+        for node in self._nodes:  # `_nodes` grows during the loop
             self._connect(node)
         order = _inner_first(self._nodes)
         self._by_depth = [_by_depth(root, order, index) for index in range(len(Weight._fields))]
@@ -213,7 +214,7 @@ class Cost:
         return Weight(*(found[min(depth, len(found) - 1)] for found in self._by_depth))
 
     def estimate(self, each: Weight, parts: int, size: int, numbers: Numbers) -> int:
-        """Nanoseconds for a value of so many parts and bytes."""
+        """Returns the nanoseconds for a value with this many parts and bytes."""
         times = each.small
         if numbers.times is not None:
             times = each.number * numbers.times
@@ -258,27 +259,30 @@ class Cost:
 
 
 class _Node:
-    """One part of a schema, and what looks where with it."""
+    """A subschema and the subschemas that it applies."""
 
     __slots__ = ("here", "own", "schema", "single", "wide")
 
     def __init__(self, schema: dict[str, JSON]) -> None:
         self.schema = schema
         self.own = weight(schema)
-        self.here: list[_Node] = []  # look at the very same value
-        self.single: list[_Node] = []  # each looks at a part of it that has a name or a place of its own
-        self.wide: list[_Node] = []  # all may look at the same part
+        self.here: list[_Node] = []  # applied to the same value
+        self.single: list[_Node] = []  # applied to one named or indexed part each
+        self.wide: list[_Node] = []  # may all apply to the same part
 
 
 def _inner_first(nodes: list[_Node]) -> list[_Node]:
-    """Each after those that look at the same value for it. Not by recursion: references are chained by the thousand."""
+    """Sorts nodes so that each follows those it applies to the same value.
+
+    Iterative, because `$ref` chains may be long.
+    """
     waiting_for = {node: len(node.here) for node in nodes}
     users: dict[_Node, list[_Node]] = {node: [] for node in nodes}
     for node in nodes:
         for inner in node.here:
             users[inner].append(node)
     order = [node for node in nodes if not node.here]
-    for node in order:  # grows while it is walked
+    for node in order:  # `order` grows during the loop
         for user in users[node]:
             waiting_for[user] -= 1
             if not waiting_for[user]:
@@ -289,7 +293,7 @@ def _inner_first(nodes: list[_Node]) -> list[_Node]:
 
 
 def _by_depth(root: _Node, order: list[_Node], kind: int) -> list[int]:
-    """The weight of that kind for one part that is nested so deep; the last is for all that are deeper."""
+    """Returns one kind of weight for a part at each depth; the last item applies to all greater depths."""
     here: dict[_Node, int] = {}
     for node in order:
         here[node] = min(BEYOND, node.own[kind] + sum(here[inner] for inner in node.here))
@@ -309,7 +313,7 @@ def _by_depth(root: _Node, order: list[_Node], kind: int) -> list[int]:
 
 
 def _resolved(root: JSON, target: JSON) -> JSON:
-    """What a reference names: a place in this schema, by its path."""
+    """Resolves a `$ref` to a place in the same schema."""
     part = root
     words = unquote(target).split("/") if isinstance(target, str) else [""]
     for word in words[1:]:

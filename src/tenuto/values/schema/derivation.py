@@ -1,7 +1,7 @@
 """Derives JSON Schemas from annotated types, for processes that check a value without having its class.
 
-A derived schema accepts everything that `decoder` reads as the type, and may accept more: a value that it refuses
-cannot be read anywhere. What a type checks in its own code (`__post_init__`, validators) is not in it.
+A derived schema accepts every value that `decoder` can read as the type, and may accept more. A value that it rejects
+cannot be decoded in any process. Checks in the code of a type (`__post_init__`, validators) are not part of the schema.
 """
 
 import datetime
@@ -18,7 +18,7 @@ _REFS = "#/$defs/"
 
 
 class Derived(NamedTuple):
-    """One schema for each annotation, `{}` where nothing is known, and the definitions that they refer to."""
+    """One schema per annotation (`{}` if unknown), and the definitions that they refer to."""
 
     schemas: list[dict[str, Any]]
     definitions: dict[str, Any]
@@ -36,10 +36,13 @@ class _Derivation:
         self._seen: dict[Any, dict[str, Any]] = {}
 
     def of(self, annotation: Any, prefix: str) -> dict[str, Any]:
-        """`prefix` keeps its definitions apart from those of another type: both may have a class of the same name."""
+        """Returns the schema of an annotation.
+
+        `prefix` separates definitions of equally named classes in different types.
+        """
         try:
             (schema,) = self._components([annotation], prefix)
-        except Exception:  # msgspec has no schema for a part of it, or a class fails when it is asked for one
+        except Exception:  # msgspec has no schema for a part of the type, or a hook of the class raises
             return {}
         return schema
 
@@ -55,7 +58,7 @@ class _Derivation:
     def _custom(self, cls: Any) -> dict[str, Any]:
         """Returns the schema of a type that msgspec reads through `decoder`'s hook."""
         if cls not in self._seen:
-            self._seen[cls] = {}  # what a class that contains itself finds
+            self._seen[cls] = {}  # ends the recursion for a class that contains itself
             self._seen[cls] = self._schema_of(cls)
         return self._seen[cls]
 
@@ -81,7 +84,7 @@ class _Derivation:
     def _model(self, cls: Any, prefix: str) -> dict[str, Any]:
         if _runs_code_first(cls.__pydantic_core_schema__):
             return {}
-        # pydantic's own definitions have names that may be msgspec's, too.
+        # The names of pydantic's definitions may collide with those of msgspec.
         schema = cls.model_json_schema(mode="validation", ref_template=f"{_REFS}{prefix}{{model}}")
         for name, definition in schema.pop("$defs", {}).items():
             self.definitions[prefix + name] = _rewrite(definition, _as_pydantic_reads)
@@ -94,9 +97,9 @@ _CODE_FIRST = ("function-before", "function-wrap", "function-plain")
 
 
 def _runs_code_first(core_schema: object) -> bool:
-    """Whether a pydantic model has code that sees a value before its type does, and may accept anything."""
+    """Returns whether a pydantic model runs user code before it checks types, and so may accept any value."""
     pending = [core_schema]
-    for part in pending:  # grows while it is walked
+    for part in pending:  # `pending` grows during the loop
         if isinstance(part, Mapping):
             if part.get("type") in _CODE_FIRST:
                 return True
@@ -106,7 +109,7 @@ def _runs_code_first(core_schema: object) -> bool:
     return False
 
 
-# -- Where schemas are stricter than the readers -----------------------------------------------------------------------
+# -- Schemas that are stricter than the decoders -----------------------------------------------------------------------
 
 
 _BY_NAME = ("properties", "patternProperties")
@@ -132,7 +135,7 @@ def _rewrite(schema: Any, rewrite: Rewrite) -> Any:
 
 
 def _as_msgspec_reads(schema: dict[str, Any]) -> dict[str, Any]:
-    found = {word: part for word, part in schema.items() if word != "uniqueItems"}  # a set takes an item twice
+    found = {word: part for word, part in schema.items() if word != "uniqueItems"}  # a set accepts duplicates
     if found.get("format") == "decimal":
         found["type"] = ["string", "number"]
     return found
@@ -143,7 +146,7 @@ _LAX_BOOLEAN = ["boolean", "integer", "number", "string"]
 
 
 def _as_pydantic_reads(schema: dict[str, Any]) -> dict[str, Any]:
-    """Unless a model is strict, it converts text to numbers and numbers to times; formats are its own."""
+    """Unless a model is strict, pydantic converts text to numbers and numbers to times. Its formats differ, too."""
     found = {word: part for word, part in schema.items() if word not in ("format", "uniqueItems")}
     kind = schema.get("type")
     if kind == "boolean":
@@ -152,7 +155,7 @@ def _as_pydantic_reads(schema: dict[str, Any]) -> dict[str, Any]:
         found["type"] = _LAX[kind]
     elif kind == "string" and "format" in schema:
         found["type"] = ["string", "number"]
-    if "oneOf" in found:  # several branches may fit, now that each takes more
+    if "oneOf" in found:  # each branch now accepts more, so several may match
         found["anyOf"] = found.pop("oneOf")
     return found
 
@@ -171,7 +174,7 @@ def _reads_as(kind: type) -> Callable[[str], bool]:
     return is_read
 
 
-# As msgspec reads them, which is not as RFC 3339 and its like have them.
+# As msgspec parses them, which differs from RFC 3339.
 FORMATS: dict[str, Callable[[str], bool]] = {
     "date": _reads_as(datetime.date),
     "date-time": _reads_as(datetime.datetime),

@@ -12,7 +12,7 @@ from .expectation import problem_of
 
 
 class DerivedSchema:
-    """A compiled schema of a type. A value that would take too long to check is accepted: its reader checks it."""
+    """A compiled schema of a type. Accepts values that would take too long to check, because decoding checks them."""
 
     __slots__ = ("_document", "_schema")
 

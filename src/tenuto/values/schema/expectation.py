@@ -1,4 +1,4 @@
-"""Words the problems of a derived schema: which type is expected at a place, with its fields, and what is there."""
+"""Describes the problems of a derived schema: the expected type, its fields, and the type that was found."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _WORDS = {
 
 
 def problem_of(flaw: Flaw, document: dict[str, Any]) -> Problem:
-    """Returns the problem of a value that does not fit `document`, without the value."""
+    """Returns the problem of a value that does not fit `document`, without showing the value."""
     flaw = _innermost(flaw)
     path, kind = list(flaw.instance_path), flaw.kind
     if isinstance(kind, Kind.Required):
@@ -31,7 +31,10 @@ def problem_of(flaw: Flaw, document: dict[str, Any]) -> Problem:
 
 
 def _innermost(flaw: Flaw) -> Flaw:
-    """Of a union, the branch that came furthest: `Order | None` fails in the order if there is one."""
+    """Returns the error of the union branch that matched furthest:
+
+    `Order | None` fails inside the order if there is one.
+    """
     while isinstance(flaw.kind, Kind.AnyOf):
         inner = [branch[0] for branch in flaw.kind.context if branch]
         furthest = max(inner, key=_depth, default=flaw)
@@ -46,14 +49,14 @@ def _depth(flaw: Flaw) -> int:
 
 
 def type_name(value: object) -> str:
-    """Returns the type of a JSON value in Python's words."""
+    """Returns the Python name of a JSON value's type."""
     if isinstance(value, dict):
         return "object"
     return "None" if value is None else type(value).__name__
 
 
 def expected(document: dict[str, Any], path: list[str | int]) -> str:
-    """Returns what the schema expects at a place: `int`, or `Order`, an object with its fields."""
+    """Describes the type that the schema expects at a path: `int`, or `Order` with its fields."""
     schema = _at(document, document, path)
     fields = _fields(document, _resolved(document, schema))
     return f"`{_name(document, schema)}`{fields}"
@@ -62,7 +65,7 @@ def expected(document: dict[str, Any], path: list[str | int]) -> str:
 def _at(document: dict[str, Any], schema: Any, path: list[str | int]) -> Any:
     for position, part in enumerate(path):
         found = [inner for each in _branches(document, schema) if (inner := _inside(each, part)) is not None]
-        if len(found) > 1:  # several branches have it: the first that goes on to the end
+        if len(found) > 1:  # several branches define this part: use the first that contains the whole path
             rest = path[position + 1 :]
             return next((end for each in found if (end := _at(document, each, rest)) is not None), None)
         schema = found[0] if found else None
@@ -98,7 +101,7 @@ def _name(document: dict[str, Any], schema: Any) -> str:
         return " & ".join(dict.fromkeys(_name(document, each) for each in inner))
     kind = schema.get("type")
     if isinstance(kind, list):
-        kind = kind[0]  # the others are what pydantic, or a decimal, converts
+        kind = kind[0]  # the other types are those that pydantic or `Decimal` converts
     if kind == "array" and isinstance(schema.get("items"), dict):
         return f"list[{_name(document, schema['items'])}]"
     if kind == "object":

@@ -1,4 +1,4 @@
-"""What came of executions: `SagaResult` with its steps and its report, and the progress of a batch."""
+"""Results of executions: `SagaResult` with its steps and its report, and the progress of a batch."""
 
 from .progress import Progress
 from .saga import SagaReport, SagaResult

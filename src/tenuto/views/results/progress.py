@@ -1,11 +1,14 @@
-"""How far a batch is."""
+"""`Progress`: the state of a batch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a batch is. `waiting` are those that wait for a person; `total` is None until all have been started."""
+    """The state of a batch.
+
+    `waiting` counts executions that wait for a person; `total` is None until all have started.
+    """
 
     started: int = 0
     running: int = 0

@@ -1,4 +1,4 @@
-"""What came of an execution, for programs and for reading."""
+"""The result of an execution, for programs and as a report."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar, overload
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 class SagaResult(Generic[O_co]):
-    """What came of an execution: when it was over, or when it could not go on without a person."""
+    """The result of an execution that has finished or waits for a person."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -52,22 +52,22 @@ class SagaResult(Generic[O_co]):
 
     @property
     def done(self) -> bool:
-        """Whether it is over. One that waits for a person has settled, and is not."""
+        """Whether the execution has finished. An execution that waits for a person is settled, but not done."""
         return self.status in TERMINAL
 
     @property
     def outcome(self) -> str:
-        """Of a success: `partial` if something failed and was passed over, `skipped` if there was nothing to do."""
+        """Detail of a success: `partial` if a failure was tolerated, `skipped` if there was nothing to do."""
         return self._reading.state.outcome
 
     @property
     def error(self) -> ErrorDocument | None:
-        """Why it failed: class, code, summary and step."""
+        """Why the execution failed: class, code, summary and step."""
         return error_document(self._reading.state, self._reading.state.failure)
 
     @property
     def output(self) -> O_co:
-        """The saga's output; `ExecutionFailed` if it has none, because it did not succeed."""
+        """The saga's output. Raises `ExecutionFailed` if the execution did not succeed."""
         self.raise_for_status()
         reading = self._reading
         program = reading.program
@@ -76,7 +76,7 @@ class SagaResult(Generic[O_co]):
         return program.decode_output(stored_output(reading.state, reading.history))  # type: ignore[return-value]
 
     def raise_for_status(self) -> Self:
-        """Itself, if it succeeded; otherwise `ExecutionFailed`, saying where and why."""
+        """Returns itself if the execution succeeded; otherwise raises `ExecutionFailed` with step and reason."""
         if self.succeeded:
             return self
         error = self.error
@@ -101,7 +101,7 @@ class SagaResult(Generic[O_co]):
 
     @property
     def steps(self) -> Steps:
-        """What came of each step, by its id."""
+        """The result of each step, by its id."""
         if self._steps is None:
             self._steps = Steps(self._reading)
         return self._steps
@@ -113,7 +113,7 @@ class SagaResult(Generic[O_co]):
     @overload
     def result_of(self, step: str) -> Any: ...
     def result_of(self, step: str | Callable[..., Any]) -> Any:
-        """A step's result, decoded; None if it has none: it was skipped, or did not succeed."""
+        """Returns a step's decoded result; None if the step was skipped or did not succeed."""
         return self._find(step).result
 
     @overload
@@ -123,7 +123,7 @@ class SagaResult(Generic[O_co]):
     @overload
     def results_of(self, step: str) -> Sequence[Any]: ...
     def results_of(self, step: str | Callable[..., Any]) -> Sequence[Any]:
-        """The results of a fan-out in the order of its items, None where a clone has none."""
+        """Returns the results of a fan-out in the order of its items, with None for clones without a result."""
         found = self._find(step)
         if isinstance(found, FanResult):
             return found.result
@@ -143,7 +143,7 @@ class SagaResult(Generic[O_co]):
 
     @property
     def compensated_steps(self) -> Sequence[str]:
-        """What was undone, in the order in which it was."""
+        """The compensated steps, in the order of their compensation."""
         undone = [step for step in self._leaves() if step.compensated]
         return [step.id for step in sorted(undone, key=lambda step: step._undo_seq())]
 
@@ -152,7 +152,7 @@ class SagaResult(Generic[O_co]):
             yield from step.clones if isinstance(step, FanResult) else (step,)
 
     def report(self) -> "SagaReport":
-        """The same for reading: `print(result.report())`."""
+        """Returns a readable report: `print(result.report())`."""
         return SagaReport(self)
 
     def __repr__(self) -> str:
@@ -170,7 +170,7 @@ _STANDING: dict[ExecutionStatus, str] = {
 
 
 def _last_result(result: SagaResult[Any]) -> Any:
-    """Of a definition that names no output: the result of the step that was completed last."""
+    """Returns the result of the step that was completed last, for definitions without an output template."""
     reading = result._reading
     last = last_completed(reading.state)
     if last is None:
@@ -185,7 +185,7 @@ def _last_result(result: SagaResult[Any]) -> Any:
 
 
 class SagaReport:
-    """A result for reading: `str()` for people, `to_dict()` for programs."""
+    """A readable result: `str()` for people, `to_dict()` for programs."""
 
     def __init__(self, result: SagaResult[Any]) -> None:
         self._result = result

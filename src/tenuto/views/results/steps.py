@@ -1,4 +1,4 @@
-"""What came of each step, and of each clone of a fan-out. Values are decoded when they are asked for."""
+"""Results of steps and of the clones of a fan-out. Values are decoded on access."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, overload
@@ -20,7 +20,7 @@ Decode: TypeAlias = Callable[[Raw | None], object]
 
 
 class StepResult:
-    """What came of one step, or of one clone of a fan-out."""
+    """The result of one step, or of one clone of a fan-out."""
 
     __slots__ = ("_path", "_reading", "id", "status")
 
@@ -32,7 +32,7 @@ class StepResult:
 
     @property
     def result(self) -> Any:
-        """The step's result as the type that its handler is annotated with; None where there is none."""
+        """The step's result, decoded as the return type of its handler; None if there is none."""
         decode: Decode = self._reading.program.decode_result.get(step_id(self._path), plain)
         entry = self._entry(self._done_seq())
         return decode(result_of(entry.event)) if entry is not None else None
@@ -54,13 +54,13 @@ class StepResult:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried, over all rounds and runs."""
+        """The number of attempts, over all rounds and runs."""
         step = self._step()
         return step.number if step is not None else 0
 
     @property
     def latency_ms(self) -> int | None:
-        """How long the attempt took that settled it."""
+        """The duration of the attempt that settled the step."""
         entry = self._entry(self._done_seq()) or self._last_failure()
         if entry is None:
             return None
@@ -89,7 +89,7 @@ class StepResult:
 
     @property
     def clones(self) -> Sequence["StepResult"]:
-        """Of a fan-out: one per item, in the order of the items."""
+        """The clones of a fan-out, in the order of the items."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,14 +100,14 @@ class StepResult:
             "latency_ms": self.latency_ms,
             "error_class": self.error_class,
             "error": self.error,
-            "result": self._told(self._done_seq()),
+            "result": self._plain(self._done_seq()),
             "compensated": self.compensated,
-            "compensation_result": self._told(self._undo_seq()),
+            "compensation_result": self._plain(self._undo_seq()),
             "compensation_error": self.compensation_error,
         }
 
-    def _told(self, seq: int) -> Any:
-        """A result as plain JSON, for those who do not know its type."""
+    def _plain(self, seq: int) -> Any:
+        """Returns a result as plain JSON, because its type may be unknown here."""
         entry = self._entry(seq)
         return None if entry is None else plain(result_of(entry.event))
 
@@ -145,7 +145,7 @@ class StepResult:
 
 
 class _CloneResult(StepResult):
-    """A clone that needs no object of its own any more: its fan-out keeps one byte and one number for it."""
+    """A finished clone. Its fan-out keeps only one byte and one number for it."""
 
     __slots__ = ("_fan", "_index")
 
@@ -203,7 +203,7 @@ class _Clones(Sequence[StepResult]):
 
 
 class FanResult(StepResult):
-    """A fan-out as a whole: its result is the list of its clones' results."""
+    """A fan-out. Its result is the list of its clones' results."""
 
     __slots__ = ("_fan",)
 
@@ -252,7 +252,7 @@ class FanResult(StepResult):
 
 
 class Steps(Mapping[str, StepResult]):
-    """The steps of an execution by id; one clone as `steps["notify#0"]`, or by its suffix."""
+    """The steps of an execution by id. `steps["notify#0"]` is one clone; its label works, too."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading

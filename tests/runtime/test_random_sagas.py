@@ -30,7 +30,7 @@ from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import TERMINAL, Execution
 from tenuto.runtime.memory import MemoryRuntime
 from tenuto.testing import Harness
-from tests.seams import executions_in_memory, limit_in_memory, memory_of
+from tests.seams import executions_in_memory, limit_in_memory, memory_of, worker_in_memory
 
 ERRORS = (
     TransientError,
@@ -162,7 +162,8 @@ async def test_everything_settles_and_nothing_leaks(seed: int) -> None:
 
 
 def _check_nothing_leaked(runtime: MemoryRuntime) -> None:
-    assert runtime.running == runtime.async_lane.waiting == runtime.thread_lane.waiting == 0
+    worker = worker_in_memory(runtime)
+    assert worker.running == worker.async_lane.waiting == worker.thread_lane.waiting == 0
     assert limit_in_memory(runtime, "l").running == 0
     for record in executions_in_memory(runtime):
         left = [record.jobs, record.tickets, record.held, record.zombies, record.parked]

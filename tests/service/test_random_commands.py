@@ -58,6 +58,7 @@ READS = (
     "GET /v1/executions/{id}",
     "GET /v1/executions/{id}/history",
     "GET /v1/executions/{id}/steps",
+    "GET /v1/executions/{id}/graph",
     "GET /v1/executions",
     "GET /v1/reviews",
     "GET /v1/dlq",
