@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine
+from tenuto.kernel import facts as f
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import DurableRuntime, snapshots
 from tenuto.runtime.durable.claimer import Claimer
@@ -26,14 +27,19 @@ from tenuto.runtime.durable.parked_executions import ParkedExecutions
 from tenuto.runtime.durable.permits import Permits
 from tenuto.runtime.durable.poller import Poller
 from tenuto.runtime.durable.reader import Reader
+from tenuto.runtime.durable.releaser import Releaser
 from tenuto.runtime.durable.restoration import Restorer
 from tenuto.runtime.durable.session import CurrentSession, Session
+from tenuto.runtime.durable.session_opener import SessionOpener
+from tenuto.runtime.durable.task_reports import TaskReports
 from tenuto.runtime.durable.tenant_admission import OverLimitTenants, StartQueue, TenantAdmission
 from tenuto.runtime.durable.wakeups import Wakeups
 from tenuto.runtime.durable.watcher import Watcher
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.limits import Limit
+from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.memory import MemoryRuntime
+from tenuto.runtime.memory.executions import MemoryExecutions
 from tenuto.runtime.port import Runtime
 from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.storage import Store
@@ -93,11 +99,19 @@ def memory_of(harness: Harness) -> MemoryRuntime:
 
 def executions_in_memory(runtime: MemoryRuntime) -> list[Record]:
     """All executions of a runtime in memory, in the order of their starts."""
-    return runtime._in_order
+    return runtime._executions.in_order
+
+
+def worker_in_memory(runtime: MemoryRuntime) -> Worker:
+    return runtime._worker
+
+
+def controller_in_memory() -> MemoryExecutions:
+    return MemoryRuntime(Environment())._executions
 
 
 def limit_in_memory(runtime: MemoryRuntime, name: str) -> Limit:
-    return runtime._named_limits._named[name]
+    return runtime._limits._named[name]
 
 
 # -- The parts of the durable runtime ----------------------------------------------------------------------------------
@@ -125,6 +139,22 @@ def session_of(owner: Owner) -> CurrentSession:
 
 def held_by(owner: Owner) -> HeldExecutions:
     return durable_runtime(owner)._held
+
+
+def worker_of(owner: Owner) -> Worker:
+    return durable_runtime(owner)._worker
+
+
+def session_opener_of(owner: Owner) -> SessionOpener:
+    return durable_runtime(owner)._sessions
+
+
+def releaser_of(owner: Owner) -> Releaser:
+    return durable_runtime(owner)._releaser
+
+
+def permits_of(owner: Owner) -> Permits:
+    return durable_runtime(owner)._permits
 
 
 def claimer_of(owner: Owner) -> Claimer:
@@ -170,7 +200,7 @@ def relay_of(owner: Owner) -> Relay:
 
 
 def use_store(
-    patch: pytest.MonkeyPatch, part: DurableRuntime | Claimer | Committer | Mailbox | Poller | Relay, store: Any
+    patch: pytest.MonkeyPatch, part: Claimer | Committer | Mailbox | Poller | Relay | SessionOpener, store: Any
 ) -> None:
     """Gives one part of the runtime another store, as a rule an `Altered` one."""
     patch.setattr(part, "_store", store)
@@ -206,12 +236,12 @@ async def park_all(owner: Owner) -> None:
 
 
 def parked_in_memory(owner: Owner) -> dict[Record, None]:
-    return held_by(owner)._parked
+    return worker_of(owner).parked
 
 
 def starts_held_back(owner: Owner) -> list[Callable[[], None]]:
     """Attempts that may not begin while the lease is in doubt."""
-    return held_by(owner)._late
+    return worker_of(owner).late
 
 
 def mail_queries(owner: Owner) -> int:
@@ -224,7 +254,7 @@ def mail_queries_under_way(owner: Owner) -> dict[int, None]:
 
 
 def stored_definitions(owner: Owner) -> list[tuple[str, int]]:
-    return list(held_by(owner).cache._stored)
+    return list(durable_runtime(owner)._cache._stored)
 
 
 def read_together(owner: Owner) -> list[tuple[str | None, bool]]:
@@ -246,31 +276,31 @@ def flood_with_hints(owner: Owner, hints: frozenset[Any]) -> None:
 
 def observe(owner: Owner, *observers: Any) -> None:
     """Replaces the observers; they hear of starts, too."""
-    held = held_by(owner)
-    held.observers = held._hear_starts = observers
+    told = durable_runtime(owner)._observers
+    told.all = told.of_starts = observers
 
 
 def effect_method(owner: Owner) -> Callable[..., None]:
     """What takes up one effect after its commit."""
-    return held_by(owner)._take_up
+    return worker_of(owner)._take_up
 
 
 def replace_effect_method(patch: pytest.MonkeyPatch, owner: Owner, method: Callable[..., None]) -> None:
-    patch.setattr(held_by(owner), "_take_up", method)
+    patch.setattr(worker_of(owner), "_take_up", method)
 
 
 def run_method(owner: Owner) -> Callable[..., None]:
     """What begins one attempt."""
-    return held_by(owner)._run
+    return worker_of(owner)._run
 
 
 def replace_run_method(patch: pytest.MonkeyPatch, owner: Owner, method: Callable[..., None]) -> None:
-    patch.setattr(held_by(owner), "_run", method)
+    patch.setattr(worker_of(owner), "_run", method)
 
 
 def set_smallest_tail(owner: Owner, entries: int) -> None:
     """The number of entries after which a snapshot is taken."""
-    held_by(owner)._smallest_tail = entries
+    durable_runtime(owner)._writer.smallest_tail = entries
 
 
 # -- Task workers ------------------------------------------------------------------------------------------------------
@@ -278,35 +308,35 @@ def set_smallest_tail(owner: Owner, entries: int) -> None:
 
 def task_method(owner: Owner) -> Callable[..., None]:
     """What begins one task of a queue."""
-    return held_by(owner)._enter
+    return durable_runtime(owner)._task_worker._enter
 
 
 def replace_task_method(patch: pytest.MonkeyPatch, owner: Owner, method: Callable[..., None]) -> None:
-    patch.setattr(held_by(owner), "_enter", method)
+    patch.setattr(durable_runtime(owner)._task_worker, "_enter", method)
 
 
 def return_task(owner: Owner, taking: Any, why: str) -> None:
-    held_by(owner)._return(taking, why)
+    durable_runtime(owner)._task_reports.return_task(taking, why)
 
 
 def unreported_tasks(owner: Owner) -> Any:
-    return held_by(owner)._untold
+    return durable_runtime(owner)._task_reports.unconfirmed
 
 
 def served_steps(owner: Owner) -> frozenset[str]:
     """The steps that the database knows this worker can run."""
-    served = held_by(owner)._served
+    served = durable_runtime(owner)._task_reports.served
     return frozenset() if served is None else frozenset(served[1])
 
 
 def tasks_of(owner: Owner, execution: str) -> list[str] | None:
     """The paths of the tasks of an execution that this worker has taken."""
-    visit = held_by(owner)._visits.get(execution)
-    return None if visit is None else [ref.path for ref in visit.takings]
+    found = durable_runtime(owner)._task_executions.get(execution)
+    return None if found is None else [ref.path for ref in found.takings]
 
 
 def task_loop(owner: Owner) -> asyncio.Task[None]:
-    task = held_by(owner)._guesting
+    task = durable_runtime(owner)._task_worker._task
     assert task is not None
     return task
 
@@ -324,7 +354,7 @@ def committed_not_reported(committer: Committer) -> deque[Write]:
 
 
 async def ask_for_permits(owner: Owner) -> None:
-    await held_by(owner).permits._ask()
+    await permits_of(owner)._ask()
 
 
 def permit_request(permits: Permits) -> asyncio.Task[None] | None:
@@ -387,10 +417,14 @@ def set_tenant_rate(authentication: Any, per_second: float, burst: int) -> None:
     authentication._by_tenant = type(authentication._by_tenant)(per_second, burst)
 
 
-def answer_method() -> Callable[..., None]:
-    """What applies the answer of an attempt."""
-    return HeldExecutions._answer
+def change_reports(patch: pytest.MonkeyPatch, change: Callable[[f.Fact], f.Fact]) -> None:
+    """Changes what attempts report, those of executions held here and those of tasks."""
+    for controller in (HeldExecutions, TaskReports):
+        patch.setattr(controller, "report", _changing(controller.report, change))
 
 
-def replace_answer_method(patch: pytest.MonkeyPatch, method: Callable[..., None]) -> None:
-    patch.setattr(HeldExecutions, "_answer", method)
+def _changing(report: Callable[..., None], change: Callable[[f.Fact], f.Fact]) -> Callable[..., None]:
+    def changed(self: Any, record: Any, ref: Any, fact: f.Fact) -> None:
+        report(self, record, ref, change(fact))
+
+    return changed

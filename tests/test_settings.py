@@ -133,13 +133,13 @@ NAMED = "issuer 1 (https://id.example): "
         ({**ISSUER, "jwks_url": "http://id.example/keys"}, NAMED + "jwks_url must begin with https://"),
         ({**ISSUER, "jwks_url": ""}, NAMED + "its keys are missing: give jwks_url or jwks_file"),
         ({**ISSUER, "jwks_file": "k.json"}, NAMED + "jwks_url and jwks_file are both there: give one of them"),
-        ({**ISSUER, "audiense": "x"}, NAMED + "there is no field audiense: is audience meant?"),
+        ({**ISSUER, "audiense": "x"}, NAMED + "there is no field audiense: did you mean audience?"),
         (
             {**ISSUER, "secret": "x"},
-            NAMED + f"there is no field secret: there are {FIELDS}",
+            NAMED + f"there is no field secret: fields are {FIELDS}",
         ),
-        ({**ISSUER, "audience": ["tenuto"]}, NAMED + "audience must be a text"),
-        ({**ISSUER, "tenants": "acme"}, NAMED + "tenants must be a list of texts"),
+        ({**ISSUER, "audience": ["tenuto"]}, NAMED + "audience must be a string"),
+        ({**ISSUER, "tenants": "acme"}, NAMED + "tenants must be a list of strings"),
         (
             {**ISSUER, "tenants": []},
             NAMED + "its tenants are missing: give tenants, a list of those that its tokens may name, "
@@ -152,8 +152,8 @@ NAMED = "issuer 1 (https://id.example): "
         ),
         (
             {**ISSUER, "roles": ["root"]},
-            NAMED + "'root' is no role: there are viewer, operator, approver, author, worker, admin; "
-            "your own have a colon: `invoices:approve`",
+            NAMED + "'root' is not a role. Roles are viewer, operator, approver, author, worker, admin; "
+            "own permissions have a colon: `invoices:approve`",
         ),
         ({**ISSUER, "tenant_claim": ""}, NAMED + "tenant_claim is empty: leave it out, or name a claim"),
         (
@@ -182,9 +182,9 @@ def test_an_issuer_that_cannot_be_trusted_is_refused_in_words(issuer: Any, told:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("https://id.example", "a JSON list of issuers is wanted"),
-        (json.dumps(ISSUER), "a list of issuers is wanted, even of one"),
-        (json.dumps([ISSUER, ISSUER]), "an issuer is there twice"),
+        ("https://id.example", "must be a JSON list of issuers"),
+        (json.dumps(ISSUER), "must be a list of issuers, even for one issuer"),
+        (json.dumps([ISSUER, ISSUER]), "duplicate issuer"),
         (json.dumps([ISSUER, {}]), "issuer 2: issuer is missing"),
         (
             json.dumps([ISSUER, {**ISSUER, "issuer": "https://other.example", "tenants": ["*"]}]),
@@ -271,6 +271,6 @@ def test_a_misspelt_name_in_the_file_is_told_with_the_one_that_is_meant(file: Pa
     with pytest.raises(SettingsError) as caught:
         load({}, file)
     assert [problem.message for problem in caught.value.problems] == [
-        "there is no such setting; is port meant?",
+        "there is no such setting; did you mean port?",
         "there is no such setting",
     ]

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -249,6 +249,75 @@ def test_tests_do_not_sleep() -> None:
     assert {path: lines for path in awake if (lines := sleeps(_text(path)))} == {}
 
 
+MOST_LINES = 400  # of a class
+DEEPEST = 2  # steps of inheritance among our own classes
+DATA = {
+    "BaseModel",
+    "Exception",
+    "NamedTuple",
+    "Protocol",
+    "Struct",
+    "TypedDict",
+}  # these may be deeper: no control flow
+BEING_SPLIT = {"DurableRuntime", "Engine"}
+
+
+def classes(sources: Iterable[str]) -> dict[str, ast.ClassDef]:
+    """The classes of these sources. Of those with one name, the one with the most bases: their depth counts."""
+    found = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
+    return {node.name: node for node in sorted(found, key=lambda node: len(node.bases))}
+
+
+def lineage(name: str, known: dict[str, ast.ClassDef]) -> list[str]:
+    """The longest line of bases, ours and the first that is not, beginning with the class itself."""
+    if name not in known:
+        return [name]
+    bases = (ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in known[name].bases)
+    return [name, *max((lineage(base, known) for base in bases if base != name), key=len, default=[])]
+
+
+def long_classes(sources: Iterable[str]) -> dict[str, int]:
+    nodes = (node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef))
+    sizes = {node.name: (node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes}
+    return {name: lines for name, lines in sizes.items() if lines > MOST_LINES}
+
+
+def deep_classes(sources: Iterable[str]) -> list[list[str]]:
+    known = classes(sources)
+    lines = (lineage(name, known) for name in known)
+    return [line for line in lines if len([n for n in line if n in known]) > DEEPEST + 1 and line[-1] not in DATA]
+
+
+def test_a_long_class_is_seen() -> None:
+    lines = "\n".join(["class Long:", *["    x = 1"] * MOST_LINES])
+    assert long_classes([lines, "class Short:\n    x = 1"]) == {"Long": MOST_LINES + 1}
+
+
+def test_deep_inheritance_is_seen() -> None:
+    chain = "class A: ...\nclass B(A): ...\nclass C(m.B[int]): ...\nclass D(C): ...\n"
+    assert deep_classes([chain, "class S(Struct): ...\nclass T(S): ...\nclass U(T): ...\nclass V(U): ..."]) == [
+        ["D", "C", "B", "A"]
+    ]
+
+
+def test_classes_are_short_and_composed() -> None:
+    sources = [_text(path) for path in _python(SRC)]
+    assert long_classes(sources).keys() <= BEING_SPLIT
+    assert deep_classes(sources) == []
+
+
+def test_parts_are_wired_by_their_constructors() -> None:
+    """A `_prepare_…` method would have to be called in the right order."""
+    found = [
+        f"{path.relative_to(SRC)}: {node.name}"
+        for folder in ("runtime", "storage")
+        for path in _python(SRC / folder)
+        for node in ast.walk(ast.parse(_text(path)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("_prepare_")
+    ]
+    assert found == []
+
+
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 
 
@@ -277,6 +346,9 @@ MAY_REACH_INTERNALS = {
 }
 
 
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}  # public, though they begin with an underscore
+
+
 def private_names(source: str) -> set[str]:
     """The private functions, methods, attributes and constants that a source defines."""
     found: set[str] = set()
@@ -286,7 +358,7 @@ def private_names(source: str) -> set[str]:
                 found.add(name)
             case ast.Attribute(attr=name, ctx=ast.Store()) | ast.Name(id=name, ctx=ast.Store()):
                 found.add(name)
-    return {name for name in found if name.startswith("_") and not name.startswith("__") and name != "_"}
+    return {name for name in found if name.startswith("_") and not name.startswith("__")} - {"_", *NAMED_TUPLE}
 
 
 def reaches(source: str, private: set[str]) -> list[int]:

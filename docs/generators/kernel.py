@@ -12,7 +12,7 @@ from msgspec.structs import FieldInfo
 
 from tenuto.kernel import events
 from tenuto.kernel.definition import ERROR_CLASSES, ErrorClass, RetryPolicy, Safety, Step
-from tenuto.kernel.retry import EXCEPTIONS, MATRIX, MAX_DISPATCHES, MAX_LOSSES, Judgement, judge
+from tenuto.kernel.retry import EXCEPTIONS, MATRIX, MAX_DISPATCHES, MAX_LOSSES, MAX_TRIES, Judgement, judge
 from tenuto.kernel.state import CLOSED, TERMINAL
 from tenuto.kernel.transitions import (
     COMPENSATION_TRANSITIONS,
@@ -118,7 +118,12 @@ An exception that is none of Tenuto's is classified by the first name in its anc
 `classify`, in the definition's, or here. One that is in no table is `RETRYABLE`, or `INDETERMINATE` on a step that is
 not safe to retry.
 
-{table(("exception", "class"), ((f"`{name}`", error_class) for name, error_class in EXCEPTIONS.items()))}"""
+{table(("exception", "class"), ((f"`{name}`", _with_limit(name, kind)) for name, kind in EXCEPTIONS.items()))}"""
+
+
+def _with_limit(name: str, error_class: str) -> str:
+    tries = MAX_TRIES.get(name)
+    return error_class if tries is None else f"{error_class}, at most {tries} attempts"
 
 
 def _matrix() -> Iterable[tuple[str, ...]]:

@@ -40,6 +40,7 @@ _MEANINGS: dict[Permission, str] = {
     "callbacks:write": "acknowledge and complete callback steps",
     "audit:read": "read, export and verify the audit log",
     "keys:write": "manage API keys",
+    "sessions:write": "list and revoke the sign-in sessions of the tenant",
     "limits:write": "set limits",
     "effects:again": "repeat an effect (`again`), retry a step that is not safe to retry",
 }

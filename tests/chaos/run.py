@@ -15,8 +15,8 @@ from .figures import Figures
 from .images import Image, finish, take
 from .outside import Outside
 from .places import DECISIONS, OPEN, STILL_OPEN, UNDECIDED, File, Place, Postgres, Unreachable, ask, left_by
+from .processes import Troupe
 from .roles import Role
-from .troupe import Troupe
 from .verdict import judge
 
 LEASE_S = 2

@@ -10,7 +10,7 @@ import pytest
 
 from tenuto.checker import export_lines
 
-from .kept import ANN, BEN, migrated
+from .databases import ANN, BEN, migrated
 
 # Who reads an export with tools of his own relies on these.
 FIELDS = {

@@ -221,10 +221,10 @@ def test_doctor_finds_what_would_stop_a_process(tenuto: Run, monkeypatch: pytest
     done = tenuto("doctor")
     assert done.code == 1
     assert "✗ messages: " in done.out
-    assert "TENUTO_MESSAGES: 'foo.bar' is no kind of message" in done.out
+    assert "TENUTO_MESSAGES: 'foo.bar' is not a kind of message" in done.out
     stopped = tenuto("serve", "--port", "0")
     assert stopped.code == 1
-    assert "TENUTO_MESSAGES: 'foo.bar' is no kind of message" in stopped.err
+    assert "TENUTO_MESSAGES: 'foo.bar' is not a kind of message" in stopped.err
 
 
 def test_doctor_reads_the_keys_of_issuers(tenuto: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -220,6 +220,28 @@ def test_show_for_programs_is_the_document(tenuto: Run, work: Work) -> None:
     assert document["idempotency_key"] == "k-1"
 
 
+def test_show_trace_prints_where_handlers_raised(tenuto: Run, work: Work) -> None:
+    id = work(atlantis)
+    lines = tenuto("show", id, "--trace").out.splitlines()
+    start = lines.index("pay, failed")
+    assert lines[start + 1] == "    NonRetryableError: the card was refused"
+    assert re.fullmatch(r"      .*tests/cli/shop.py:\d+ in BookTrip.pay", lines[start + 2])
+    assert "BookTrip.pay" not in tenuto("show", id).out
+    assert "BookTrip.pay" in tenuto("history", id).out
+    (letter,) = json.loads(tenuto("dlq", "ls", "--json").out)
+    assert "BookTrip.pay" in tenuto("dlq", "show", letter["id"]).out
+
+
+def test_show_trace_for_programs_has_the_attempts(tenuto: Run, work: Work) -> None:
+    id = work(atlantis)
+    attempts = json.loads(tenuto("show", id, "--trace", "--json").out)["attempts"]
+    assert [row["step_id"] for row in attempts if row["error_trace"]] == ["hotel", "pay"]
+
+
+def test_show_trace_says_that_there_is_none(tenuto: Run, work: Work) -> None:
+    assert "No attempt has a traceback." in tenuto("show", work(expenses), "--trace").out
+
+
 def test_history_lists_attempts(tenuto: Run, work: Work) -> None:
     id = work(oslo)
     rows = json.loads(tenuto("history", id, "--json").out)
@@ -234,7 +256,27 @@ def test_history_lists_attempts(tenuto: Run, work: Work) -> None:
     assert rows[0]["idempotency_key"] in printed
 
 
+def test_graph_lists_steps_and_what_they_follow_now_and_after_an_event(tenuto: Run, work: Work) -> None:
+    id = work(oslo)
+    rows = [line.split("\t") for line in tenuto("graph", id).out.splitlines()]
+    assert {row[0]: row[1] for row in rows} == {"flight": "succeeded", "hotel": "succeeded", "pay": "succeeded"}
+    (pay,) = [row for row in rows if row[0] == "pay"]
+    assert set(pay[4].split(", ")) <= {"flight", "hotel"}
+    first = json.loads(tenuto("graph", id, "--at", "1", "--json").out)
+    assert (first["seq"], {node["status"] for node in first["nodes"]} & {"succeeded"}) == (1, set())
+    assert tenuto("graph", id, "--at", "1000").code != 0
+
+
 # -- ls ----------------------------------------------------------------------------------------------------------------
+
+
+def test_ls_finds_executions_by_one_text_and_by_class_and_version(tenuto: Run, work: Work) -> None:
+    id = work(oslo)
+    for option in (("-q", id), ("--search", id[:8]), ("--version", "1")):
+        assert [row["execution_id"] for row in json.loads(tenuto("ls", *option, "--json").out)] == [id]
+    for option in (("-q", "nothing"), ("--version", "2"), ("--error-class", "TRANSIENT")):
+        assert tenuto("ls", *option, "--json").out == "[]\n"
+    assert tenuto("ls", "--error-class", "WRONG").code != 0
 
 
 def test_ls_off_a_terminal_is_lines_with_tabs_the_newest_first(tenuto: Run, work: Work) -> None:

@@ -56,7 +56,7 @@ def test_what_a_key_cannot_be(tenuto: Run, tmp_path: Path) -> None:
     assert tenuto("keys", "create", "--role", "admin").code == 2
     refused = tenuto("keys", "create", "--tenant", "acme", "--role", "boss")
     assert refused.code == 2
-    assert "'boss' is no role: there are viewer" in " ".join(refused.err.split())
+    assert "'boss' is not a role. Roles are viewer" in " ".join(refused.err.split())
     assert tenuto("keys", "create", "--tenant", "a b", "--role", "admin").code == 2
     assert list(tmp_path.iterdir()) == []  # no database was made for it
 

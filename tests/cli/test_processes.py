@@ -108,13 +108,16 @@ def plain(shown: str) -> str:
 
 def test_dev_gives_no_link_to_a_page_that_needs_a_key(url: str) -> None:
     ready = "In another terminal"
-    with running("dev", "--port", "0", ready=ready, TENUTO_URL=url, TENUTO_OPEN_ROUTES="false") as dev:
+    with running(
+        "dev", "--port", "0", ready=ready, TENUTO_URL=url, TENUTO_OPEN_ROUTES="false", TENUTO_CONSOLE="off"
+    ) as dev:
         assert "#key=" not in dev.seen
         assert "TENUTO_OPEN_ROUTES has closed /docs" in dev.seen
 
 
 def test_dev_is_the_service_and_a_worker_with_a_link_and_a_key(url: str) -> None:
-    with running("dev", "--app", APP, "--port", "0", ready="export TENUTO_SERVER", TENUTO_URL=url) as dev:
+    ready = "export TENUTO_SERVER"
+    with running("dev", "--app", APP, "--port", "0", ready=ready, TENUTO_URL=url, TENUTO_CONSOLE="off") as dev:
         found = re.search(r"open\s+(http://127\.0\.0\.1:\d+)/docs#key=(tnt_\w+)", dev.seen)
         assert found is not None
         server, key = found.groups()

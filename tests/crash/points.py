@@ -12,6 +12,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -57,10 +58,11 @@ class Trap:
         return [Point(commit, when) for commit in range(1, self.commits + 1) for when in whens]
 
 
-def set_trap(url: str, trap: Trap) -> None:
-    """For all connections that are made from now on in this process."""
+def set_trap(url: str, trap: Trap, *modules: ModuleType) -> None:
+    """For all connections that are made from now on in this process, by the engine and, on SQLite, these modules."""
     if url.startswith("sqlite"):
-        vars(sqlite_module)["apsw"] = _Apsw(trap)
+        for module in (sqlite_module, *modules):
+            vars(module)["apsw"] = _Apsw(trap)
     else:
         for verb in VERBS:
             setattr(asyncpg.Connection, verb, _trapped(getattr(asyncpg.Connection, verb), trap))

@@ -12,7 +12,7 @@ from .client import Client
 from .harness import Case, Harness, prepared_file
 from .plants import PLANTS
 from .scenario import SCENARIOS, Scenario
-from .verdict import judge
+from .verdict import judge, record_at, settled
 from .world import World
 
 
@@ -89,6 +89,16 @@ async def test_an_undo_that_happened_and_is_not_recorded(world: World) -> None:
     made = world.lines("made")[0]
     world.note("undone", x=made["x"], path=made["path"], key="undo", undoes=made["key"])
     assert await judge(*played, world) == [f"{made['path']} was undone, and is recorded as not undone"]
+
+
+async def test_a_step_that_its_second_run_has_not_tried_yet_owes_nothing(world: World) -> None:
+    _, url = await _played(world, "refused at once")
+    (execution,) = (await record_at(url)).executions
+    async with Engine(url, worker=False) as engine:
+        await engine.get(execution).retry(reason="once more")
+    record = await record_at(url)
+    assert {row.path: (row.generation, row.undo) for row in record.steps if row.compensable}["b"] == (2, "")
+    assert settled(record, world) == []
 
 
 async def test_an_end_that_was_not_expected(world: World) -> None:

@@ -8,6 +8,7 @@ from tenuto import Engine
 from tenuto.checker import SLACK_MS, check_database, export_lines
 from tenuto.checker.derived import AttemptRow, RunRow, StepRow
 from tenuto.checker.ndjson import record_of
+from tenuto.kernel.address import idempotency_key
 from tenuto.storage.shared.records import ExecutionRecord
 
 from .scenario import UNSAFE, Scenario
@@ -35,11 +36,8 @@ class Record:
         attempts = [row for row in records if isinstance(row, AttemptRow)]
         self.attempts = {(row.execution, row.path, row.phase, row.number): row for row in attempts}
         self.by_key: defaultdict[str, list[AttemptRow]] = defaultdict(list)
-        self.forward: defaultdict[tuple[str, str], list[AttemptRow]] = defaultdict(list)
         for row in attempts:
             self.by_key[row.key].append(row)
-            if row.phase == "forward":
-                self.forward[row.execution, row.path].append(row)
 
     @property
     def unsafe(self) -> set[tuple[str, str]]:
@@ -197,9 +195,9 @@ def settled(record: Record, world: Log, *, lost: bool = False) -> list[str]:
 
 
 def _key(record: Record, step: StepRow) -> str:
-    """The forward key of the step's last generation."""
-    forward = record.forward[step.execution, step.path]
-    return max(forward, key=lambda row: row.granted_seq).key if forward else ""
+    """The forward key of the step's present generation, which a retried run may not have tried yet."""
+    tenant = record.executions[step.execution].tenant
+    return idempotency_key(tenant, step.execution, step.path, "forward", step.generation)
 
 
 def _step(row: StepRow, status: str, key: str, made: Any, undone: "Counter[str]", *, lost: bool) -> list[str]:

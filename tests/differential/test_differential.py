@@ -5,15 +5,13 @@ More of it: `python -m tests.differential --programs 500`.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from tenuto.kernel import events as e
 from tenuto.kernel import facts as f
-from tenuto.runtime.durable.held_executions import HeldExecutions
-from tests.seams import answer_method, replace_answer_method
+from tests.seams import change_reports
 from tests.servers.postgres import Server
 
 from .compare import compare, places
@@ -95,15 +93,14 @@ async def test_a_runtime_that_differs_is_found(
 
     What is not made again is answered for another way: a program in which nothing was changed is passed over.
     """
-    answer = answer_method()
     planted: list[f.Fact] = []
 
-    def changed(self: HeldExecutions, record: Any, ref: Any, fact: f.Fact) -> None:
+    def changed(fact: f.Fact) -> f.Fact:
         told = PLANTED[kind](fact)
         planted.extend([told] if told is not fact else ())
-        answer(self, record, ref, told)
+        return told
 
-    replace_answer_method(monkeypatch, changed)
+    change_reports(monkeypatch, changed)
     with pytest.raises(AssertionError, match=r"program \d+ differs"):
         await _compare_those_that_meet(kind, tmp_path, planted)
 

@@ -12,7 +12,7 @@ from tenuto.errors import StorageError
 from tenuto.runtime.durable import backoff as pausing
 from tenuto.runtime.durable import blocked_writes as apart
 from tenuto.runtime.durable import committer
-from tenuto.runtime.durable.committer import Committer, Fate, Told
+from tenuto.runtime.durable.committer import CallbackWrite, Committer, Fate
 from tenuto.storage import Store
 from tenuto.storage.port import Append, Basis, Batch, Committed, MailVerdict
 from tests.durable.faults import Fault, FaultyStore
@@ -40,7 +40,7 @@ class Fates:
         return lambda fate: self.told.append((execution, fate))
 
 
-async def _commit(store: Store, fates: Fates, *writes: Told, faults: tuple[Fault, ...] = ()) -> None:
+async def _commit(store: Store, fates: Fates, *writes: CallbackWrite, faults: tuple[Fault, ...] = ()) -> None:
     to = Committer(cast(Store, FaultyStore(store, *faults)), "s1", lambda now: None)
     to.start()
     for write in writes:
@@ -48,16 +48,16 @@ async def _commit(store: Store, fates: Fates, *writes: Told, faults: tuple[Fault
     await to.stop()
 
 
-def _start(id: str, fates: Fates) -> Told:
-    return Told(execution=id, append=append(id), start=start(id), standing=standing(id), tell=fates.of(id))
+def _start(id: str, fates: Fates) -> CallbackWrite:
+    return CallbackWrite(execution=id, append=append(id), start=start(id), standing=standing(id), call=fates.of(id))
 
 
-def _next(id: str, fates: Fates, seq: int = 2) -> Told:
+def _next(id: str, fates: Fates, seq: int = 2) -> CallbackWrite:
     return _following(id, seq - 1, fates.of(id))
 
 
-def _following(id: str, seq: int, tell: Callable[[Fate], None]) -> Told:
-    return Told(execution=id, after=Basis(1, seq), append=append(id, seq + 1, b'["next"]'), tell=tell)
+def _following(id: str, seq: int, call: Callable[[Fate], None]) -> CallbackWrite:
+    return CallbackWrite(execution=id, after=Basis(1, seq), append=append(id, seq + 1, b'["next"]'), call=call)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_a_start_that_ends_at_once_is_told_so_after_all(live: Store, fault
     fates = Fates()
     ended = standing("x1", "succeeded", release=True, ended=True)
     after = Basis(1, 1)
-    write = Told(execution="x1", after=after, append=append("x1", 2), standing=ended, tell=fates.of("x1"))
+    write = CallbackWrite(execution="x1", after=after, append=append("x1", 2), standing=ended, call=fates.of("x1"))
     await _commit(live, fates, write, faults=faults)
     assert fates.told == [("x1", "committed")]
 
@@ -92,10 +92,10 @@ async def test_a_start_that_ends_at_once_is_told_so_after_all(live: Store, fault
 async def test_what_writes_no_event_is_sent_again(live: Store, fault: Fault) -> None:
     await live.mailbox.post("m1", "x1", b"{}")
     fates = Fates()
-    mail = Told(
-        execution="x1", extra=Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')]), tell=fates.of("x1")
+    mail = CallbackWrite(
+        execution="x1", extra=Batch(session=None, mail=[MailVerdict("x1", "m1", b'"applied"')]), call=fates.of("x1")
     )
-    release = Told(execution="x1", standing=standing(release=True, wake_at=5), tell=fates.of("x1"))
+    release = CallbackWrite(execution="x1", standing=standing(release=True, wake_at=5), call=fates.of("x1"))
     await _commit(live, fates, mail, release, faults=(fault,))
     assert await live.mailbox.verdicts(["m1"]) == {"m1": b'"applied"'}
     assert len(fates.told) == 2
@@ -196,8 +196,8 @@ async def test_what_follows_an_entry_that_the_database_lost_is_not_written(
         _next("x1", fates, seq=3),
         _next("x1", fates, seq=4),
         _next("x2", fates),
-        Told(execution="x3", after=Basis(1, 2), extra=verdict, tell=fates.of("x3")),
-        Told(execution="x4", after=Basis(1, 2), standing=release, tell=fates.of("x4")),
+        CallbackWrite(execution="x3", after=Basis(1, 2), extra=verdict, call=fates.of("x3")),
+        CallbackWrite(execution="x4", after=Basis(1, 2), standing=release, call=fates.of("x4")),
         faults=faults,
     )
     told = {("x1", "stale"), ("x2", "committed"), ("x3", "stale"), ("x4", "stale")}
@@ -215,7 +215,7 @@ async def test_what_follows_a_claim_that_the_database_lost_is_not_written(live: 
     (claim,) = await live.claims.claim("s2", ["d/1"], 1)
     theirs = Batch(session="s2", bases={"x1": Basis(claim.epoch, 1)}, appends=[append("x1", 2, b'["theirs"]')])
     await live.commit(theirs)
-    ours = Told(execution="x1", after=Basis(claim.epoch, 2), append=append("x1", 3), tell=fates.of("x1"))
+    ours = CallbackWrite(execution="x1", after=Basis(claim.epoch, 2), append=append("x1", 3), call=fates.of("x1"))
     await _commit(live, fates, ours)
     assert fates.told == [("x1", "not_owner")]
     assert await live.executions.bodies("x1", 2, 9) == [b'["theirs"]']
@@ -243,8 +243,10 @@ async def test_what_rests_on_something_that_is_refused_is_not_written(live: Stor
             self, session: str | None, execution: str, why: str, again_ms: int | None, epoch: int | None = None
         ) -> None:
             after = Basis(1, 2)
-            to.add(Told(execution="x1", after=after, append=append("x1", 3), tell=fates.of("next"), record=record))
-            to.add(Told(execution="x1", after=after, extra=verdict, tell=fates.of("letter"), record=record))
+            to.add(
+                CallbackWrite(execution="x1", after=after, append=append("x1", 3), call=fates.of("next"), record=record)
+            )
+            to.add(CallbackWrite(execution="x1", after=after, extra=verdict, call=fates.of("letter"), record=record))
             started = _start("x2", fates)
             started.record = other
             to.add(started)
@@ -380,7 +382,9 @@ async def test_a_batch_goes_to_the_disk_while_others_are_told(
     ids = [f"y{number}" for number in range(12)]
     for id in ids:
         to.add(
-            Told(execution=id, append=append(id), start=start(id), standing=standing(id), tell=partial(go_on, id, 1))
+            CallbackWrite(
+                execution=id, append=append(id), start=start(id), standing=standing(id), call=partial(go_on, id, 1)
+            )
         )
     await to.stop()
     assert any(untold)

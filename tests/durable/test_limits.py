@@ -11,10 +11,10 @@ import pytest
 
 from tenuto import Engine, ExpandEach, SagaBuilder, StepInputs
 from tests.contract.doubles import Stage, until_blocked
-from tests.durable.child import LEASE, noted
-from tests.durable.limited import kill, limited, start_child, until_started
+from tests.durable.limited_worker import kill, limited, start_child, until_started
 from tests.durable.sessions import expire
-from tests.seams import ask_for_permits, durable_runtime, held_by
+from tests.durable.worker_process import LEASE, noted
+from tests.seams import ask_for_permits, durable_runtime, permits_of
 
 MakeEngine = Callable[..., Any]
 
@@ -58,7 +58,7 @@ def a_saga(name: str, function: Any, *limits: str) -> object:
 
 def exchanges(engine: Engine) -> int:
     runtime = durable_runtime(engine)
-    return held_by(runtime).permits.exchanges
+    return permits_of(runtime).exchanges
 
 
 async def test_so_many_run_at_once_in_all_engines_together(make_engine: MakeEngine) -> None:

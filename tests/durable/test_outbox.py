@@ -256,7 +256,7 @@ async def test_a_relay_that_is_killed_in_the_middle_loses_nothing(url: str, tmp_
 
 
 async def _relay(url: str, log: Path) -> asyncio.subprocess.Process:
-    command = [sys.executable, "-m", "tests.durable.relaying", url, str(log)]
+    command = [sys.executable, "-m", "tests.durable.relay_process", url, str(log)]
     return await asyncio.create_subprocess_exec(*command)
 
 

@@ -181,8 +181,9 @@ class Desk:
         self.clock = VirtualClock()
         self.left = self.held = 0
         self.meanwhile: Callable[[], None] = lambda: None
-        self.wanted: dict[tuple[str, ...], int] = {}
-        self.permits = Permits(self.clock, self._exchange, lambda: dict(self.wanted), lambda: None)
+        self.wants: dict[tuple[str, ...], int] = {}
+        self.permits = Permits(self.clock, self._exchange)
+        self.permits.add_queue(self)
 
     async def _exchange(self, ask: Ask) -> Dealt:
         number = min(self.left, sum(number for _, number in ask.wants))
@@ -190,6 +191,12 @@ class Desk:
         self.held = ask.running.get("l", 0) + number
         self.meanwhile()
         return Dealt(now=self.clock.now_ms(), shares={"l": Share(min(self.held, self.left))}, denied=denied)
+
+    def wanted(self) -> dict[tuple[str, ...], int]:
+        return dict(self.wants)
+
+    def pump(self) -> None:
+        """Nothing starts here."""
 
     async def pass_time(self, ms: int) -> None:
         self.clock.go_to(self.clock.now_ms() + ms)
@@ -200,13 +207,13 @@ class Desk:
 async def test_what_was_denied_is_asked_for_again_when_slots_are_free_again() -> None:
     """While all slots were taken, nothing was wanted of the limit, and nobody came again."""
     desk = Desk()
-    desk.wanted = {("l",): 1}
+    desk.wants = {("l",): 1}
     desk.permits.wait(("l",))
     await desk.pass_time(0)
     assert desk.permits.spent(("l",)) == "l"
-    desk.wanted = {}
+    desk.wants = {}
     await desk.pass_time(10_000)
-    desk.wanted, desk.left = {("l",): 1}, 1
+    desk.wants, desk.left = {("l",): 1}, 1
     desk.permits.wait(("l",))
     await desk.pass_time(10_000)
     desk.permits.wait(("l",))
@@ -217,11 +224,11 @@ async def test_what_was_denied_is_asked_for_again_when_slots_are_free_again() ->
 async def test_what_ends_during_an_exchange_is_given_back_by_the_next() -> None:
     """Somebody else waits for it: this worker may run no more, and wants no more either."""
     desk = Desk()
-    desk.wanted, desk.left = {("l",): 1}, 1
+    desk.wants, desk.left = {("l",): 1}, 1
     desk.permits.wait(("l",))
     await desk.pass_time(0)
     desk.permits.take(("l",))
-    desk.wanted, desk.left = {}, 0
+    desk.wants, desk.left = {}, 0
     desk.meanwhile = lambda: desk.permits.leave(("l",))
     await desk.pass_time(10_000)
     assert desk.held == 1
@@ -232,7 +239,7 @@ async def test_what_ends_during_an_exchange_is_given_back_by_the_next() -> None:
 
 async def test_what_was_dealt_is_lost_with_the_session() -> None:
     desk = Desk()
-    desk.wanted, desk.left = {("l",): 2}, 2
+    desk.wants, desk.left = {("l",): 2}, 2
     desk.permits.wait(("l",))
     await desk.pass_time(0)
     assert desk.permits.spent(("l",)) is None
@@ -248,7 +255,15 @@ async def test_without_a_session_it_is_not_asked_for_over_and_over() -> None:
         nonlocal asked
         asked += 1
 
-    permits = Permits(clock, exchange, lambda: {("l",): 1}, lambda: permits.wait(("l",)))
+    class Queue:
+        def wanted(self) -> dict[tuple[str, ...], int]:
+            return {("l",): 1}
+
+        def pump(self) -> None:
+            permits.wait(("l",))
+
+    permits = Permits(clock, exchange)
+    permits.add_queue(Queue())
     permits.wait(("l",))
     clock.go_to(clock.now_ms())
     for _ in range(3):

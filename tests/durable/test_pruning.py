@@ -13,7 +13,7 @@ from tenuto.errors import NonRetryableError, NotFound, StorageError
 from tenuto.storage import Store
 from tenuto.storage.port import Batch, SnapshotRow
 from tenuto.storage.pruning import AT_ONCE, ENTRIES_AT_ONCE, Cursor, Pruning
-from tenuto.storage.registry import Statement
+from tenuto.storage.statements import Statement
 from tenuto.views.projections import OutboxRow, ReviewRow
 from tests.contract.doubles import transaction
 from tests.durable.rows import append, standing, start

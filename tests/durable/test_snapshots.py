@@ -13,14 +13,13 @@ from tenuto.kernel.codec import encode_entries, encode_snapshot
 from tenuto.kernel.events import Entry
 from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import Execution
-from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import snapshots
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.held_execution import Record
-from tenuto.runtime.memory import MemoryRuntime
 from tenuto.storage import Store, make_store
 from tenuto.storage.port import ExecutionRow, Loaded, SnapshotRow
 from tests.kernel import history
+from tests.seams import controller_in_memory
 from tests.servers import sqlite
 
 CLONES = 40
@@ -56,7 +55,7 @@ def test_a_snapshot_and_what_followed_are_the_state_that_the_history_folds_to(na
 
 
 def _record(program: Program, decisions: list[list[Entry]]) -> Record:
-    record = Record(MemoryRuntime(Environment()), Performer(program, {}), None)
+    record = Record(controller_in_memory(), Performer(program, {}), None)
     for decision in decisions:
         fold(record.state, decision)
         record.note(decision)

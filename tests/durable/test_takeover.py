@@ -13,8 +13,8 @@ import pytest
 from tenuto import Engine
 from tenuto.storage import make_store
 from tests.checking.soundness import assert_sound
-from tests.durable.child import LEASE, Slow, noted
 from tests.durable.sessions import expire
+from tests.durable.worker_process import LEASE, Slow, noted
 
 EXECUTIONS = 20
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("sound")
 
 
 def _child(url: str, log: Path, starts: int = 0) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.durable.child", url, str(log), str(starts)]
+    command = [sys.executable, "-m", "tests.durable.worker_process", url, str(log), str(starts)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

@@ -231,7 +231,7 @@ async def test_a_caller_that_is_killed_around_his_commit(driver: str, url: str, 
     async with Engine(url) as engine:
         engine.register(doubling())
         await _rows(driver, url, "CREATE TABLE orders (id INTEGER)")
-        command = [sys.executable, "-m", "tests.durable.placing", driver, url, when]
+        command = [sys.executable, "-m", "tests.durable.transaction_caller", driver, url, when]
         child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         assert child.stdout is not None
         assert await child.stdout.readline() == f"{when}\n".encode()

@@ -65,7 +65,7 @@ def test_a_secret_that_signs_is_not_sent() -> None:
 
 @pytest.mark.parametrize("text", ["https://bank.example", "bank.example/path", "user@bank.example", "a:b", "", ":443"])
 def test_what_is_no_host_is_refused_at_once(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is no host"):
+    with pytest.raises(InvalidInput, match="is not a host"):
         Secret("canary-7", (text,))
 
 

@@ -23,6 +23,8 @@ class Client:
         self.engine: Engine | None = None
         self.started: dict[str, str] = {}  # keys, and the executions that were acknowledged for them
         self.signals: dict[str, bool] = {}  # ids, and whether they were acknowledged
+        self.paused: set[str] = set()  # executions whose pause was acknowledged
+        self.canceled: set[str] = set()
         self.sagas: dict[str, type] = {}
         self.results: dict[str, str] = {}  # executions, and the status that was reported
         self.again: set[str] = set()  # executions that failed and were tried again
@@ -111,11 +113,13 @@ class Client:
                     await self._signal(handle)
                 case "pause":
                     await handle.pause()
+                    self.paused.add(handle.id)
                     world.sometimes("paused")
                 case "resume":
                     await handle.resume()
                 case "cancel":
                     await handle.cancel(world.rng.choice(("drain", "compensate", "terminate")))
+                    self.canceled.add(handle.id)
                     world.sometimes("canceled")
                 case _:
                     await handle.status()

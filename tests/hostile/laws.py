@@ -65,12 +65,23 @@ def _callers(world: "World") -> Iterator[Broken]:
         told = {id for id, acknowledged in client.signals.items() if acknowledged}
         for id in sorted(told - heard.keys()):
             yield "a signal that was acknowledged is recorded", id
+        for id in sorted(client.paused | client.canceled):
+            events = [entry.event for entry in world.entries_of(id)]
+            if id in client.paused and not any(isinstance(event, e.Paused) for event in events):
+                yield "a pause that was acknowledged is recorded", id
+            if id in client.canceled and not any(_cancels(event) for event in events):
+                yield "a cancel that was acknowledged is recorded", id
     for id, times in heard.items():
         if times > 1:
             yield "a signal is used once", f"{id}: {times} times"
     for id, (_, parked) in rows.items():
         if parked:
             yield "nothing is set aside that can be read", f"{id}: {parked}"
+
+
+def _cancels(event: e.Event) -> bool:
+    """A failed execution whose next run waits for its credits is canceled by refusing them."""
+    return isinstance(event, e.CancelRequested) or (isinstance(event, e.HoldChanged) and event.refused)
 
 
 def _letters(world: "World") -> Iterator[Broken]:

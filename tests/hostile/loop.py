@@ -44,14 +44,14 @@ MOST_TURNS = 250_000
 class _Skipping(selectors.DefaultSelector):
     """Instead of waiting, it says how long it would have waited."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_turns: int) -> None:
         super().__init__()
         self.now = 1_000.0
-        self.turns = 0
+        self.turns_left = most_turns
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self.turns += 1
-        if self.turns > MOST_TURNS:
+        self.turns_left -= 1
+        if self.turns_left < 0:
             raise Endless
         found = super().select(0)
         if not found and timeout is None:
@@ -62,8 +62,8 @@ class _Skipping(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self) -> None:
-        self._skipping = _Skipping()
+    def __init__(self, most_turns: int = MOST_TURNS) -> None:
+        self._skipping = _Skipping(most_turns)
         super().__init__(self._skipping)
         self.errors: list[Mapping[str, Any]] = []
         self.set_exception_handler(lambda _, context: self.errors.append(context))

@@ -16,9 +16,11 @@ from tenuto.runtime.durable import committer, parked_executions, session, snapsh
 from tenuto.runtime.durable import unread_mail as letters
 from tenuto.runtime.durable.claimer import Claimer
 from tenuto.runtime.durable.committer import Committer, Fate, Write
-from tenuto.runtime.durable.held_executions import HeldExecutions, Kept
+from tenuto.runtime.durable.decision_writer import DecisionWrite, DecisionWriter
+from tenuto.runtime.durable.held_executions import HeldExecutions
 from tenuto.runtime.durable.mailbox import Mailbox
 from tenuto.runtime.durable.permits import Permits
+from tenuto.runtime.durable.releaser import Releaser
 from tenuto.runtime.executor.held_execution import Record, Ticket
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.outbox_relay import Relay
@@ -70,13 +72,14 @@ def mutant(name: str, *, since: int = NEWER) -> Callable[[Changes], Changes]:
 
 @mutant("effects are let out before the commit")
 def _() -> list[Change]:
-    write = HeldExecutions.write
+    write = DecisionWriter.write
 
-    def hasty(self: HeldExecutions, kept: Kept, *, release: bool = False) -> None:
-        self.follow_agenda(kept.record, kept.changed, kept.rank)
-        write(self, kept, release=release)
+    def hasty(self: DecisionWriter, decided: DecisionWrite, *given: Any, **named: Any) -> None:
+        held: Any = decided.settler
+        held.follow_agenda(decided.record, decided.changed, decided.rank)
+        write(self, decided, *given, **named)
 
-    return [(HeldExecutions, "write", hasty)]
+    return [(DecisionWriter, "write", hasty)]
 
 
 @mutant("after a takeover the newest agenda is followed, kept or not")
@@ -99,7 +102,7 @@ def _() -> list[Change]:
             return start(self, ticket)
         if role.begins:
             del record.tickets[ref]
-            self.apply(record, f.Begun(at=self.now(), ref=ref, worker="w", build=""))
+            record.controller.report(record, ref, f.Begun(at=self.now(), ref=ref, worker="w", build=""))
             self._run(record, ref, role)
             return True
         return start(self, ticket)
@@ -110,15 +113,19 @@ def _() -> list[Change]:
 
 @mutant("callers are told before it is kept")
 def _() -> list[Change]:
-    async def hasty(self: Mailbox, record: Record, fact: f.Fact) -> f.Answer:
-        return self._held.apply(record, fact)
+    def hasty(self: HeldExecutions, record: Record, fact: f.Fact, rank: int | None = None) -> asyncio.Future[f.Answer]:
+        if isinstance(fact, f.Reported):
+            return ask(self, record, fact, rank)
+        answered = asyncio.get_running_loop().create_future()
+        answered.set_result(self.apply(record, fact, rank))
+        return answered
 
     async def sent(self: Mailbox, execution_id: str, fact: f.Fact) -> f.Answer:
         asyncio.get_running_loop().create_task(send(self, execution_id, fact)).add_done_callback(_whatever_came)
         return f.APPLIED
 
-    send = Mailbox._send
-    return [(Mailbox, "_apply_and_wait", hasty), (Mailbox, "_send", sent)]
+    ask, send = HeldExecutions.ask, Mailbox._send
+    return [(HeldExecutions, "ask", hasty), (Mailbox, "_send", sent)]
 
 
 def _whatever_came(task: "asyncio.Task[Any]") -> None:
@@ -290,12 +297,12 @@ def _() -> list[Change]:
     apply = HeldExecutions.apply
 
     def silent(
-        self: HeldExecutions, record: Record, fact: f.Fact, rank: int | None = None, then: Any = None
+        self: HeldExecutions, record: Record, fact: f.Fact, rank: int | None = None, then: Any = None, *given: Any
     ) -> f.Answer:
         if isinstance(fact, f.Taken) and record.state.epoch:
             then(f.APPLIED)
             return f.APPLIED
-        return apply(self, record, fact, rank, then)
+        return apply(self, record, fact, rank, then, *given)
 
     return [(HeldExecutions, "apply", silent)]
 
@@ -340,7 +347,7 @@ def _() -> list[Change]:
 
     async def forgetful(self: Claimer, claim: Claim, *given: Any) -> None:
         await adopt(self, claim, *given)
-        self._held.mail_unchecked.pop(claim.id, None)
+        self._held.unread_mail.unchecked.pop(claim.id, None)
 
     return [(Claimer, "_adopt", forgetful)]
 
@@ -362,13 +369,13 @@ def _() -> list[Change]:
 
 @mutant("a worker that leaves says that what it stopped had not begun")
 def _() -> list[Change]:
-    give_back = HeldExecutions.return_work
+    give_back = Releaser.return_work
 
-    def sloppy(self: HeldExecutions, record: Record, unknown: Any) -> None:
+    def sloppy(self: Releaser, record: Record, unknown: Any) -> None:
         record.jobs.clear()
         give_back(self, record, ())
 
-    return [(HeldExecutions, "return_work", sloppy)]
+    return [(Releaser, "return_work", sloppy)]
 
 
 # -- Mail --------------------------------------------------------------------------------------------------------------

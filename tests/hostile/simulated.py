@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from tenuto.storage.port import EVERYTHING, Batch, Committed, Hints, Renewal
 from tenuto.storage.sqlite.store import SqliteStore
 
+from .late_task_reports import Words
 from .loop import PROCESS, pause
 from .store import HostileMailbox, HostileStore, Part
-from .words import Words
 
 if TYPE_CHECKING:
     from .world import World

@@ -17,6 +17,7 @@ WORLDS = (range(NEWER), range(NEWER, LATEST), range(LATEST, CROWDED), range(CROW
 SEEDS = 4  # of each
 QUICK_TO_FIND = (
     "effects are let out before the commit",
+    "callers are told before it is kept",
     "a commit with an unknown outcome is taken for applied",
     "the time to wake is lost when an execution is let go of",
     "a limit deals more than there is",

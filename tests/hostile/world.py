@@ -27,21 +27,21 @@ from tests.seams import runtime_of, session_of, set_smallest_tail, wakeups_of
 
 from .clients import Client
 from .faults import OFTEN, QUIET, draw_rates
+from .late_task_reports import WATCH
 from .laws import check_end
 from .loop import MOST_TURNS, PROCESS, Endless, Process, VirtualLoop, pause
 from .operators import Operator
 from .order import WATCH_ORDER
 from .outside import Outside
 from .overdue import Overdue
-from .passers import LATEST as LATEST_PASSER
-from .passers import Passer
 from .patching import in_world
 from .receivers import SENT, Receiver
 from .sagas import FEW, MAILED, MOST, SAGAS, Alone, Ask, Bounded, Mailed, Queued
+from .short_lived_clients import LATEST as LATEST_PASSER
+from .short_lived_clients import Passer
 from .simulated import SimulatedStore
 from .situations import Situations
 from .store import whatever_comes
-from .words import WATCH
 
 SETTLE_SECONDS = 900
 NEWER = 200  # seeds from here on have what was added to the world later; those before stay the runs that they were

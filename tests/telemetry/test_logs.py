@@ -67,7 +67,7 @@ async def test_lines_carry_what_a_reader_needs(make_engine: MakeEngine, stream: 
         "TRANSIENT",
         "retry",
     )
-    assert (second["level"], second["error_class"]) == ("error", "NON_RETRYABLE")
+    assert (second["level"], second["error_class"]) == ("warning", "NON_RETRYABLE")
     keys = {row["idempotency_key"] for row in await handle.history() if row["step_id"] == "charge"}
     assert {first["idempotency_key"], second["idempotency_key"]} == keys
     assert found[-1]["status"] == "failed"

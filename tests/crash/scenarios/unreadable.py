@@ -9,7 +9,7 @@ from tests.crash.client import Client
 from tests.crash.scenario import Document, scenario, task, unsafe
 from tests.crash.world import World
 
-from .elsewhere import LEASE, QUEUES
+from .several_engines import LEASE, QUEUES
 
 LOOK_SECONDS = 0.05  # whoever comes looks for what was set aside, also if that is recorded just then
 

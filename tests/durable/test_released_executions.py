@@ -16,10 +16,10 @@ from tenuto.kernel.decide import decide
 from tenuto.runtime.durable import DurableRuntime, parked_executions
 from tenuto.runtime.durable import claimer as claiming
 from tenuto.runtime.durable import starter as starting
-from tenuto.runtime.executor import worker
+from tenuto.runtime.executor import held_execution
 from tenuto.runtime.executor.held_execution import Record
 from tests.contract.doubles import until_blocked
-from tests.seams import durable_runtime, held_by, parked_in_memory, restorer_of, store_of
+from tests.seams import durable_runtime, held_by, parked_in_memory, restorer_of, store_of, worker_of
 
 ROOM = 5
 PATIENCE_S = 60
@@ -74,8 +74,8 @@ async def knock(runtime: DurableRuntime, id: str) -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that has room for few."""
-    monkeypatch.setattr(starting, "IN_HAND", ROOM)
-    monkeypatch.setattr(claiming, "IN_HAND", ROOM)
+    monkeypatch.setattr(starting, "MAX_HELD", ROOM)
+    monkeypatch.setattr(claiming, "MAX_HELD", ROOM)
 
 
 @pytest.mark.usefixtures("small", "sound")
@@ -156,7 +156,9 @@ async def test_a_client_keeps_nothing_of_what_it_decided_for_others(url: str) ->
         await until(lambda: not held_by(runtime).records)
         gc.collect()
         assert not parked_in_memory(runtime)
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is held_by(runtime)]
+        held = [
+            thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.controller is held_by(runtime)
+        ]
         assert len(held) <= 1  # the last one, on its way out
 
 
@@ -184,14 +186,14 @@ async def test_a_command_that_its_caller_gives_up_strands_nothing(
             monkeypatch.setattr(store_of(runtime).claims, "claim_one", answers_late)
         else:
             monkeypatch.setattr(restorer_of(runtime), "restore", answers_late)
-        monkeypatch.setattr(held_by(engine), "works", False)  # it is the client that claims it
+        monkeypatch.setattr(worker_of(engine), "works", False)  # it is the client that claims it
         command = asyncio.create_task(client.get(handle.id).signal("paid"))
         await reached.wait()
         command.cancel()
         with pytest.raises(asyncio.CancelledError):
             await command
         given_up.set()
-        monkeypatch.setattr(held_by(engine), "works", True)
+        monkeypatch.setattr(worker_of(engine), "works", True)
         assert (await handle.result()).output == 1  # what was sent is acted upon
 
 
@@ -234,7 +236,7 @@ async def test_nothing_is_recorded_on_top_of_what_the_kernel_contradicted(
             raise AssertionError("a contradiction, when events were applied")
         return decision
 
-    monkeypatch.setattr(worker, "decide", flawed)
+    monkeypatch.setattr(held_execution, "decide", flawed)
     go_on = asyncio.Event()
 
     async def slow() -> int:
@@ -278,4 +280,4 @@ async def test_a_thread_that_cannot_be_started_fails_the_attempt_alone(
         result = await engine.execute("t")
         assert result.output == 1
         assert "no_thread" in str(await engine.get(result.execution_id).history())
-        assert held_by(engine).thread_lane.running == 0
+        assert worker_of(engine).thread_lane.running == 0

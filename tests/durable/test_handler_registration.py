@@ -10,7 +10,7 @@ from tenuto import Engine, Handle, SagaBuilder, SagaContext
 from tenuto.errors import StorageError
 from tenuto.runtime.durable import DurableRuntime
 from tenuto.storage.tasks import Taking, Task
-from tests.durable.test_unknown_fates import Altered
+from tests.durable.test_unknown_outcomes import Altered
 from tests.seams import (
     durable_runtime,
     replace_task_method,

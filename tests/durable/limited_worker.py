@@ -1,4 +1,6 @@
-"""A worker process for tests of limits and keys: `python -m tests.durable.limited URL LOG COUNT [hang] [key] [many]`.
+"""A worker process for tests of limits and keys.
+
+    python -m tests.durable.limited_worker URL LOG COUNT [hang] [key] [many]
 
 Starts COUNT executions whose step is limited, notes when each step is entered and left, and goes on until it is ended.
 With `hang` no step comes to its end; with `key` all executions have one concurrency key;
@@ -13,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tenuto import Engine, SagaBuilder
-from tests.durable.child import LEASE, note
+from tests.durable.worker_process import LEASE, note
 
 
 def limited(log: str, *, hangs: bool = False, name: str = "limited") -> object:
@@ -30,7 +32,7 @@ def limited(log: str, *, hangs: bool = False, name: str = "limited") -> object:
 
 
 def start_child(url: str, log: Path, count: int, *more: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "tests.durable.limited", url, str(log), str(count), *more]
+    command = [sys.executable, "-m", "tests.durable.limited_worker", url, str(log), str(count), *more]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

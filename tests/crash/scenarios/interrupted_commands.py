@@ -17,8 +17,8 @@ from tests.crash.client import TERMINAL, Client
 from tests.crash.scenario import Script, scenario, task, unsafe
 from tests.seams import runtime_of
 
-from .elsewhere import LEASE, QUEUES
 from .people import wait
+from .several_engines import LEASE, QUEUES
 
 # -- A tenant's limit --------------------------------------------------------------------------------------------------
 

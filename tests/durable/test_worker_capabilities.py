@@ -8,7 +8,7 @@ from tenuto import SagaBuilder
 from tenuto.errors import StorageError
 from tenuto.runtime.durable import single_flight as shared
 from tenuto.runtime.durable import worker_capabilities as serving
-from tenuto.runtime.durable.single_flight import Shared
+from tenuto.runtime.durable.single_flight import SingleFlight
 from tenuto.runtime.durable.worker_capabilities import Workers
 from tenuto.storage.tasks import Serving
 
@@ -98,14 +98,14 @@ async def test_who_stops_waiting_for_a_shared_answer_leaves_at_once(monkeypatch:
             await asyncio.Event().wait()
         return number
 
-    question = Shared(ask)
+    question = SingleFlight(ask)
     for _ in range(3):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
-                await question.answer()
+                await question.call()
     assert asked == 1
     monkeypatch.setattr(shared, "STALE_SECONDS", -1.0)
-    waiting = asyncio.create_task(question.answer())
+    waiting = asyncio.create_task(question.call())
     await asyncio.to_thread(lambda: None)
     may_end.set()
     assert (await waiting, asked) == (2, 2)

@@ -11,9 +11,9 @@ import pytest
 
 from tenuto import Engine
 
-from .child import noted
-from .poisoned import LEASE, sagas
+from .crashing_worker import LEASE, sagas
 from .sessions import expire
+from .worker_process import noted
 
 STARTS = 4  # the first one, and after each of three losses
 HEALTHY = 5
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("sound")
 @asynccontextmanager
 async def worker(url: str, log: Path) -> AsyncIterator[None]:
     """One that is started again whenever it ends, as a supervisor does."""
-    command = [sys.executable, "-m", "tests.durable.poisoned", url, str(log)]
+    command = [sys.executable, "-m", "tests.durable.crashing_worker", url, str(log)]
     process: asyncio.subprocess.Process | None = None
 
     async def supervise() -> None:
@@ -75,7 +75,7 @@ async def test_a_handler_that_stops_the_loop_of_its_worker_does_not_keep_what_th
 ) -> None:
     """Its process lives, and its lease could be renewed for ever. It is not, and others take over."""
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "tests.durable.poisoned", url, str(log)]
+    command = [sys.executable, "-m", "tests.durable.crashing_worker", url, str(log)]
     async with Engine(url, worker=False) as client:
         client.register(*sagas(str(log)))
         process = await asyncio.create_subprocess_exec(*command)

@@ -1,4 +1,4 @@
-"""Processes for tests that kill them: `python -m tests.durable.visitor URL LOG guest|owner SAFETY`.
+"""Processes for tests that kill them: `python -m tests.durable.task_worker URL LOG guest|owner SAFETY`.
 
 A guest serves the queue `gpu`; its handlers note that they have begun, and then never end. An owner starts an execution
 and serves no queue.
@@ -9,7 +9,7 @@ import sys
 from typing import Any, Literal
 
 from tenuto import Done, Engine, NotDone, Outcome, SagaBuilder, SagaContext
-from tests.durable.child import note, noted
+from tests.durable.worker_process import note, noted
 
 LEASE = "5s"
 Safety = Literal["safe_to_retry", "safe_to_retry_with_guard", "not_safe_to_retry", "manual"]

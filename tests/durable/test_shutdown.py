@@ -13,7 +13,7 @@ from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import AttemptBegun
 from tenuto.storage.port import Batch, Committed
 from tests.contract.doubles import Gate, Stage, until_blocked
-from tests.durable.test_unknown_fates import Altered
+from tests.durable.test_unknown_outcomes import Altered
 from tests.seams import durable_runtime, session_of, store_of, use_store
 
 PATIENCE_S = 100

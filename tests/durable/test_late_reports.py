@@ -17,7 +17,7 @@ from tenuto.runtime.executor import Role
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.storage.port import Batch, Committed
 from tests.contract.doubles import Stage, ThreadGate, until
-from tests.durable.test_unknown_fates import Altered
+from tests.durable.test_unknown_outcomes import Altered
 from tests.seams import (
     durable_runtime,
     held_by,
@@ -28,6 +28,7 @@ from tests.seams import (
     session_of,
     store_of,
     use_store,
+    worker_of,
 )
 
 PATIENCE_S = 100
@@ -212,7 +213,7 @@ async def test_an_engine_that_is_closed_waits_for_a_straggler_and_passes_on_what
         await gate.reached.wait()
         await _end_session(engine)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: held_by(engine).closing)
+        await _true(lambda: worker_of(engine).closing)
         gate.open()
         await closing
     async with Engine(url) as other:
@@ -249,7 +250,7 @@ async def test_an_engine_that_is_taken_for_dead_while_it_closes_passes_on_what_i
         await gate.reached.wait()
         runtime = durable_runtime(engine)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: held_by(runtime).closing)
+        await _true(lambda: worker_of(runtime).closing)
         await store_of(runtime).sessions.end(session_of(runtime).session.id)
         gate.open()
         await closing
@@ -275,7 +276,7 @@ async def test_an_engine_that_is_closed_waits_for_what_its_former_session_was_ab
         await _end_session(engine)
         await _true(lambda: session_of(runtime).session is not former)
         closing = asyncio.create_task(engine.close())
-        await _true(lambda: held_by(runtime).closing)
+        await _true(lambda: worker_of(runtime).closing)
         goes_on.set()
         await closing
     async with Engine(url) as other:
@@ -358,5 +359,5 @@ async def test_a_straggler_that_cannot_be_run_here_is_not_taken_up_again(url: st
         await _end_session(engine)
         await _asks_a_person(engine, handle)
         gate.open()
-        await _true(lambda: held_by(runtime).running == 0)
+        await _true(lambda: worker_of(runtime).running == 0)
         assert not parked_in_memory(runtime)

@@ -13,14 +13,14 @@ from tenuto.kernel.events import AttemptBegun
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.durable.session import Session
-from tenuto.runtime.executor.timers import Alarms
+from tenuto.runtime.executor.timers import WakeTimer
 from tenuto.storage.port import Claim
-from tests.durable.test_unknown_fates import Altered
+from tests.durable.test_unknown_outcomes import Altered
 from tests.seams import (
     claimer_of,
     clock_offset_ms,
     durable_runtime,
-    held_by,
+    observe,
     poller_of,
     starts_held_back,
     store_of,
@@ -116,19 +116,22 @@ async def test_what_is_on_record_as_begun_does_not_begin_either(url: str, monkey
 
         hears_starts = False
 
+        def started(self, reading: Any, ref: Any) -> None:
+            """Not of interest."""
+
         def decided(self, reading: Any, entries: list[Any]) -> None:
             lease.is_over = lease.is_over or any(isinstance(entry.event, AttemptBegun) for entry in entries)
 
     async with Engine(url) as engine:
         runtime = durable_runtime(engine)
-        monkeypatch.setattr(held_by(runtime), "observers", (Watching(),))
+        observe(runtime, Watching())
         builder = SagaBuilder("pay").step("pay", note, safety="not_safe_to_retry", compensation_policy="manual")
         engine.register(builder)
         handle = await engine.start("pay")
         while not starts_held_back(runtime):
             await asyncio.to_thread(lambda: None)
         assert begun == []
-        monkeypatch.setattr(held_by(runtime), "observers", ())
+        observe(runtime)
         lease.is_over = False
         assert (await handle.result()).succeeded
     assert begun == ["pay"]
@@ -211,9 +214,9 @@ def test_one_execution_that_cannot_be_woken_does_not_keep_others_from_waking() -
         for id, due in (("broken", 1), ("well", 2))
     }
     bell = Bell()
-    alarms = Alarms(Environment(bell), records, wake)
+    timer = WakeTimer(Environment(bell), records, wake)
     for record in records.values():
-        alarms.set(record)
+        timer.schedule(record)
     bell.now = 5
     with pytest.raises(RuntimeError):
         bell.ring()

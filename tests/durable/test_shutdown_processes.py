@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 
 from tenuto import Engine
-from tests.durable.child import noted
-from tests.durable.drained import SLOTS, Held
+from tests.durable.draining_worker import SLOTS, Held
+from tests.durable.worker_process import noted
 
 EXECUTIONS = 12
 WITHIN_S = 120
 
 
 def _start(
-    url: str, log: Path, executions: int = EXECUTIONS, *, module: str = "tests.durable.drained", word: str = "ready"
+    url: str,
+    log: Path,
+    executions: int = EXECUTIONS,
+    *,
+    module: str = "tests.durable.draining_worker",
+    word: str = "ready",
 ) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", module, url, str(log), str(executions)]
     pipe = subprocess.PIPE
@@ -81,7 +86,7 @@ async def test_serve_forever_ends_with_a_signal(url: str, tmp_path: Path, number
 
 async def test_two_quick_interrupts_end_a_process_that_does_not_listen_for_them(url: str, tmp_path: Path) -> None:
     """As when somebody presses Ctrl-C twice in a program that only runs `asyncio.run`."""
-    process = _start(url, tmp_path / "effects", 5, module="tests.durable.child", word="started")
+    process = _start(url, tmp_path / "effects", 5, module="tests.durable.worker_process", word="started")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=WITHIN_S)

@@ -15,16 +15,16 @@ import pytest
 from tenuto import Engine
 from tenuto.storage import Store
 from tests.contract.doubles import until_blocked
-from tests.durable.child import noted
 from tests.durable.sessions import expire_now
-from tests.durable.visitor import LEASE, Safety, paying
+from tests.durable.task_worker import LEASE, Safety, paying
+from tests.durable.worker_process import noted
 
 WITHIN_S = 120
 
 
 @contextmanager
 def process(url: str, log: Path, role: str, safety: Safety) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-m", "tests.durable.visitor", url, str(log), role, safety]
+    command = [sys.executable, "-m", "tests.durable.task_worker", url, str(log), role, safety]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"

@@ -13,7 +13,7 @@ from tenuto.checker import check_database, find_stuck_in
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.runtime.durable import parked_executions
 from tests.contract.doubles import until_blocked
-from tests.seams import claimer_of, held_by, runtime_of, store_of
+from tests.seams import claimer_of, held_by, releaser_of, runtime_of, store_of
 
 PATIENCE_S = 60
 
@@ -278,16 +278,16 @@ async def test_what_is_learned_while_it_is_handed_back_begins_when_it_is_granted
     """Until then it is nobody's: a cancel would not await it, and whoever takes over would take it for not begun."""
     id = await stored_by_the_code_before(url, saga(text, takes_text))
     engine = await make(saga(number, takes_number))
-    held = held_by(engine)
-    hand_back = held.return_work
+    releaser = releaser_of(engine)
+    hand_back = releaser.return_work
 
     def learn_meanwhile(record: Any, unknown: Any) -> None:
-        monkeypatch.setattr(held, "return_work", hand_back)
+        monkeypatch.setattr(releaser, "return_work", hand_back)
         hand_back(record, unknown)
         assert record.uncommitted
         engine.register(saga(text, takes_text))
 
-    monkeypatch.setattr(held, "return_work", learn_meanwhile)
+    monkeypatch.setattr(releaser, "return_work", learn_meanwhile)
     await engine.get(id).signal("go")
     assert (await engine.get(id).result(timeout="30s")).output == "SECRET"
     events = await recorded(engine, id)

@@ -1,4 +1,4 @@
-"""A worker process for tests that kill one: `python -m tests.durable.child URL LOG [start N]`.
+"""A worker process for tests that kill one: `python -m tests.durable.worker_process URL LOG [start N]`.
 
 Every effect is a line appended to LOG with one write, so that what happened can be told when the process is gone.
 """

@@ -1,4 +1,6 @@
-"""A caller to be killed, who places an order with its execution: `python -m tests.durable.placing DRIVER URL WHEN`.
+"""A caller that is killed while it places an order with its execution.
+
+    python -m tests.durable.transaction_caller DRIVER URL WHEN
 
 It says where it is, before its commit or after it, and waits there.
 """

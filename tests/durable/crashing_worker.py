@@ -1,4 +1,4 @@
-"""A worker whose handler takes it down, as its input says: `python -m tests.durable.poisoned URL LOG`."""
+"""A worker whose handler takes it down, as its input says: `python -m tests.durable.crashing_worker URL LOG`."""
 
 import asyncio
 import ctypes
@@ -13,7 +13,7 @@ from typing import Any
 
 from tenuto import Engine, SagaBuilder, SagaContext
 
-from .child import note
+from .worker_process import note
 
 LEASE = "5s"
 MEMORY = 300_000_000  # beyond what the process has: other tests need some, too

@@ -69,6 +69,38 @@ async def test_a_claim_that_is_made_after_its_error_was_told_is_found_too(
         assert [one.id for one in made] == [handle.id]
 
 
+async def test_a_command_is_answered_though_the_claim_after_its_delivery_failed(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(url)
+    real = store_of(engine)
+    failed: list[str] = []
+
+    async def none_due(*given: object) -> list[Claim]:
+        return []
+
+    async def claim_one(session: str, execution: str) -> Claim | None:
+        if not failed:
+            failed.append(execution)
+            raise _lost()
+        return await real.claims.claim_one(session, execution)
+
+    claims = Altered(real.claims, claim=none_due, claim_one=claim_one)
+    use_store(monkeypatch, claimer_of(engine), Altered(real, claims=claims))
+    async with engine:
+        engine.register(SagaBuilder("listens", output="paid").signal("paid", "paid"))
+        handle = await engine.start("listens")
+        await _until_released(engine, handle.id)
+        await handle.signal("paid", 1)
+        assert failed == [handle.id]
+        assert (await handle.result()).output == 1
+
+
+async def _until_released(engine: Engine, execution: str) -> None:
+    while (found := await store_of(engine).executions.find(execution)) is None or found.owner is not None:
+        await asyncio.to_thread(lambda: None)
+
+
 async def test_messages_that_were_taken_though_the_answer_was_lost_are_published(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

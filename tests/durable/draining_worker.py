@@ -1,4 +1,4 @@
-"""A worker process that is asked to leave: `python -m tests.durable.drained URL LOG EXECUTIONS`.
+"""A worker process that is asked to leave: `python -m tests.durable.draining_worker URL LOG EXECUTIONS`.
 
 Its handlers note that they have begun, and end when a line comes from its standard input. With no executions to start
 it only works, and `serve_forever` does the rest.
@@ -9,7 +9,7 @@ import sys
 
 from tenuto import Engine, Saga, SagaContext, saga, step
 from tenuto.api.stop_signals import stopping
-from tests.durable.child import note
+from tests.durable.worker_process import note
 
 SLOTS = 3
 

@@ -15,7 +15,7 @@ from tenuto.runtime.durable import DurableRuntime
 from tenuto.runtime.durable.parked_executions import PARKED_MS, Parking
 from tenuto.runtime.durable.wakeups import Wakeups
 from tenuto.storage.port import NEWS, Claim, Loaded, Mail
-from tests.durable.test_unknown_fates import Altered
+from tests.durable.test_unknown_outcomes import Altered
 from tests.seams import (
     claimed_not_loaded,
     claimer_of,
@@ -39,6 +39,7 @@ from tests.seams import (
     sweep_claims,
     use_store,
     wakeups_of,
+    worker_of,
 )
 
 
@@ -210,7 +211,7 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
         late, came_back, look = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def mail(session: str) -> list[Mail]:
-            is_fresh = handle.id in held_by(runtime).mail_unchecked
+            is_fresh = handle.id in held_by(runtime).unread_mail.unchecked
             query = mail_queries(runtime)
             found = await real.mailbox.unread(session)
             if is_fresh and not held_back:
@@ -228,7 +229,7 @@ async def test_an_old_answer_about_mail_does_not_let_go_of_what_has_come_back_fo
         while held_by(runtime).records or held_by(runtime).releasing:  # another reading answers, and lets go
             await mailbox_of(runtime).read()
         second.append("go")
-        letter = f.Signal(at=held_by(runtime).now(), name="go", id="go", payload=msgspec.Raw(b"1"))
+        letter = f.Signal(at=worker_of(runtime).now(), name="go", id="go", payload=msgspec.Raw(b"1"))
         await real.mailbox.post("letter", handle.id, encode_fact(letter))  # and nobody asks for its verdict
         reading = asyncio.create_task(_claim_and_read(runtime))
         await came_back.wait()
@@ -252,7 +253,7 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
         owned, deaf = await _waiting(engine), await _waiting(engine)
         runtime = durable_runtime(engine)
         store = store_of(runtime)
-        letter = encode_fact(f.Signal(at=held_by(runtime).now(), name="go", id="go", payload=msgspec.Raw(b"1")))
+        letter = encode_fact(f.Signal(at=worker_of(runtime).now(), name="go", id="go", payload=msgspec.Raw(b"1")))
         async with asyncio.timeout(None):
             await store.claims.claim_one(session_of(runtime).session.id, owned.id)
             for handle in (owned, deaf):
@@ -380,7 +381,7 @@ async def test_an_observer_that_fails_keeps_nothing_from_going_on(url: str) -> N
         runtime = durable_runtime(engine)
         observe(runtime, Bad())
         assert (await (await engine.start("s")).result()).output == 1
-    assert set(said) == {"An observer failed; the execution goes on."}
+    assert set(said) == {"An observer failed; the execution continues."}
 
 
 async def test_what_cannot_be_followed_is_set_aside_and_followed_later(

@@ -13,7 +13,7 @@ from tenuto.authoring.programs import bind_handler, compile_saga, compile_sagas,
 from tenuto.errors import DefinitionError
 from tenuto.kernel.definition import Step
 
-from . import elsewhere
+from . import external_steps
 from .calls import call, raw, run
 
 
@@ -60,12 +60,12 @@ def external(saga: Any = "plain", **options: Any) -> Any:
 def test_annotations_as_text_know_the_class_body() -> None:
     program = SagaBuilder("x").step("a", lambda: 1).build()
     assert program.handlers
-    found = compile_saga(Trip(), elsewhere.cancel_flight).plan.definition
+    found = compile_saga(Trip(), external_steps.cancel_flight).plan.definition
     assert [node.depends_on for node in found.steps] == [(), ("flight",)]
 
 
 def test_steps_from_elsewhere_come_last() -> None:
-    program = compile_saga(Trip(), elsewhere)
+    program = compile_saga(Trip(), external_steps)
     assert [node.id for node in program.plan.definition.steps] == ["flight", "meal", "insure", "postcard"]
     insure = program.plan.definition.steps[2]
     assert isinstance(insure, Step)
@@ -87,7 +87,7 @@ def test_a_compensation_from_elsewhere_wins() -> None:
 
 
 def test_a_module_may_hold_things_of_other_sagas() -> None:
-    assert [node.id for node in compile_saga(Plain(), elsewhere).plan.definition.steps] == ["flight"]
+    assert [node.id for node in compile_saga(Plain(), external_steps).plan.definition.steps] == ["flight"]
 
 
 def test_a_builder_takes_them_along_too() -> None:
@@ -100,7 +100,7 @@ def test_a_builder_takes_them_along_too() -> None:
 
 def test_one_function_may_serve_several_sagas() -> None:
     extra = external_step(saga=Trip, id="extra")(external())
-    programs = compile_sagas(Plain(), Trip(), extra, elsewhere)
+    programs = compile_sagas(Plain(), Trip(), extra, external_steps)
     assert [[node.id for node in program.plan.definition.steps] for program in programs] == [
         ["flight", "extra"],
         ["flight", "meal", "extra", "insure", "postcard"],
@@ -143,7 +143,7 @@ def test_a_function_that_is_neither_is_refused() -> None:
 
 
 def test_named_handlers_of_a_module() -> None:
-    found = {named.name: named.function for named in handlers_in(elsewhere)}
+    found = {named.name: named.function for named in handlers_in(external_steps)}
     assert sorted(found) == ["greet", "welcome"]
     bound = bind_handler("greet", found["greet"])
     assert (bound.name, bound.kind) == ("greet", "step")

@@ -46,9 +46,11 @@ async def test_executions_that_wait_take_no_memory_and_are_found_when_they_are_d
         await session_of(runtime).committer.drain()
         gc.collect()
         assert len(held_by(runtime).records) < IN_MEMORY
-        held = [thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.worker is held_by(runtime)]
+        held = [
+            thing for thing in gc.get_objects() if isinstance(thing, Record) and thing.controller is held_by(runtime)
+        ]
         assert len(held) < IN_MEMORY
-        assert len(held_by(runtime).alarms) <= 2 * IN_MEMORY + STALE
+        assert len(held_by(runtime).timer) <= 2 * IN_MEMORY + STALE
         asks, listens, sleeps = (batch.execution_ids[WAITING // 5] for batch in batches)
         await engine.get(asks).approve("agreed")
         await engine.get(listens).signal("paid")

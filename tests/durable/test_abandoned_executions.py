@@ -10,16 +10,16 @@ from tenuto import Engine, Handle, NotDone, SagaBuilder
 from tenuto.errors import InvalidTransition, StorageError
 from tenuto.kernel.codec import decode_entries, encode_entries
 from tenuto.kernel.events import AttemptBegun, AttemptSucceeded, CancelRequested, Entry
-from tenuto.runtime.durable import held_executions as keeping
+from tenuto.runtime.durable import decision_writer
 from tenuto.storage.port import Batch, Committed
 from tests.checking.soundness import assert_sound
 from tests.contract.doubles import until_blocked
-from tests.durable.test_unknown_fates import Altered
-from tests.seams import durable_runtime, held_by, session_of, store_of, use_store
+from tests.durable.test_unknown_outcomes import Altered
+from tests.seams import held_by, session_of, session_opener_of, store_of, use_store
 
 
 def _with_commits(engine: Engine, monkeypatch: pytest.MonkeyPatch, commit: Any) -> None:
-    use_store(monkeypatch, durable_runtime(engine), Altered(store_of(engine), commit=commit))
+    use_store(monkeypatch, session_opener_of(engine), Altered(store_of(engine), commit=commit))
 
 
 async def test_one_that_may_not_begin_leaves_its_slot(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ async def test_what_cannot_be_written_never_came_to_be(url: str, monkeypatch: py
         engine.register(SagaBuilder("waits", output="wait").step("wait", wait))
         handle = await engine.start("waits")
         with monkeypatch.context() as patch:
-            patch.setattr(keeping, "encode_entries", unable)
+            patch.setattr(decision_writer, "encode_entries", unable)
             with pytest.raises(UnicodeEncodeError):
                 await handle.cancel()
         await until_blocked(handle, "incompatible")
@@ -126,7 +126,7 @@ async def test_a_start_that_cannot_be_written_leaves_nothing_behind(url: str, mo
     async with Engine(url) as engine:
         engine.register(SagaBuilder("quick").approval("ok"))
         with monkeypatch.context() as patch:
-            patch.setattr(keeping, "encode_entries", unable)
+            patch.setattr(decision_writer, "encode_entries", unable)
             with pytest.raises(UnicodeEncodeError):
                 await engine.start("quick")
         assert not held_by(engine).records
@@ -154,7 +154,7 @@ async def test_an_ending_that_cannot_be_written_takes_no_slot_with_it(
     async with Engine(url, slots=1) as engine:
         engine.register(SagaBuilder("one", output="a").step("a", one))
         with monkeypatch.context() as patch:
-            patch.setattr(keeping, "encode_entries", unable)
+            patch.setattr(decision_writer, "encode_entries", unable)
             handles = await asyncio.gather(*(engine.start("one") for _ in range(10)))
             going_on = [handle for handle in handles if not await _is_aside(handle)]
             ended = [await handle.result() for handle in going_on]

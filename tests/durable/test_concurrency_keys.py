@@ -14,10 +14,10 @@ from tenuto.kernel.events import ExecutionAdmitted
 from tenuto.runtime.durable.committer import Write
 from tenuto.storage.shared.admissions import admission
 from tests.contract.doubles import until_blocked
-from tests.durable.child import LEASE, noted
-from tests.durable.limited import kill, limited, start_child, until_started
+from tests.durable.limited_worker import kill, limited, start_child, until_started
 from tests.durable.rows import standing
 from tests.durable.sessions import expire
+from tests.durable.worker_process import LEASE, noted
 from tests.seams import merged_batch, runtime_of, store_of
 
 LINE = ("t", "d", "k")

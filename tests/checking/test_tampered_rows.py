@@ -14,7 +14,7 @@ from tests.servers import sqlite
 from tests.servers.postgres import Server
 from tests.upgrade.states import CENTURY_MS
 
-from .kept import copied, migrated, run
+from .databases import copied, migrated, run
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])

@@ -13,7 +13,7 @@ from tenuto.checker.export import Exporter
 from tenuto.cli import main
 from tenuto.errors import StorageError
 
-from .kept import migrated
+from .databases import migrated
 from .streams import given, stream
 
 WRONG: tuple[Any, ...] = (None, "x", -1, 10**12, True, [7], {"x": 7})

@@ -1,4 +1,7 @@
-"""A relay to be killed: `python -m tests.durable.relaying URL LOG`. Each message is a line of LOG, in one write."""
+"""A relay that is killed. Each message is a line of LOG, in one write.
+
+python -m tests.durable.relay_process URL LOG
+"""
 
 import asyncio
 import json
