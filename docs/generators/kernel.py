@@ -106,7 +106,8 @@ bus that is refused costs none either; it is tried {MAX_DISPATCHES} times.
 
 {table(("what happened", *_DECLARED), _safety())}
 - **retry**: another attempt after the delay.
-- **probe**: the guard or the reconcile handler is asked first. *Done*: its result is taken. *Not done*: another
+- **probe**: the guard or the reconcile handler is asked first: at once if the outcome is unknown, otherwise after the
+  delay. *Done*: its result is taken. *Not done*: another
   attempt, if one is left. *Pending*: asked again later. *Unknown*: review.
 - **review**: a person decides; nothing is repeated until then.
 - **fail**: the failure moves up the tree. *Undone*: with the step's own compensation, because it may have been made in

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import httpx2
 
 from tenuto import HttpCall, SagaContext
-from tenuto.errors import IndeterminateError, NonRetryableError, StepError
+from tenuto.errors import NonRetryableError
 
 from .orders import Order, StoredOrder
 
@@ -52,7 +52,7 @@ class PaymentClient:
         self._client = client
 
     async def pay(self, order: StoredOrder, ctx: SagaContext) -> PaymentStatus:
-        """Makes the order's current payment. Any failure but a refusal leaves open whether it was made."""
+        """Makes the order's current payment. After any error but a refusal, it may have been made."""
         new = {"order_id": order.id, "cents": order.cents}
         try:
             return _status(await self._call(ctx).put(f"/payments/{order.payment_id}", json=new))
@@ -60,8 +60,6 @@ class PaymentClient:
             if error.code == "http_402":
                 raise CardDeclined from error
             raise
-        except StepError as error:
-            raise IndeterminateError(error.message, code=error.code) from error
 
     async def find(self, order: StoredOrder, ctx: SagaContext) -> PaymentStatus | None:
         """The status of the order's current payment. None: the service does not know of it."""

@@ -14,6 +14,7 @@ from tenuto.errors import (
     NonRetryableError,
     RateLimitedError,
     RetryableError,
+    StepError,
     TransientError,
 )
 
@@ -306,6 +307,30 @@ async def test_not_done_permits_another_attempt_within_its_bound(engine: Engine)
     engine.register(unsafe(stage, work, reconcile=probe(stage, NotDone(), NotDone()), retry=FAST).build())
     result = await engine.execute("s")
     assert (result.output, stage.log) == ("made", ["work", "probe", "work", "probe", "work", "then"])
+
+
+@pytest.mark.requirement("C11")
+@pytest.mark.parametrize("error", RETRYABLE)
+async def test_a_failure_that_leaves_the_outcome_open_is_reconciled_before_a_person_is_asked(
+    make_harness: MakeHarness, error: type[StepError]
+) -> None:
+    stage = Stage()
+    work = stage.does("work", error("vendor is down"), error("vendor is down"), "made")
+    t = await make_harness(unsafe(stage, work, reconcile=probe(stage, NotDone(), NotDone())).build())
+    result = await t.execute("s")
+    assert (result.output, stage.log) == ("made", ["work", "probe", "work", "probe", "work", "then"])
+
+
+@pytest.mark.requirement("C11")
+@pytest.mark.parametrize("error", RETRYABLE)
+async def test_the_result_of_an_effect_that_was_made_despite_the_failure_is_taken(
+    make_harness: MakeHarness, error: type[StepError]
+) -> None:
+    stage = Stage()
+    work = stage.fails("work", error("no answer"))
+    t = await make_harness(unsafe(stage, work, reconcile=probe(stage, Pending(), Done("found"))).build())
+    assert (await t.execute("s")).output == "found"
+    assert stage.log == ["work", "probe", "probe", "then"]
 
 
 @pytest.mark.requirement("C11")

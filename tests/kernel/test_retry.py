@@ -49,10 +49,10 @@ find_out = Judgement("review", review="indeterminate")
 # What follows the first failure, by class: design.md section 3, decisions S-2 and S-3.
 #                                            safe   guarded  reconciled  auto undo  manual undo  no undo
 AFTER_FAILURE: dict[ErrorClass, tuple[Judgement, ...]] = {
-    "TRANSIENT": (retry, probe, ask, halved, ask, ask),
-    "RETRYABLE": (retry, probe, ask, halved, ask, ask),
-    "RATE_LIMITED": (retry, probe, ask, halved, ask, ask),
-    "DEPENDENCY_FAILED": (retry, probe, ask, halved, ask, ask),
+    "TRANSIENT": (retry, probe, probe, halved, ask, ask),
+    "RETRYABLE": (retry, probe, probe, halved, ask, ask),
+    "RATE_LIMITED": (retry, probe, probe, halved, ask, ask),
+    "DEPENDENCY_FAILED": (retry, probe, probe, halved, ask, ask),
     "NON_RETRYABLE": (fail, fail, fail, fail, fail, fail),
     "COMPENSATION_REQUIRED": (ask, ask, ask, ask, ask, ask),
     "INDETERMINATE": (retry, probe, probe, find_out, find_out, find_out),
@@ -63,10 +63,10 @@ AFTER_SILENCE: dict[How, tuple[Judgement, ...]] = {
 }
 # The same when no attempt is left, or none may start any more.
 AFTER_LAST_FAILURE: dict[ErrorClass, tuple[Judgement, ...]] = {
-    "TRANSIENT": (fail, fail, ask, halved, ask, ask),
-    "RETRYABLE": (fail, fail, ask, halved, ask, ask),
-    "RATE_LIMITED": (fail, fail, ask, halved, ask, ask),
-    "DEPENDENCY_FAILED": (fail, fail, ask, halved, ask, ask),
+    "TRANSIENT": (fail, fail, probe, halved, ask, ask),
+    "RETRYABLE": (fail, fail, probe, halved, ask, ask),
+    "RATE_LIMITED": (fail, fail, probe, halved, ask, ask),
+    "DEPENDENCY_FAILED": (fail, fail, probe, halved, ask, ask),
     "NON_RETRYABLE": (fail, fail, fail, fail, fail, fail),
     "COMPENSATION_REQUIRED": (ask, ask, ask, ask, ask, ask),
     "INDETERMINATE": (fail, probe, probe, find_out, find_out, find_out),

@@ -305,6 +305,9 @@ def _fail(model: Model, seq: int, event: e.AttemptFailed | e.AttemptTimedOut) ->
         step.late = ref if timed_out or event.failure.error_class == "INDETERMINATE" else None
         if event.half_done:
             step.half_made(seq)
+        known = step.is_unsafe and not timed_out and event.failure.error_class != "INDETERMINATE"
+        if known and event.verdict == "probe" and event.retry_at is not None:
+            model.dues.set("reconcile", step.path, event.retry_at + step.node.step.reconcile_timeout_ms)
         _after(model, step, event.verdict, event.retry_at, timed_out=timed_out)
     else:
         step.not_before = event.retry_at or 0
@@ -341,7 +344,6 @@ def _after(model: Model, step: ModelStep, verdict: str, retry_at: int | None, *,
 
 
 def _look_for(model: Model, step: ModelStep, verdict: str) -> None:
-    """Starts the time limit for finding out the outcome of an attempt. It covers all probes."""
     if verdict == "probe":
         model.dues.begin("reconcile", step.path, model.at + step.node.step.reconcile_timeout_ms)
 

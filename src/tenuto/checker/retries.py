@@ -84,6 +84,8 @@ def _repeated(step: ModelStep, ref: Ref) -> None:
     require(failures < allowed or step.last == "lost", R1, f"{ref} was granted after {failures} failures of {allowed}")
     require(step.losses <= MAX_LOSSES or step.human, R1, f"{ref} was granted after {step.losses} losses")
     if step.guarded:
+        listed = not step.is_unsafe or step.human > 0 or step.last == "timed_out" or _may_follow(step)
+        require(listed, R2, f"{ref} was granted after {step.last}")
         return
     require(spec.safety != "SAFE_TO_RETRY_WITH_GUARD", R4, f"{ref} was granted and no guard was asked")
     require(_may_follow(step), R2, f"{ref} was granted after {step.last}")
@@ -138,6 +140,7 @@ def _failed(model: Model, at: int, event: e.AttemptFailed | e.AttemptTimedOut) -
     if event.verdict == "retry":
         require(spec.safety == "SAFE_TO_RETRY", R3, f"{ref} is simply retried, and the step is {spec.safety}")
         require(tries < allowed, R1, f"{ref} is retried after {tries} failures of {allowed}")
+    if event.verdict == "retry" or (event.verdict == "probe" and event.failure.error_class != "INDETERMINATE"):
         _waits(event, at + _least_delay(spec.retry_policy, event.failure.error_class, tries))
 
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from .address import Ref, chance
 from .definition import ErrorClass, RetryPolicy, Step
-from .events import Verdict
+from .events import Failure, Verdict
 from .plan import Node
 
 MAX_LOSSES = 3
@@ -120,11 +120,12 @@ def judge(
                 return Judgement("probe")
             return Judgement("fail", half_done)
         case "NOT_SAFE_TO_RETRY":
+            refused = how == "failed" and error_class == "NON_RETRYABLE"
+            if step.reconcile_handler is not None and not refused:
+                return Judgement("probe")
             if unknown:
-                if step.reconcile_handler is not None:
-                    return Judgement("probe")
                 return Judgement("review", review="indeterminate")
-            if error_class == "NON_RETRYABLE":
+            if refused:
                 return Judgement("fail", half_done)
             if step.compensation_handler is None or step.compensation_policy == "manual":
                 return Judgement("review", review="compensation")
@@ -138,8 +139,13 @@ def _may_retry(step: Step, error_class: ErrorClass, code: str, tries: int) -> bo
     return allowed and MATRIX[error_class].retried and tries < limit
 
 
-def may_try_again(step: Step, tries: int, losses: int = 0) -> bool:
-    """Returns whether another attempt is left after a recorded "not done"."""
+def may_try_again(step: Step, tries: int, losses: int = 0, failure: Failure | None = None) -> bool:
+    """Returns whether another attempt is left after a recorded "not done".
+
+    `failure` is what the last attempt reported. Without one, it was lost, and the classes of the policy do not apply.
+    """
+    if failure is not None and not _may_retry(step, failure.error_class, failure.code, tries):
+        return False
     return tries < step.retry_policy.max_attempts and losses <= MAX_LOSSES
 
 

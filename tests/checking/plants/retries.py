@@ -25,6 +25,29 @@ def _() -> list[Struct]:
     return altered(driven(retried()), e.AttemptFailed, failure=failure)
 
 
+@violates("R2")
+def _() -> list[Struct]:
+    """Its effect was looked up and not found, but its policy does not retry such a failure."""
+    run = given(unsafe("pay", reconcile=True, on=("RATE_LIMITED",)))
+    run.start()
+    run.begin("pay")
+    run.fail("pay", "TRANSIENT")
+    run.tick()
+    run.not_done("pay")
+    records = altered(driven(run), e.ProbeAnswered, verdict="retry", failure=None)
+    for kind in (e.ScopeClosing, e.ReviewOpened, e.ExecutionFinished):
+        records = without(records, kind)
+    return followed(records, e.ProbeAnswered, e.AttemptsGranted(), Grant("pay", "forward", 2))
+
+
+@violates("R6")
+def _() -> list[Struct]:
+    """Its effect is looked up sooner than its delay says."""
+    run = unsafe_begun()
+    run.fail("pay", "DEPENDENCY_FAILED")
+    return altered(driven(run), e.AttemptFailed, retry_at=0)
+
+
 @violates("R3")
 def _() -> list[Struct]:
     run = unsafe_begun()

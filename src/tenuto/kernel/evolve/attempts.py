@@ -190,6 +190,8 @@ def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut)
         if isinstance(event, e.AttemptTimedOut) or event.failure.error_class == "INDETERMINATE":
             step.late = ref
             step.unknown_since = step.unknown_since or state.at
+        elif event.verdict == "probe" and step.node.step.safety == "NOT_SAFE_TO_RETRY":
+            _await_reconciliation(state, step, event.retry_at)
         else:
             step.late = None
             step.unknown_since = 0
@@ -197,6 +199,14 @@ def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut)
         step.undo_tries += 1
     timed_out = isinstance(event, e.AttemptTimedOut)
     after_failure(state, step, event.phase, event.failure, event.verdict, event.retry_at, timed_out=timed_out)
+
+
+def _await_reconciliation(state: Execution, step: StepState, asked_at: int | None) -> None:
+    """The attempt has reported, so no late answer counts. Its effect is looked up from `asked_at` on."""
+    assert asked_at is not None
+    step.late = None
+    step.unknown_since = step.unknown_since or state.at
+    set_timer(state, "reconcile", step.path, asked_at + step.node.step.reconcile_timeout_ms)
 
 
 def attempt_lost(state: Execution, event: e.AttemptLost) -> None:

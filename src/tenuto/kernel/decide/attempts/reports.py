@@ -142,7 +142,7 @@ def probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
             result, mark = fact.outcome.result, mark_of(state, step.node)
             answer("done", "succeed", result=result, variable=spec.set_variable, key=mark)
             go_on(turn, step)
-        case NotDone() if may_repeat(state, step) and may_try_again(spec, step.tries, step.losses):
+        case NotDone() if may_repeat(state, step) and may_try_again(spec, step.tries, step.losses, _reported(step)):
             answer("not_done", "retry")
             try_again(turn, step)
         case NotDone():
@@ -161,6 +161,12 @@ def probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
             retry_at = turn.now + _probe_delay(turn, step, fact)
             said, trace = (fact.started_at, fact.worker, failure), trace_of(fact.outcome)
             turn.emit(AttemptFailed(path, phase, number, *said, "probe", retry_at, retry_after_ms=wanted, trace=trace))
+
+
+def _reported(step: StepState) -> Failure | None:
+    """Returns what the last attempt reported; None if it was lost."""
+    failure = step.failure
+    return None if failure is not None and failure.code == "worker_lost" else failure
 
 
 def _probe_gave_up(turn: Turn, step: StepState, fact: Reported, reason: str) -> None:
