@@ -76,11 +76,13 @@ Owner = Engine | Runtime
 
 
 def runtime_of(engine: Engine) -> Runtime:
-    return engine._runtime
+    runtime = engine._backend.lifecycle
+    assert isinstance(runtime, DurableRuntime | MemoryRuntime)
+    return runtime
 
 
 def durable_runtime(owner: Owner) -> DurableRuntime:
-    runtime = owner._runtime if isinstance(owner, Engine) else owner
+    runtime = runtime_of(owner) if isinstance(owner, Engine) else owner
     assert isinstance(runtime, DurableRuntime)
     return runtime
 
@@ -90,6 +92,7 @@ def environment_of(engine: Engine) -> Environment:
 
 
 def built_in_handler(engine: Engine, name: str) -> Callable[..., Any]:
+    assert engine._built_in is not None, "this engine runs no handlers"
     return engine._built_in.functions[name]
 
 
@@ -257,10 +260,13 @@ def stored_definitions(owner: Owner) -> list[tuple[str, int]]:
     return list(durable_runtime(owner)._cache._stored)
 
 
+def reader_of(owner: Owner) -> Reader:
+    return durable_runtime(owner)._reader
+
+
 def read_together(owner: Owner) -> list[tuple[str | None, bool]]:
     """Which tenants' reads are gathered at present."""
-    reader: Reader = durable_runtime(owner)._reader
-    return list(reader._asked_by)
+    return list(reader_of(owner)._asked_by)
 
 
 def keep_watcher_idle(watcher: Watcher, until: float) -> None:

@@ -111,9 +111,10 @@ class Harness(Engine):
         self._programs: dict[str, Program] = {}
         options.setdefault("shutdown_grace", "1s")
         super().__init__(url, clock=self._clock, **options)
-        if not isinstance(self._runtime, MemoryRuntime):
+        runtime = self._backend.lifecycle
+        if not isinstance(runtime, MemoryRuntime):
             raise NotSupported("Harness supports memory:// only.")
-        self._memory = self._runtime
+        self._memory = runtime
         self._memory.interpose = self._interpose
         self._memory.on_idle = self._skip
         self.register(*sagas)
@@ -177,7 +178,7 @@ class Harness(Engine):
         return sum(self._calls.get(place, 0) for place in self._places(step))
 
     def _places(self, step: StepRef) -> list[_HandlerKey]:
-        found = [place for program in self._memory.programs for place in _places_in(program, step)]
+        found = [place for program in self._memory.programs.all for place in _places_in(program, step)]
         if not found:
             name = step if isinstance(step, str) else step_name(step)
             raise NotFound(f"No registered saga has a step or handler {name!r}.")

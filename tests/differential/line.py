@@ -47,4 +47,4 @@ class Line:
             await asyncio.to_thread(os.sched_yield)
 
     async def _state(self, handle: Handle[Any]) -> Any:
-        return (await runtime_of(self._working).read(None, handle.id)).state
+        return (await runtime_of(self._working).executions.read(None, handle.id)).state

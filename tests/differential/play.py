@@ -144,7 +144,7 @@ class Player:
         while (state := await self._at_rest()).finished is None or self._retries(state):
             assert len(self.moves) < MAX_MOVES, f"no end after {self.moves}"
             await self._move(state)
-        reading = await runtime_of(self.engine).read(None, self.handle.id)
+        reading = await runtime_of(self.engine).executions.read(None, self.handle.id)
         return Played(self.handle.id, list(reading.history), self.moves, state.status)
 
     # -- Handlers ------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ class Player:
         """Until it can do nothing by itself: all that was granted is called, and no time is near."""
         deadline = monotonic() + PATIENCE_SECONDS
         while True:
-            state = (await runtime_of(self.engine).read(None, self.handle.id)).state
+            state = (await runtime_of(self.engine).executions.read(None, self.handle.id)).state
             has_called = self._has_called(state)
             if self.line.is_next and not state.admitted and state.finished is None:
                 has_called = False  # it is told, by and by

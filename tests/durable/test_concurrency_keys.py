@@ -48,7 +48,7 @@ async def test_executions_of_two_engines_go_one_after_the_other_in_order(url: st
         handles = [await engines[number % 2].start("s", number, concurrency_key="k") for number in range(12)]
         for handle in handles:
             assert (await handle.result()).succeeded
-        reading = await runtime_of(engines[0]).read(None, handles[-1].id)
+        reading = await runtime_of(engines[0]).executions.read(None, handles[-1].id)
     assert order == list(range(12))
     told = [entry.event for entry in reading.history if isinstance(entry.event, ExecutionAdmitted)]
     assert [event.key for event in told] == ["k"], "once, and by the name that was given"

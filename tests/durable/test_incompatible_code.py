@@ -13,7 +13,7 @@ from tenuto.checker import check_database, find_stuck_in
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.runtime.durable import parked_executions
 from tests.contract.doubles import until_blocked
-from tests.seams import claimer_of, held_by, releaser_of, runtime_of, store_of
+from tests.seams import claimer_of, held_by, reader_of, releaser_of, store_of
 
 PATIENCE_S = 60
 
@@ -88,8 +88,7 @@ def told_of(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
 
 
 async def recorded(engine: Engine, id: str) -> list[str]:
-    runtime: Any = runtime_of(engine)
-    return [type(entry.event).__name__ for entry in await runtime.entries(None, id, 0)]
+    return [type(entry.event).__name__ for entry in await reader_of(engine).entries(None, id, 0)]
 
 
 async def until_quiet(engine: Engine, id: str) -> None:
@@ -159,9 +158,8 @@ async def test_workers_that_cannot_read_it_do_not_hand_it_around(
     await until_quiet(engines[0], id)
     before = await recorded(engines[0], id)
     for engine in engines:  # each looks at everything, and leaves it alone
-        runtime: Any = runtime_of(engine)
-        await claimer_of(runtime).claim()
-        assert id not in held_by(runtime).records
+        await claimer_of(engine).claim()
+        assert id not in held_by(engine).records
     assert await recorded(engines[0], id) == before
 
 

@@ -35,7 +35,7 @@ async def test_the_status_of_a_long_execution_is_read_from_its_snapshot(url: str
         id = (await long_one(engine)).id
     async with Engine(url, worker=False) as other:
         runtime = runtime_of(other)
-        brief, whole = await runtime.look(None, id), await runtime.read(None, id)
+        brief, whole = await runtime.executions.read_state(None, id), await runtime.executions.read(None, id)
         assert unread(brief.history) > 20
         assert unread(whole.history) == 0
         assert brief.history[0] == whole.history[0]
@@ -67,7 +67,7 @@ async def test_a_record_in_hand_that_was_restored_by_its_snapshot_is_shown_witho
         other.register(SAGA)
         gate = other.get(id)
         await gate.pause()
-        brief = await runtime_of(other).look(None, id)
+        brief = await runtime_of(other).executions.read_state(None, id)
         await gate.resume()
         assert (brief.state.status, (await gate.status())["status"]) == ("paused", "waiting_approval")
 
@@ -77,7 +77,7 @@ async def test_a_snapshot_that_cannot_be_read_is_done_without(url: str) -> None:
     async with Engine(url) as engine:
         id = (await long_one(engine)).id
     async with Engine(url, worker=False) as other:
-        assert unread((await runtime_of(other).look(None, id)).history) == 0
+        assert unread((await runtime_of(other).executions.read_state(None, id)).history) == 0
 
 
 @pytest.fixture

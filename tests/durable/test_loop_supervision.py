@@ -179,7 +179,7 @@ async def test_a_clock_that_is_set_back_stops_no_timer(url: str, monkeypatch: py
         monkeypatch.setattr(clock, "note", lambda now_ms: DatabaseClock.note(clock, now_ms - 3_600_000))
         handle = await engine.start("s")
         assert (await asyncio.wait_for(handle.result(), PATIENCE)).succeeded
-        told = [entry.at for entry in (await durable_runtime(engine).read(None, handle.id)).history]
+        told = [entry.at for entry in (await durable_runtime(engine).executions.read(None, handle.id)).history]
         assert told == sorted(told)
     assert attempts == [1, 2, 3]
 

@@ -162,7 +162,7 @@ async def test_what_waits_for_a_limit_keeps_nothing_else_out(url: str) -> None:
 async def _all_but_one(engine: Engine, ids: Sequence[str]) -> list[str]:
     """Those that are left when one has succeeded: the rate lets one start."""
     while True:
-        statuses = await runtime_of(engine).statuses(None, ids)
+        statuses = await runtime_of(engine).executions.statuses(None, ids)
         waiting = [id for id, status in statuses.items() if status != "succeeded"]
         if len(waiting) < len(ids):
             return waiting

@@ -6,10 +6,10 @@ import pytest
 
 from tenuto import SagaBuilder
 from tenuto.errors import StorageError
-from tenuto.runtime.durable import single_flight as shared
 from tenuto.runtime.durable import worker_capabilities as serving
-from tenuto.runtime.durable.single_flight import SingleFlight
 from tenuto.runtime.durable.worker_capabilities import Workers
+from tenuto.runtime.shared import single_flight as shared
+from tenuto.runtime.shared.single_flight import SingleFlight
 from tenuto.storage.tasks import Serving
 
 

@@ -177,7 +177,7 @@ async def test_without_the_database_its_figures_are_left_out(make_engine: MakeEn
     async def away() -> Any:
         raise StorageError(code="unreachable")
 
-    runtime_of(engine).backlog = away  # type: ignore[method-assign]  # as if it were away
+    runtime_of(engine).operations.backlog = away  # type: ignore[method-assign]  # as if it were away
     found = await scrape(telemetry)
     assert found["tenuto_database_up"] == 0
     assert "tenuto_dlq_items" not in found
@@ -188,13 +188,13 @@ async def test_the_database_is_not_asked_at_every_scrape(make_engine: MakeEngine
     telemetry = Telemetry()
     engine = await make_engine(telemetry=telemetry)
     asked: list[int] = []
-    backlog = runtime_of(engine).backlog
+    backlog = runtime_of(engine).operations.backlog
 
     async def counted() -> Any:
         asked.append(1)
         return await backlog()
 
-    runtime_of(engine).backlog = counted  # type: ignore[method-assign]  # counts
+    runtime_of(engine).operations.backlog = counted  # type: ignore[method-assign]  # counts
     for _ in range(3):
         await telemetry.render()
     assert len(asked) == 1

@@ -75,7 +75,7 @@ async def test_every_kind_of_event_is_in_the_newest_fixtures(url: str, schema: i
     assert schema == migrations("sqlite")[-1].number
     async with Engine(url, worker=False) as engine:
         ids = [found["execution_id"] async for found in engine.summaries()]
-        readings = [await runtime_of(engine).read(None, id) for id in ids]
+        readings = [await runtime_of(engine).executions.read(None, id) for id in ids]
     found = {type(entry.event) for reading in readings for entry in reading.history}
     assert found == set(get_args(e.Event)) - NOWHERE
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from msgspec.structs import asdict
 
-from tenuto.runtime.port import Runtime
+from tenuto.runtime.port import AuditLog
 from tenuto.runtime.shared.filters import check_filter
 from tenuto.runtime.shared.pages import Paging
 from tenuto.storage.audit import Kept, Verified
@@ -21,8 +21,8 @@ PAGE = 100
 class Audit:
     """The audit log of one tenant."""
 
-    def __init__(self, runtime: Runtime, scope: Scope) -> None:
-        self._runtime = runtime
+    def __init__(self, log: AuditLog, scope: Scope) -> None:
+        self._log = log
         self._scope = scope
         self._tenant = scope.tenant or DEFAULT_TENANT
 
@@ -40,7 +40,7 @@ class Audit:
         check_filter(limit=limit, action=action, actor=actor, object_id=object_id)
         wanted = AuditWanted(action=action, actor=actor, object_id=object_id)
         paging = Paging("audit", {"tenant": self._tenant, **asdict(wanted)}, cursor)
-        found = await self._runtime.audit(self._tenant, wanted, paging.after, limit)
+        found = await self._log.page(self._tenant, wanted, paging.after, limit)
         return paging.page(found.items, found.next_cursor)
 
     async def rows(
@@ -63,7 +63,7 @@ class Audit:
         pass it as `kept`: it must then still be part of the chain.
         """
         self._scope.require("audit:read")
-        return await self._runtime.verify_audit(self._tenant, kept)
+        return await self._log.verify(self._tenant, kept)
 
     async def export(self) -> AsyncIterator[AuditRecord]:
         """Yields the whole chain, oldest first."""
@@ -77,4 +77,4 @@ class Audit:
         """Returns a part of the chain, after this number."""
         self._scope.require("audit:read")
         check_filter(after=after, limit=limit)
-        return await self._runtime.audit_chain(self._tenant, after, limit)
+        return await self._log.chain(self._tenant, after, limit)

@@ -32,12 +32,12 @@ class BatchStarter(Generic[T]):
     def __init__(
         self,
         submit: Callable[[T], Awaitable[Submitted]],
-        room: Callable[[], Awaitable[int | None]],
+        wait_for_capacity: Callable[[], Awaitable[int | None]],
         *,
         waits: bool,
     ) -> None:
         self._submit = submit
-        self._room = room
+        self._wait_for_capacity = wait_for_capacity
         self._waits = waits
         self._asking = asyncio.Lock()
         self._pulling = asyncio.Lock()
@@ -81,13 +81,13 @@ class BatchStarter(Generic[T]):
             except TenantLimit:
                 if not self._waits:
                     raise
-            await self._wait_for_room()
+            await self._wait_for_slot()
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """One task asks for free capacity; as many tasks continue as there is capacity for."""
         async with self._asking:
             if self._free < 1:
-                self._free = await self._room() or WINDOW
+                self._free = await self._wait_for_capacity() or WINDOW
             self._free -= 1
 
 
@@ -125,13 +125,13 @@ class Batch(Generic[O_co]):
         until = context.now + interval_ms
         while waiting and (left := until - context.now) > 0:
             last = waiting[-PAGE:]
-            statuses = await context.runtime.statuses(context.scope.tenant, last)
+            statuses = await context.backend.executions.statuses(context.scope.tenant, last)
             active = [id for id in last if statuses.get(id) not in TERMINAL]
             waiting[-PAGE:] = active
             if len(active) < len(last):
                 continue  # more of them may be finished already
             try:
-                await context.runtime.wait(context.scope.tenant, waiting[-1], "settled", left)
+                await context.backend.executions.wait(context.scope.tenant, waiting[-1], "settled", left)
             except ResultTimeout:
                 return
             waiting.pop()
@@ -152,7 +152,9 @@ class Batch(Generic[O_co]):
 
     async def _count_by_correlation(self) -> dict[str, int]:
         context = self._context
-        return await context.runtime.count(Filter(tenant=context.scope.tenant, correlation_id=self.id), "status")
+        return await context.backend.executions.count(
+            Filter(tenant=context.scope.tenant, correlation_id=self.id), "status"
+        )
 
     async def _count_by_id(self) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -164,7 +166,9 @@ class Batch(Generic[O_co]):
         ids = list(dict.fromkeys(self.execution_ids))
         context = self._context
         for first in range(0, len(ids), PAGE):
-            for pair in (await context.runtime.statuses(context.scope.tenant, ids[first : first + PAGE])).items():
+            for pair in (
+                await context.backend.executions.statuses(context.scope.tenant, ids[first : first + PAGE])
+            ).items():
                 yield pair
 
     async def results(self) -> AsyncIterator[SagaResult[O_co]]:

@@ -12,9 +12,12 @@ from typing import Any, Literal, TypedDict
 
 from tenuto.errors import EngineClosed, InvalidInput, NotAuthenticated, ServiceError, StorageError, TenutoError
 from tenuto.kernel.definition import CancelMode
+from tenuto.runtime.port import Executions, Reviews
+from tenuto.runtime.shared.bulk_requests import BulkRequest, ReprocessRequest
 from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging
 from tenuto.values.names import check_one_of
+from tenuto.views import DeadLetterRow
 from tenuto.views.bulk_results import BulkResult, RefusedItem
 
 from .context import EngineContext, check_reason
@@ -31,7 +34,6 @@ CALL_SECONDS = 20.0
 COUNT_SECONDS = 5.0  # in addition
 
 ActiveStatus = Literal["running", "waiting_approval", "paused"]
-Tell = Callable[[Handle[Any]], Awaitable[None]]
 
 
 class ExecutionFilter(TypedDict, total=False):
@@ -50,8 +52,7 @@ class BulkCommand:
     def __init__(
         self, context: EngineContext, wanted: Filter, *, limit: int, cursor: str | None, dry_run: bool
     ) -> None:
-        if not 1 <= limit <= MAX_PER_CALL:
-            raise InvalidInput.at("/limit", "out_of_range", f"must be from 1 to {MAX_PER_CALL}")
+        check_limit(limit)
         self._context = context
         self._wanted = wanted
         self._limit = limit
@@ -65,15 +66,14 @@ class BulkCommand:
         if self._wanted.status is not None:
             check_one_of(self._wanted.status, ActiveStatus, "/status")
         self._check(reason)
-        self._wanted = replace(self._wanted, active=True)
-        body = {"mode": mode, "reason": reason}
-        return await self._act("cancel", body, lambda one: one.cancel(mode, reason=reason))
+        wanted = replace(self._wanted, active=True)
+        return await self._send("cancel", wanted, reason, lambda one: one.cancel(mode, reason=reason), mode)
 
     async def retry(self, reason: str) -> BulkResult:
         """Starts the next run of the matching executions that failed."""
         self._check(reason)
-        self._wanted = replace(self._wanted, status="failed")
-        return await self._act("retry", {"reason": reason}, lambda one: one.retry(reason=reason))
+        wanted = replace(self._wanted, status="failed")
+        return await self._send("retry", wanted, reason, lambda one: one.retry(reason=reason))
 
     def _check(self, reason: str) -> None:
         self._context.scope.require("executions:write")
@@ -83,47 +83,99 @@ class BulkCommand:
             text = "give at least one filter: status, definition, correlation_id, target_id, since or before"
             raise InvalidInput.at("", "no_filter", text)
 
-    async def _act(self, verb: Literal["cancel", "retry"], body: dict[str, Any], tell: Tell) -> BulkResult:
-        """Sends the command from here, or through a runtime that forwards bulk commands."""
-        paging = Paging(verb, self._wanted, self._cursor)
-        given = {**body, "limit": self._limit, "cursor": paging.after, "dry_run": self._dry_run}
-        elsewhere = await self._context.runtime.act(verb, self._wanted, given)
-        acted = await self._each(tell, paging.after) if elsewhere is None else elsewhere
-        acted.next_cursor = paging.sealed(acted.next_cursor)
-        return acted
+    async def _send(
+        self,
+        verb: Literal["cancel", "retry"],
+        wanted: Filter,
+        reason: str,
+        command: Callable[[Handle[Any]], Awaitable[None]],
+        mode: CancelMode | None = None,
+    ) -> BulkResult:
+        context = self._context
+        paging = Paging(verb, wanted, self._cursor)
+        request = BulkRequest(
+            verb=verb,
+            wanted=wanted,
+            reason=reason,
+            limit=self._limit,
+            cursor=paging.after,
+            mode=mode,
+            dry_run=self._dry_run,
+        )
+        result = await context.backend.composite.for_executions(request, lambda id: command(Handle(context, id)))
+        result.next_cursor = paging.sealed(result.next_cursor)
+        return result
 
-    async def _each(self, tell: Tell, cursor: str | None) -> BulkResult:
-        """Works in small batches. Stops early when time is up or verdicts are late; the rest needs another call."""
-        acted, left = BulkResult(), self._limit
+
+class LocalCommands:
+    """Implements `CompositeCommands` by commands from this process, in small batches.
+
+    Stops early when time is up or verdicts are late; the rest needs another call.
+    """
+
+    def __init__(self, executions: Executions, reviews: Reviews) -> None:
+        self._executions = executions
+        self._reviews = reviews
+
+    async def for_executions(self, request: BulkRequest, command: Callable[[str], Awaitable[None]]) -> BulkResult:
+        result, left, cursor = BulkResult(), request.limit, request.cursor
         until = monotonic() + CALL_SECONDS
         while left > 0:
-            page = await self._context.runtime.executions(self._wanted, cursor, min(CONCURRENCY, left))
-            ids = [row.execution_id for row in page.items]
-            if self._dry_run:
-                acted.chosen += ids
+            page = await self._executions.page(request.wanted, cursor, min(CONCURRENCY, left))
+            ids = [row["execution_id"] for row in page.items]
+            if request.dry_run:
+                result.chosen += ids
             else:
-                await run_commands({id: tell(Handle(self._context, id)) for id in ids}, acted)
+                await _run({id: command(id) for id in ids}, result)
             left -= len(ids)
             cursor = page.next_cursor
-            if cursor is None or acted.pending or monotonic() >= until:
+            if cursor is None or result.pending or monotonic() >= until:
                 break
-        acted.next_cursor = cursor
-        acted.remaining = 0 if cursor is None else await self._count(cursor, until + COUNT_SECONDS)
-        return acted
+        result.next_cursor = cursor
+        result.remaining = 0 if cursor is None else await self._count(request.wanted, cursor, until + COUNT_SECONDS)
+        return result
 
-    async def _count(self, cursor: str | None, until: float) -> int:
+    async def _count(self, wanted: Filter, cursor: str | None, until: float) -> int:
         """Counts the remaining executions, at least one page of them."""
         count = 0
         while count < MAX_COUNTED:
-            page = await self._context.runtime.executions(self._wanted, cursor, min(PAGE, MAX_COUNTED - count))
+            page = await self._executions.page(wanted, cursor, min(PAGE, MAX_COUNTED - count))
             count += len(page.items)
             cursor = page.next_cursor
             if cursor is None or monotonic() >= until:
                 break
         return count
 
+    async def for_dead_letters(
+        self, request: ReprocessRequest, command: Callable[[str], Awaitable[None]]
+    ) -> BulkResult:
+        result, left, cursor = BulkResult(), request.limit, request.cursor
+        until = monotonic() + CALL_SECONDS
+        while left > 0:
+            page = await self._reviews.page(request.wanted, cursor, min(CONCURRENCY, left))
+            await _run({row.id: command(row.id) for row in page.items}, result)
+            left -= len(page.items)
+            result.next_cursor = cursor = page.next_cursor
+            if cursor is None or result.pending or monotonic() >= until:
+                break
+        return result
 
-async def run_commands(commands: Mapping[str, Awaitable[None]], acted: BulkResult) -> None:
+    async def for_dead_letter(
+        self,
+        verb: Literal["reprocess", "discard"],
+        id: str,
+        reason: str,
+        command: Callable[[], Awaitable[DeadLetterRow]],
+    ) -> DeadLetterRow:
+        return await command()
+
+
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= MAX_PER_CALL:
+        raise InvalidInput.at("/limit", "out_of_range", f"must be from 1 to {MAX_PER_CALL}")
+
+
+async def _run(commands: Mapping[str, Awaitable[None]], result: BulkResult) -> None:
     """Runs commands concurrently. A command without a verdict in time is pending, and still carried out later."""
     tasks = {id: asyncio.ensure_future(command) for id, command in commands.items()}
     for task in tasks.values():
@@ -133,15 +185,15 @@ async def run_commands(commands: Mapping[str, Awaitable[None]], acted: BulkResul
         await asyncio.wait(tasks.values(), timeout=VERDICT_SECONDS)
     for id, task in tasks.items():
         if not task.done():
-            acted.pending.append(id)
+            result.pending.append(id)
             continue
         try:
             task.result()
-            acted.done.append(id)
+            result.done.append(id)
         except (EngineClosed, NotAuthenticated, ServiceError, StorageError):  # the other commands would fail too
             raise
         except TenutoError as error:
-            acted.refused.append(RefusedItem(id, error.code, error.message))
+            result.refused.append(RefusedItem(id, error.code, error.message))
 
 
 _under_way: set["asyncio.Future[None]"] = set()  # keeps references while they wait for verdicts

@@ -1,10 +1,10 @@
-"""Creates the runtime that a URL selects."""
+"""Creates the backend that a URL selects."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tenuto.authoring.programs import compile_document
-from tenuto.client import RemoteRuntime
+from tenuto.client import ServiceClient
 from tenuto.errors import InvalidInput, NotSupported
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import DurableRuntime
@@ -13,6 +13,10 @@ from tenuto.runtime.observer import Observer
 from tenuto.runtime.port import Runtime
 from tenuto.storage import DATABASE_URLS, Store, make_store, unsupported
 from tenuto.views.messages import Announced, Publish
+
+from .backend import Backend
+from .bulk_commands import LocalCommands
+from .identity import LocalIdentity
 
 if TYPE_CHECKING:
     from tenuto.telemetry import Telemetry
@@ -24,7 +28,7 @@ REMOTE = ("https", "http")
 LATER = ("temporal",)
 
 
-def runtime_for(
+def backend_for(
     url: str,
     environment: Environment,
     telemetry: "Telemetry | None",
@@ -40,7 +44,7 @@ def runtime_for(
     publish: Publish | None,
     keep_ms: int | None,
     read_only: bool,
-) -> Runtime:
+) -> Backend:
     if read_only and (worker or url.partition(":")[0] not in DURABLE):
         raise NotSupported("`read_only` needs a database and `worker=False`.")
     if lease_ms < SHORTEST_LEASE_MS:
@@ -52,7 +56,7 @@ def runtime_for(
     if telemetry is not None:
         observers = (*observers, *telemetry.observers)
     if scheme == "memory":
-        return MemoryRuntime(
+        memory = MemoryRuntime(
             environment,
             observers=observers,
             worker=worker,
@@ -63,8 +67,9 @@ def runtime_for(
             announced=announced,
             publish=publish,
         )
+        return _local(memory, environment, telemetry)
     if scheme in DURABLE:
-        return DurableRuntime(
+        runtime = DurableRuntime(
             environment,
             metered(make_store(url, read_only=read_only)),
             lambda definition, schemas: compile_document(definition, {}, schemas),
@@ -80,12 +85,51 @@ def runtime_for(
             keep_ms=keep_ms,
             read_only=read_only,
         )
+        return _local(runtime, environment, telemetry)
     if scheme in REMOTE:
         _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)
-        return RemoteRuntime(environment, url, api_key, lambda definition: compile_document(definition, {}))
+        return _remote(
+            ServiceClient(url, api_key, lambda definition: compile_document(definition, {}), environment.new_id)
+        )
     if scheme in LATER:
         raise NotSupported(f"`{scheme}://` is not supported in this version.", hint="use sqlite:///file.db for now")
     raise unsupported(url, "memory://", *DATABASE_URLS, "https://…")
+
+
+def _local(runtime: Runtime, environment: Environment, telemetry: "Telemetry | None") -> Backend:
+    if telemetry is not None:
+        telemetry.watch(runtime)
+    return Backend(
+        lifecycle=runtime,
+        commands=runtime,
+        composite=LocalCommands(runtime.executions, runtime.reviews),
+        programs=runtime.programs,
+        executions=runtime.executions,
+        reviews=runtime.reviews,
+        admission=runtime.admission,
+        limits=runtime.limits,
+        audit=runtime.audit,
+        identity=LocalIdentity(runtime.operations, environment.now_ms),
+        operations=runtime.operations,
+        notices=runtime.notices,
+    )
+
+
+def _remote(client: ServiceClient) -> Backend:
+    return Backend(
+        lifecycle=client,
+        commands=client.commands,
+        composite=client.commands,
+        programs=client.programs,
+        executions=client.executions,
+        reviews=client.reviews,
+        admission=client.admission,
+        limits=client.limits,
+        audit=client.audit,
+        identity=client.identity,
+        operations=client.operations,
+        notices=None,
+    )
 
 
 def _check_client(**given: object) -> None:

@@ -1,4 +1,4 @@
-"""`EngineContext`: the runtime, clock and scope that handles and commands share, and the checks of their commands."""
+"""`EngineContext`: the backend, clock and scope that handles and commands share, and the checks of their commands."""
 
 from typing import NamedTuple
 
@@ -17,17 +17,18 @@ from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Review
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import answered
-from tenuto.runtime.port import Runtime
 from tenuto.settings import FourEyes
 from tenuto.values.codec import encode
 from tenuto.values.names import check_text
 from tenuto.views.reading import Reading
 
+from .backend import Backend
+
 
 class EngineContext(NamedTuple):
     """What handles, lists and bulk commands need of their engine."""
 
-    runtime: Runtime
+    backend: Backend
     environment: Environment
     scope: Scope
 
@@ -39,7 +40,7 @@ class EngineContext(NamedTuple):
         for field in fact.__struct_fields__:
             if isinstance(text := getattr(fact, field), str):
                 check_text(text, field)
-        return await self.runtime.tell(self.scope.tenant, execution_id, fact)
+        return await self.backend.commands.tell(self.scope.tenant, execution_id, fact)
 
     async def command(self, execution_id: str, fact: f.Fact) -> None:
         """Sends a command to an execution, and raises if it is refused."""
@@ -48,11 +49,11 @@ class EngineContext(NamedTuple):
             raise refusal(answer)
 
     async def read(self, execution_id: str) -> Reading:
-        return await self.runtime.read(self.scope.tenant, execution_id)
+        return await self.backend.executions.read(self.scope.tenant, execution_id)
 
-    async def look(self, execution_id: str) -> Reading:
+    async def read_state(self, execution_id: str) -> Reading:
         """Reads the current state without the whole history, which commands do not need."""
-        return await self.runtime.look(self.scope.tenant, execution_id)
+        return await self.backend.executions.read_state(self.scope.tenant, execution_id)
 
     async def check_retry(self, reading: Reading, start: str | None, *, again: bool, reason: str) -> None:
         """Checks a new run, which retries every step that is not completed, wherever it starts."""
@@ -98,7 +99,7 @@ class EngineContext(NamedTuple):
         self.scope.require("effects:again")
         kind: FourEyes = "again" if again else "unsafe_retry"
         if kind in self.scope.four_eyes:
-            await confirm(self.runtime.registry, self.scope, self.now, kind, about, reason, *what)
+            await confirm(self.backend.operations.registry, self.scope, self.now, kind, about, reason, *what)
 
 
 def refusal(answer: f.Refused) -> InvalidTransition | NotFound | NotPermitted:

@@ -66,7 +66,7 @@ class Definitions:
         self._handlers = handlers
         self._built_in = built_in  # names that every process has
         self._permitted = _Permitted(handlers, frozenset(open_limits))
-        self._catalog = context.runtime.catalog
+        self._catalog = context.backend.programs.catalog
 
     # Reading
 
@@ -80,7 +80,7 @@ class Definitions:
     ) -> Page[DefinitionSummary]:
         self._context.scope.require("definitions:read")
         check_filter(state=status, limit=limit, name=name)
-        await self._context.runtime.keep_definitions()
+        await self._context.backend.programs.store_provided()
         wanted = DefinitionsWanted(
             owner=self._context.scope.tenant, names=() if name is None else self._names(name), status=status
         )
@@ -93,19 +93,19 @@ class Definitions:
     async def get(self, name: str, version: int) -> dict[str, Any]:
         """Returns the document with its status and timestamps."""
         self._context.scope.require("definitions:read")
-        await self._context.runtime.keep_definitions()
+        await self._context.backend.programs.store_provided()
         return shown(await self._find(name, version))
 
     async def validate(self, name: str, version: int) -> Validation:
         self._context.scope.require("definitions:read")
-        await self._context.runtime.keep_definitions()
+        await self._context.backend.programs.store_provided()
         row = await self._find(name, version)
         try:
             program = self._compile(row)
         except DefinitionError as error:
             return _invalid(error.problems)
         # Code brings its own handlers, which no document names.
-        own = self._context.runtime.provided(row.name, row.version)
+        own = self._context.backend.programs.provided(row.name, row.version)
         here = {*self._built_in, *(own.handlers if own is not None and own.plan.hash == row.hash else ())}
         missing = [name for name in program.missing_handlers() if name not in here]
         return {"valid": True, "errors": [], "missing_handlers": missing}
@@ -162,22 +162,22 @@ class Definitions:
         return await self.get(name, version)
 
     async def apply(self, document: Source) -> None:
-        """Publishes at once. What is published under this name and version must be the same.
+        """Publishes a document at once. A stored definition of the same name and version must be the same.
 
-        What is deprecated stays so: who works on what runs of it applies it, too.
+        A deprecated definition stays deprecated: workers of its running executions may apply it too.
         """
         context = self._context
         context.scope.require("definitions:write")
         row = await self._read(document)
         note = self._noted(row, "definition.published")
-        is_noted = await context.runtime.publish(compile_document(_definition(row), self._handlers), note)
+        is_noted = await context.backend.programs.publish(compile_document(_definition(row), self._handlers), note)
         stored = await self._catalog.find(row.name, row.version)
         if stored is not None and stored.status == "deprecated":
-            context.runtime.note_definition(row.name, row.version, "deprecated")
+            context.backend.programs.note_status(row.name, row.version, "deprecated")
             return
-        context.runtime.note_definition(row.name, row.version, "published")
+        context.backend.programs.note_status(row.name, row.version, "published")
         if not is_noted:
-            await context.runtime.note(note)
+            await context.backend.audit.note(note)
 
     async def publish(self, name: str, version: int) -> dict[str, Any]:
         """Publishes a draft. It can be started from now on and never changes. Repeating it changes nothing."""
@@ -194,8 +194,8 @@ class Definitions:
             program = self._compile(stored)
             note = self._noted(stored, "definition.published")
             await self._catalog.move(stored.name, version, "draft", "published", context.now, note)
-            context.runtime.provide(program)
-            context.runtime.note_definition(stored.name, version, "published")
+            context.backend.programs.provide(program)
+            context.backend.programs.note_status(stored.name, version, "published")
         return await self.get(name, version)
 
     async def deprecate(self, name: str, version: int) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Definitions:
             raise DefinitionConflict(f"Definition {name!r} in version {version} is a draft.", code="definition_draft")
         note = self._noted(stored, "definition.deprecated")
         await self._catalog.move(stored.name, version, "published", "deprecated", context.now, note)
-        context.runtime.note_definition(stored.name, version, "deprecated")
+        context.backend.programs.note_status(stored.name, version, "deprecated")
         return await self.get(name, version)
 
     # Names
@@ -221,9 +221,8 @@ class Definitions:
         return (name,) if self._owner is None else (owned_name(self._owner, name), name)
 
     async def _find(self, name: str, version: int) -> DefinitionRow:
-        for each in (
-            self._names(name) if "/" not in name else ()
-        ):  # whose it is, nobody says but the caller's credential
+        # A name with a slash is the internal name of a tenant's definition: the credential decides the tenant.
+        for each in self._names(name) if "/" not in name else ():
             row = await self._catalog.find(each, version)
             if row is not None and (row.status != "draft" or each == self._names(name)[0]):
                 return row
@@ -239,7 +238,7 @@ class Definitions:
 
     async def _read(self, document: Source) -> DefinitionRow:
         definition = read_document(document, lambda found: self._permitted.problems(found, self._owner))
-        await self._context.runtime.keep_definitions()
+        await self._context.backend.programs.store_provided()
         if self._owner is not None:
             if await self._catalog.page(DefinitionsWanted(names=(definition.name,)), None, 1):
                 raise DefinitionConflict(

@@ -10,7 +10,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, get_args, overload
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
 from tenuto.authoring.saga_source import saga_name
 from tenuto.authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
 from tenuto.errors import DefinitionConflict, InvalidInput, NotFound
+from tenuto.handlers.builtin import NAMES as BUILT_IN
 from tenuto.handlers.builtin import BuiltIn
 from tenuto.handlers.settings import HandlerSettings
 from tenuto.kernel import facts as f
@@ -34,13 +35,14 @@ from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS
-from tenuto.runtime.port import Runtime
 from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.shared.retention import Pruned
+from tenuto.runtime.shared.reviews import dead_letter_document, review_document
 from tenuto.runtime.start_request import StartOptions, StartRequest, Submitted, check_options
 from tenuto.settings import FourEyes, Settings
 from tenuto.storage.registry import Registry
+from tenuto.storage.reviews import ReviewsWanted
 from tenuto.values.codec import encode
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.values.names import DEFAULT_TENANT, MAX_ACTOR, check_name, check_one_of
@@ -60,14 +62,14 @@ from tenuto.views.results import SagaResult
 
 from .batch import Batch, BatchStarter
 from .bulk_commands import ActiveStatus, BulkCommand, ExecutionFilter, build_filter
-from .connection import DURABLE, runtime_for
+from .connection import DURABLE, backend_for
 from .context import EngineContext, check_again, check_reason, refusal
 from .dead_letters import DeadLetters
 from .definitions import Definitions
 from .event_sinks import EventDispatcher, SagaEvents
 from .handle import Handle
 from .health import Health, alive, ready
-from .identity import Sessions, identity_of
+from .identity import Sessions
 from .limits import Limits
 from .lists import Lists
 from .stop_signals import stopping
@@ -153,7 +155,7 @@ class Engine:
         self._environment = self._make_environment(clock, build)
         self._handlers: dict[str, Handler] = {}
         self._scope = Scope()
-        self._runtime: Runtime = runtime_for(
+        self._backend = backend_for(
             url,
             self._environment,
             telemetry,
@@ -170,15 +172,17 @@ class Engine:
             read_only=read_only,
         )
         self._keyrings: list[Keyring] = []  # shared with scoped engines, created on first use
-        if telemetry is not None:
-            telemetry.watch(self._runtime)
         self._outside = outside or HandlerSettings.from_environment()
-        self._built_in = BuiltIn(self._outside, self._runtime.notices)
-        for name, function in self._built_in.functions.items():
+        self._built_in = None if self._backend.notices is None else BuiltIn(self._outside, self._backend.notices)
+        if self._built_in is not None:
+            self._provide_built_in(self._built_in)
+
+    def _provide_built_in(self, built_in: BuiltIn) -> None:
+        for name, function in built_in.functions.items():
             bound = bind_handler(name, function, (EVERY_TENANT,))
-            if (prepare := self._built_in.preparations.get(name)) is not None:
+            if (prepare := built_in.preparations.get(name)) is not None:
                 bound = replace(bound, prepare=prepare)
-            self._runtime.provide_handler(bound)
+            self._backend.programs.provide_handler(bound)
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
         if clock is None and self.url.partition(":")[0] in DURABLE:
@@ -186,7 +190,7 @@ class Engine:
         return Environment(clock, build=build)
 
     async def __aenter__(self) -> Self:
-        await self._runtime.open()
+        await self._backend.lifecycle.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -194,8 +198,9 @@ class Engine:
 
     async def close(self) -> None:
         """Closes the engine. Running handlers get `shutdown_grace` (default 10 s, or 30 s after a signal) to finish."""
-        await self._runtime.close(self._grace_ms)
-        await self._built_in.close()
+        await self._backend.lifecycle.close(self._grace_ms)
+        if self._built_in is not None:
+            await self._built_in.close()
         if self._dispatcher is not None:
             await self._dispatcher.close(self._grace_ms / 1_000)
         if self._telemetry is not None:
@@ -203,11 +208,11 @@ class Engine:
 
     def alive(self) -> Health:
         """Reports whether this process works. If it does not, restart it."""
-        return alive(self._runtime)
+        return alive(self._backend.lifecycle)
 
     async def ready(self) -> Health:
         """Reports whether this process can take work: it holds its lease, commits, and the database is available."""
-        return await ready(self._runtime)
+        return await ready(self._backend.lifecycle)
 
     async def serve_forever(self) -> None:
         """Runs until SIGTERM or Ctrl-C, then closes the engine: the main function of a worker process.
@@ -227,7 +232,7 @@ class Engine:
             for named in handlers_in(given):
                 self.handler(named.name, named.function, tenants=named.tenants)
         for program in compile_sagas(*(given for given in sagas if not _only_names_handlers(given))):
-            self._runtime.provide(program)
+            self._backend.programs.provide(program)
 
     def handler(self, name: str, function: Callable[..., Any], *, tenants: Iterable[str] = ()) -> None:
         """Registers a function that JSON definitions call by this name. A later registration replaces it.
@@ -236,7 +241,7 @@ class Engine:
         """
         bound = bind_handler(name, function, several(tenants))
         self._handlers[name] = bound
-        self._runtime.provide_handler(bound)
+        self._backend.programs.provide_handler(bound)
 
     async def apply(self, document: Mapping[str, Any] | Path | str) -> None:
         """Validates and publishes a JSON definition."""
@@ -246,7 +251,7 @@ class Engine:
         """Yields the registered and published definitions, each with the canonical document of its plan."""
         self._scope.require("definitions:read")
         owner = self._scope.tenant
-        for found in await self._runtime.definitions():
+        for found in await self._backend.programs.published():
             definition = found.definition
             tenant, _, plain = definition.name.rpartition("/")
             if name in (None, plain) and (not tenant or owner in (None, tenant)):
@@ -288,7 +293,7 @@ class Engine:
     ) -> SagaResult[Any]:
         """Starts an execution and waits until it finishes or waits for a person."""
         id = (await self._submit(saga, input, idempotency_key, options)).execution_id
-        return SagaResult(await self._runtime.wait(None, id, "settled", None))
+        return SagaResult(await self._backend.executions.wait(None, id, "settled", None))
 
     @overload
     async def start(
@@ -336,7 +341,7 @@ class Engine:
             raise InvalidInput.at(
                 "", "id", "consumer and message_id must not be empty, and the prefix `tenuto.` is reserved"
             )
-        return self._runtime.inbox(consumer, message_id, connection)
+        return self._backend.operations.inbox(consumer, message_id, connection)
 
     async def prune(self, *, older_than: Duration) -> Pruned:
         """Removes executions that ended longer ago than `older_than`, with all their data, in small batches.
@@ -345,11 +350,11 @@ class Engine:
         its idempotency key, so keep executions for longer than callers may repeat a request. Inbox records and
         published messages are kept for at least seven days.
         """
-        return await self._runtime.prune(milliseconds(older_than))
+        return await self._backend.operations.prune(milliseconds(older_than))
 
     async def outbox(self) -> OutboxStatus:
         """Returns how many messages wait to be published, how many failed, and the age of the oldest."""
-        standing = await self._runtime.outbox.standing()
+        standing = await self._backend.operations.outbox.standing()
         oldest = standing.oldest_at
         return OutboxStatus(
             waiting=standing.waiting,
@@ -401,7 +406,9 @@ class Engine:
         async def submit(item: Any) -> Submitted:
             return await self._submit(saga, item, None if key is None else key(item), options)
 
-        starter = BatchStarter(submit, lambda: self._runtime.room(tenant), waits=on_limit == "wait")
+        starter = BatchStarter(
+            submit, lambda: self._backend.admission.wait_for_capacity(tenant), waits=on_limit == "wait"
+        )
         await starter.run(items)
         return Batch(self._context, id, starter.ids, by_id=bool(given) or not starter.all_new)
 
@@ -411,7 +418,7 @@ class Engine:
         It uses local knowledge only and is cheap, so a server can refuse a request before it reads the body. With
         `under_way`, the number of starts that are not answered yet, only a few are let through at a time.
         """
-        return self._runtime.is_crowded(tenant, under_way)
+        return self._backend.admission.refuses(tenant, under_way)
 
     async def _submit(
         self, saga: type | str, input: object, key: str | None, options: StartOptions, connection: object = None
@@ -419,7 +426,7 @@ class Engine:
         self._scope.require("executions:start")
         check_options(options, key)
         tenant = self._tenant(options.get("tenant"))
-        if key is None and connection is None and self._runtime.is_crowded(tenant):
+        if key is None and connection is None and self._backend.admission.refuses(tenant):
             raise tenant_is_full(tenant)
         program = await self._program(saga, options.get("version"), tenant)
         request = StartRequest.build(
@@ -431,20 +438,20 @@ class Engine:
             idempotency_key=key,
             connection=connection,
         )
-        return await self._runtime.submit(request)
+        return await self._backend.commands.submit(request)
 
     async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
         """Finds the definition to start: the tenant's own, or else the one of the deployment."""
         name = saga_name(saga)
-        runtime = self._runtime
+        programs = self._backend.programs
         if isinstance(saga, str) and "/" in name:  # the internal name of a tenant's definition
             raise NotFound(f"There is no definition {name!r}.")
         deprecated: DefinitionConflict | None = None
         if isinstance(saga, str) and tenant != DEFAULT_TENANT:
             own = owned_name(tenant, name)
-            if runtime.knows(own) or not runtime.knows(name):
+            if programs.knows(own) or not programs.knows(name):
                 try:
-                    return await runtime.program(own, version)
+                    return await programs.find(own, version)
                 except NotFound:
                     pass
                 except DefinitionConflict as error:
@@ -452,7 +459,7 @@ class Engine:
                         raise
                     deprecated = error
         try:
-            return await runtime.program(name, version)
+            return await programs.find(name, version)
         except NotFound as error:
             if deprecated is not None:
                 raise deprecated from None
@@ -495,8 +502,8 @@ class Engine:
             target_id=target_id,
             since_ms=milliseconds_at(since, "since"),
         )
-        async for summary in _pages(lambda cursor: self._runtime.executions(wanted, cursor, PAGE)):
-            yield self.get(summary.execution_id)
+        async for summary in _pages(lambda cursor: self._backend.executions.page(wanted, cursor, PAGE)):
+            yield self.get(summary["execution_id"])
 
     async def summaries(
         self,
@@ -540,7 +547,7 @@ class Engine:
     async def workers(self) -> list[WorkerRow]:
         """Returns the worker processes and their load. An engine scoped to a tenant gets an empty list."""
         self._scope.require("executions:read")
-        return await self._runtime.workers() if self._scope.is_deployment else []
+        return await self._backend.operations.workers() if self._scope.is_deployment else []
 
     async def count(
         self,
@@ -554,7 +561,7 @@ class Engine:
         check_one_of(group_by, Literal["status", "definition"], "/group_by")
         check_filter(definition=definition, correlation_id=correlation_id)
         wanted = Filter(tenant=self._scope.tenant, definition=definition, correlation_id=correlation_id)
-        counts = await self._runtime.count(wanted, group_by)
+        counts = await self._backend.executions.count(wanted, group_by)
         return _by_plain_name(counts) if group_by == "definition" and self._scope.tenant is not None else counts
 
     async def reviews(
@@ -563,9 +570,14 @@ class Engine:
         """Yields everything that waits for a person, including dead letters. `kind` selects one kind."""
         self._scope.require("reviews:read")
         check_filter(kind=kind, definition=definition, execution_id=execution_id)
-        wanted = Filter(tenant=self._scope.tenant, kind=kind, definition=definition, execution_id=execution_id)
-        async for row in _pages(lambda cursor: self._runtime.reviews(wanted, cursor, PAGE)):
-            yield row
+        wanted = ReviewsWanted(
+            tenant=self._scope.tenant,
+            kinds=get_args(ReviewKind) if kind is None else (kind,),
+            definition=definition,
+            execution=execution_id,
+        )
+        async for row in _pages(lambda cursor: self._backend.reviews.page(wanted, cursor, PAGE)):
+            yield review_document(row)
 
     async def dlq(
         self, *, definition: str | None = None, error_class: ErrorClass | None = None
@@ -573,9 +585,11 @@ class Engine:
         """Yields the open dead letters: one for each execution that failed for good."""
         self._scope.require("dlq:read")
         check_filter(error_class=error_class, definition=definition)
-        wanted = Filter(tenant=self._scope.tenant, definition=definition, error_class=error_class)
-        async for row in _pages(lambda cursor: self._runtime.dead_letters(wanted, cursor, PAGE)):
-            yield row
+        wanted = ReviewsWanted(
+            tenant=self._scope.tenant, kinds=("dead_letter",), definition=definition, error_class=error_class
+        )
+        async for row in _pages(lambda cursor: self._backend.reviews.page(wanted, cursor, PAGE)):
+            yield dead_letter_document(row)
 
     # -- Commands ------------------------------------------------------------------------------------------------------
 
@@ -600,7 +614,7 @@ class Engine:
         context.scope.require("approvals:write", "dlq:write")
         if again:
             context.scope.require("effects:again")
-        reading = await context.look(execution_id)
+        reading = await context.read_state(execution_id)
         review = reading.state.reviews.get(review_id)
         if review is None:
             raise refusal(NOT_WAITING)
@@ -689,7 +703,7 @@ class Engine:
         """
         check_name(tenant, "tenant")
         check_name(actor, "actor", MAX_ACTOR)
-        self._runtime.check_scope(tenant)
+        self._backend.identity.check_scope(tenant)
         other = copy.copy(self)
         permitted = None if roles is None else frozenset(roles)
         other._scope = Scope(tenant, actor, permitted, frozenset(four_eyes))
@@ -717,34 +731,34 @@ class Engine:
     @property
     def registry(self) -> Registry:
         """The store of API keys, the audit log and stored responses."""
-        return self._runtime.registry
+        return self._backend.operations.registry
 
     @property
     def audit(self) -> Audit:
         """The audit log, and its verification."""
-        return Audit(self._runtime, self._scope)
+        return Audit(self._backend.audit, self._scope)
 
     @property
     def keys(self) -> Keyring:
         """The API keys of the HTTP service."""
         self._scope.require("keys:write")
         if not self._keyrings:
-            self._keyrings.append(Keyring(self._runtime.registry, self._environment.now_ms))
+            self._keyrings.append(Keyring(self.registry, self._environment.now_ms))
         return self._keyrings[0]
 
     async def me(self) -> IdentityDocument:
         """Returns who calls, and what the roles permit. At a service it is the holder of the API key."""
-        return await identity_of(self._runtime, self._environment.now_ms).me(self._scope)
+        return await self._backend.identity.me(self._scope)
 
     @property
     def sessions(self) -> Sessions:
         """The sign-in sessions of the console."""
-        return Sessions(self._runtime, self._environment.now_ms, self._scope)
+        return Sessions(self._backend.identity, self._scope)
 
     @property
     def catalog(self) -> Definitions:
         """Drafts, publishes and deprecates definitions."""
-        return Definitions(self._context, self._handlers, self._built_in.functions, self._outside.open_limits)
+        return Definitions(self._context, self._handlers, BUILT_IN, self._outside.open_limits)
 
     @property
     def listing(self) -> Lists:
@@ -758,7 +772,7 @@ class Engine:
 
     @property
     def _context(self) -> EngineContext:
-        return EngineContext(self._runtime, self._environment, self._scope)
+        return EngineContext(self._backend, self._environment, self._scope)
 
 
 def _only_names_handlers(given: object) -> bool:

@@ -82,7 +82,7 @@ class Handle(Generic[O_co]):
         check_one_of(return_when, Until, "/return_when")
         context = self._context
         context.scope.require("executions:read")
-        return SagaResult(await context.runtime.wait(context.scope.tenant, self.id, return_when, timeout_ms))
+        return SagaResult(await context.backend.executions.wait(context.scope.tenant, self.id, return_when, timeout_ms))
 
     async def output(self, *, timeout: Duration | None = None) -> O_co:  # noqa: ASYNC109  (as above)
         """Waits like `result` and returns the output. Raises `ExecutionFailed` if there is none."""
@@ -91,7 +91,7 @@ class Handle(Generic[O_co]):
     async def status(self) -> ExecutionDocument:
         """Returns the current state, and why it is blocked: the fields of `GET /v1/executions/{id}`."""
         self._context.scope.require("executions:read")
-        return await self._context.runtime.document(self._context.scope.tenant, self.id)
+        return await self._context.backend.executions.document(self._context.scope.tenant, self.id)
 
     async def first_status(self) -> ExecutionDocument:
         """Returns the state as `start` recorded it if that is still in memory, or else the current state."""
@@ -122,7 +122,7 @@ class Handle(Generic[O_co]):
         """Yields events after number `after` as they are recorded, until the execution ends. Polls at `every`."""
         context = self._context
         context.scope.require("executions:read")
-        async for event in context.runtime.follow(context.scope.tenant, self.id, after, milliseconds(every)):
+        async for event in context.backend.executions.follow(context.scope.tenant, self.id, after, milliseconds(every)):
             yield event
 
     # Commands
@@ -158,7 +158,7 @@ class Handle(Generic[O_co]):
         check_again(again=again, start=start)
         run = 0
         if context.scope.is_bounded or (start is not None and "#" in start):
-            reading = await context.look(self.id)
+            reading = await context.read_state(self.id)
             start = None if start is None else _known_clone(reading.state, start)
             await context.check_retry(reading, start, again=again, reason=reason)
             run = reading.state.run  # the run that was checked: a later one may have failed at another step
@@ -180,7 +180,7 @@ class Handle(Generic[O_co]):
         check_name(name, "name")
         check_name(id or None, "id")
         raw = encode(payload, where=f"signal {name!r}")
-        reading = await context.look(self.id)
+        reading = await context.read_state(self.id)
         check_signal(reading.program, name, raw)
         id = id or context.environment.new_id()
         fact = f.Signal(at=context.now, actor=self._actor, name=name, id=id, payload=raw)
@@ -213,7 +213,7 @@ class Handle(Generic[O_co]):
         context = self._context
         context.scope.require("callbacks:write")
         ref = await self._ref(step, attempt, lease)
-        found = find_step((await context.look(self.id)).state, ref.path)
+        found = find_step((await context.read_state(self.id)).state, ref.path)
         if error is None:
             spec = found.node.step if found is not None else Step(id="callback")
             outcome = answered(encode(result, where=f"result of step {step_text(step)!r}"), spec)
@@ -240,7 +240,7 @@ class Handle(Generic[O_co]):
     async def _decide(self, step: StepRef, resolution: Resolution, comment: str, data: object) -> None:
         context = self._context
         context.scope.require("approvals:write")
-        reading = await context.look(self.id)
+        reading = await context.read_state(self.id)
         result = NULL if data is None else encode(data, where="data")
         review = _review_of(reading.state, step_text(step))
         if review is None:
@@ -252,7 +252,7 @@ class Handle(Generic[O_co]):
         spelled = Ref(name, "forward", attempt)
         if lease == lease_id(self.id, spelled):  # the path of a clone, which another clone's label may equal
             return spelled
-        state = (await self._context.look(self.id)).state
+        state = (await self._context.read_state(self.id)).state
         path = _path_dispatched(state, name) or find_path(state, name)
         if path is None:
             raise NotFound(f"Execution {self.id} has no step {name!r}.")

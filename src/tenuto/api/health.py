@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tenuto.errors import StorageError
-from tenuto.runtime.port import Runtime
+from tenuto.runtime.port import Lifecycle
 from tenuto.runtime.vitals import Vitals
 
 CHECK_SECONDS: Final = 2.0
@@ -35,9 +35,9 @@ class Health:
         return "\n".join(f"{check.name}: {'ok' if check.ok else check.detail}" for check in self.checks)
 
 
-def alive(runtime: Runtime) -> Health:
+def alive(process: Lifecycle) -> Health:
     """Checks that the engine is open and its loops are running."""
-    vitals = runtime.vitals()
+    vitals = process.vitals()
     return Health(
         (
             Check("open", vitals.is_open, "the engine is closed or not open yet"),
@@ -47,12 +47,12 @@ def alive(runtime: Runtime) -> Health:
     )
 
 
-async def ready(runtime: Runtime) -> Health:
+async def ready(process: Lifecycle) -> Health:
     """Checks also that it holds its lease, commits, and that its database is available with the right schema."""
-    vitals = runtime.vitals()
+    vitals = process.vitals()
     lease = f"the lease was last renewed {vitals.renewed_ms / 1_000:.0f} s ago"
     return Health(
-        (*alive(runtime).checks, Check("lease", vitals.may_start, lease), _commits(vitals), await _database(runtime))
+        (*alive(process).checks, Check("lease", vitals.may_start, lease), _commits(vitals), await _database(process))
     )
 
 
@@ -63,10 +63,10 @@ def _commits(vitals: Vitals) -> Check:
     return Check("commits", vitals.committing_ms < SLOW_COMMIT_MS, detail)
 
 
-async def _database(runtime: Runtime) -> Check:
+async def _database(process: Lifecycle) -> Check:
     try:
         async with asyncio.timeout(CHECK_SECONDS):
-            await runtime.check()
+            await process.check()
     except StorageError as error:
         return Check("database", False, f"{error.code}: {error.message}")
     except TimeoutError:

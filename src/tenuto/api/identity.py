@@ -7,9 +7,7 @@ import tenuto
 from tenuto.access.permission import Permission
 from tenuto.access.scope import Scope
 from tenuto.access.sign_in_sessions import Session, SignInSessions
-from tenuto.client import RemoteRuntime
-from tenuto.errors import NotSupported
-from tenuto.runtime.port import Runtime
+from tenuto.runtime.port import Operations
 from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views import IdentityDocument, SessionDocument, rfc3339
 
@@ -17,22 +15,27 @@ from tenuto.views import IdentityDocument, SessionDocument, rfc3339
 class Identity(Protocol):
     """Where identities and sessions are known: in the database, or at a service."""
 
+    def check_scope(self, tenant: str) -> None:
+        """Raises unless an engine may be scoped to this tenant and to an actor of its choice."""
+
     async def me(self, scope: Scope) -> IdentityDocument: ...
 
     async def sessions(self, scope: Scope) -> list[SessionDocument]: ...
 
     async def revoke(self, scope: Scope, id: str) -> None: ...
 
-
-def identity_of(runtime: Runtime, now_ms: Callable[[], int]) -> Identity:
-    return runtime.identity if isinstance(runtime, RemoteRuntime) else LocalIdentity(runtime, now_ms)
+    async def link_token(self, scope: Scope, roles: Iterable[str]) -> str: ...
 
 
 class LocalIdentity:
-    """Implements `Identity` on the runtime of this process."""
+    """Implements `Identity` on the database of this process."""
 
-    def __init__(self, runtime: Runtime, now_ms: Callable[[], int]) -> None:
-        self._sessions = SignInSessions(runtime.registry.sign_ins, now_ms)
+    def __init__(self, operations: Operations, now_ms: Callable[[], int]) -> None:
+        self._operations = operations
+        self._now_ms = now_ms
+
+    def check_scope(self, tenant: str) -> None:
+        """Permits every scope: the program that embeds the engine is trusted."""
 
     async def me(self, scope: Scope) -> IdentityDocument:
         return identity(scope)
@@ -45,35 +48,35 @@ class LocalIdentity:
     async def revoke(self, scope: Scope, id: str) -> None:
         await self._sessions.revoke(id, tenant=scope.tenant, actor=scope.actor or "engine", of=own_sessions_of(scope))
 
+    async def link_token(self, scope: Scope, roles: Iterable[str]) -> str:
+        return await self._sessions.make_link(
+            tenant=scope.tenant or DEFAULT_TENANT, actor=scope.actor or "engine", roles=roles
+        )
+
+    @property
+    def _sessions(self) -> SignInSessions:
+        return SignInSessions(self._operations.registry.sign_ins, self._now_ms)
+
 
 class Sessions:
     """The sign-in sessions of the console."""
 
-    def __init__(self, runtime: Runtime, now_ms: Callable[[], int], scope: Scope) -> None:
-        self._runtime = runtime
-        self._now_ms = now_ms
+    def __init__(self, identity: Identity, scope: Scope) -> None:
+        self._identity = identity
         self._scope = scope
 
     async def list(self) -> list[SessionDocument]:
         """Returns the sessions in force, oldest first: with `sessions:write` all of the tenant, otherwise your own."""
-        return await identity_of(self._runtime, self._now_ms).sessions(self._scope)
+        return await self._identity.sessions(self._scope)
 
     async def revoke(self, id: str) -> None:
         """Ends a session. Its next request is refused, and its open streams end."""
-        await identity_of(self._runtime, self._now_ms).revoke(self._scope, id)
+        await self._identity.revoke(self._scope, id)
 
     async def link_token(self, roles: Iterable[str] = ("admin",)) -> str:
         """Creates the token of a sign-in link: `https://…/#token=…`. It opens one session within ten minutes."""
         self._scope.require("sessions:write")
-        if isinstance(self._runtime, RemoteRuntime):
-            raise NotSupported(
-                "A sign-in link is not available over HTTP.",
-                code="not_over_http",
-                hint="sign in with your API key, or create the link on the database of the service",
-            )
-        return await SignInSessions(self._runtime.registry.sign_ins, self._now_ms).make_link(
-            tenant=self._scope.tenant or DEFAULT_TENANT, actor=self._scope.actor or "engine", roles=roles
-        )
+        return await self._identity.link_token(self._scope, roles)
 
 
 def identity(scope: Scope) -> IdentityDocument:

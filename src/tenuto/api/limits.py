@@ -26,7 +26,7 @@ class Limits:
         if concurrency is not None and concurrency > MAX_CONCURRENCY:
             raise InvalidInput.at("/concurrency", "too_large", f"must be at most {MAX_CONCURRENCY:,}")
         bound = ", ".join(text for text in (rate, concurrency and f"{concurrency} at once") if text)
-        await self._context.runtime.limit(
+        await self._context.backend.limits.set(
             name,
             rate=None if rate is None else parse_rate(rate),
             concurrency=concurrency,
@@ -35,7 +35,7 @@ class Limits:
 
     async def limits(self) -> list[LimitRow]:
         self._context.scope.require("limits:write")
-        return await self._context.runtime.limits() if self._context.scope.is_deployment else []
+        return await self._context.backend.limits.all() if self._context.scope.is_deployment else []
 
     async def tenant_limit(self, tenant: str, *, max_in_flight: int | None) -> None:
         self._require_deployment()
@@ -46,12 +46,12 @@ class Limits:
                 "/max_in_flight", "too_large", f"must be less than {UNCOUNTED:,}; None removes the limit"
             )
         bound = "" if max_in_flight is None else f"{max_in_flight} executions"
-        await self._context.runtime.tenant_limit(tenant, max_in_flight, self._note("tenant_limit", tenant, bound))
+        await self._context.backend.limits.set_tenant(tenant, max_in_flight, self._note("tenant_limit", tenant, bound))
 
     async def tenant_limits(self) -> list[TenantLimitRow]:
         scope = self._context.scope
         scope.require("limits:write")
-        return await self._context.runtime.tenant_limits(None if scope.is_deployment else scope.tenant)
+        return await self._context.backend.limits.tenants(None if scope.is_deployment else scope.tenant)
 
     def _require_deployment(self) -> None:
         """Only the deployment, the tenant `default`, may set limits: they apply to all tenants."""

@@ -9,9 +9,9 @@ from tenuto.errors import NotFound
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.events import ReviewKind
 from tenuto.kernel.state import ExecutionStatus, StepStatus
-from tenuto.runtime.shared.documents import dead_letter_document, review_document
 from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.pages import Paging, part_of
+from tenuto.runtime.shared.reviews import dead_letter_document, review_document
 from tenuto.storage.reviews import ReviewsWanted
 from tenuto.values.names import check_one_of
 from tenuto.views import (
@@ -96,13 +96,13 @@ class Lists:
             q=q,
         )
         paging = Paging("executions", wanted, cursor)
-        found = await context.runtime.summaries(wanted, paging.after, limit)
+        found = await context.backend.executions.page(wanted, paging.after, limit)
         return paging.page(found.items, found.next_cursor)
 
     async def statuses(self, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
         """Returns the statuses of those of these executions that exist."""
         self._context.scope.require("executions:read")
-        return await self._context.runtime.statuses(self._context.scope.tenant, ids)
+        return await self._context.backend.executions.statuses(self._context.scope.tenant, ids)
 
     async def reviews(
         self,
@@ -123,7 +123,7 @@ class Lists:
             tenant=context.scope.tenant, kinds=kinds, definition=definition, execution=execution_id, resolved=resolved
         )
         paging = Paging("reviews", wanted, cursor)
-        found = await context.runtime.review_page(wanted, paging.after, limit)
+        found = await context.backend.reviews.page(wanted, paging.after, limit)
         return paging.page([review_document(row) for row in found.items], found.next_cursor)
 
     async def dlq(
@@ -149,13 +149,13 @@ class Lists:
             resolved=resolved,
         )
         paging = Paging("dlq", wanted, cursor)
-        found = await context.runtime.review_page(wanted, paging.after, limit)
+        found = await context.backend.reviews.page(wanted, paging.after, limit)
         return paging.page([dead_letter_document(row) for row in found.items], found.next_cursor)
 
     async def review(self, id: str) -> ReviewRow:
         """Returns one review, open or resolved."""
         self._context.scope.require("reviews:read")
-        return review_document(await self._context.runtime.review(self._context.scope.tenant, id))
+        return review_document(await self._context.backend.reviews.find(self._context.scope.tenant, id))
 
     async def dead_letter(self, id: str, *, trace: bool = False) -> DeadLetterRow:
         """Returns one dead letter, open or resolved. The id of an execution means its open dead letter.
@@ -165,7 +165,7 @@ class Lists:
         self._context.scope.require("dlq:read")
         found = id if "." in id else await self._open_dead_letter(id)
         with _as_dead_letter(id):
-            row = await self._context.runtime.review(self._context.scope.tenant, found)
+            row = await self._context.backend.reviews.find(self._context.scope.tenant, found)
             if row.kind != "dead_letter":
                 raise NotFound
         document = dead_letter_document(row)

@@ -1,5 +1,5 @@
 """The HTTP client behind `Engine("https://…", api_key=…)`. It runs no steps."""
 
-from .runtime import RemoteRuntime
+from .service_client import ServiceClient
 
-__all__ = ["RemoteRuntime"]
+__all__ = ["ServiceClient"]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from tenuto.authoring.program import Program
+from tenuto.authoring.program import Handler, Program
 from tenuto.errors import DefinitionConflict, NotFound
 from tenuto.kernel.definition import Definition, canonical, content_hash, from_document, plain_name
 from tenuto.runtime.publication import Published, changed_plan, definition_row
-from tenuto.storage.catalog import DefinitionRow, DefinitionsWanted
+from tenuto.storage.catalog import DefinitionRow, DefinitionStatus, DefinitionsWanted
 from tenuto.views.projections import AuditRow
 
 from .transport import Transport, paged, quoted
@@ -93,11 +93,11 @@ class RemoteCatalog:
         return True
 
 
-class Programs:
-    """Programs by name and version: those registered in this process, which have types, and those of the service."""
+class RemotePrograms:
+    """Implements `Programs`: those registered in this process, which have types, and those of the service."""
 
     def __init__(self, catalog: RemoteCatalog, compile: Callable[[Definition], Program]) -> None:
-        self._catalog = catalog
+        self._catalog = self.catalog = catalog
         self._compile = compile
         self._own: dict[tuple[str, int], Program] = {}
         self._stored: dict[tuple[str, int], Program] = {}
@@ -107,17 +107,23 @@ class Programs:
     def provide(self, program: Program) -> None:
         self._own[program.name, program.version] = program
 
-    def own(self, name: str, version: int) -> Program | None:
+    def provided(self, name: str, version: int) -> Program | None:
         return self._own.get((name, version))
+
+    def provide_handler(self, handler: Handler) -> None:
+        """Does nothing: handlers run in workers."""
+
+    async def store_provided(self) -> None:
+        """Does nothing: the workers of the service store their definitions."""
 
     def knows(self, name: str) -> bool:
         return any(own == name for own, _ in self._own)
 
-    def forget_newest(self) -> None:
-        """Drops cached newest versions after a definition was published or deprecated here."""
+    def note_status(self, name: str, version: int, status: DefinitionStatus) -> None:
+        """Drops the cached newest versions."""
         self._newest.clear()
 
-    async def to_start(self, name: str, version: int | None) -> Program:
+    async def find(self, name: str, version: int | None) -> Program:
         """Returns the program to start. Default version: the newest registered here, or else the newest published."""
         if version is None:
             version = max((known for own, known in self._own if own == name), default=None)
@@ -174,8 +180,8 @@ class Programs:
             raise changed_plan(program, msgspec.json.decode(row.document))
         self._checked.add(at)
 
-    async def publish(self, program: Program) -> None:
-        """Publishes a definition for the credential's tenant."""
+    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
+        """Publishes a definition for the credential's tenant. The service writes the audit log."""
         row = definition_row(program, 0)
         if not await self._catalog.add(row):
             stored = await self._catalog.find(row.name, row.version)
@@ -185,6 +191,7 @@ class Programs:
                 raise changed_plan(program, msgspec.json.decode(stored.document))
         await self._catalog.move(row.name, row.version, "draft", "published", 0)
         self._newest.clear()
+        return False
 
     async def published(self) -> list[Published]:
         rows = await self._catalog.all(DefinitionsWanted())

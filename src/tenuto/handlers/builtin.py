@@ -5,7 +5,7 @@ none.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tenuto.authoring.context import SagaContext
 from tenuto.authoring.outcome import Outcome
@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     import httpx2
 
 
+NAMES: Final = ("email", "http", "log", "sent", "webhook")
+
+
 class BuiltIn:
+    """The handlers of one process."""
+
     def __init__(self, settings: HandlerSettings, notices: Notices) -> None:
         self._settings = settings
         self._notices = notices
@@ -26,7 +31,7 @@ class BuiltIn:
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        return {"http": self.http, "webhook": self.webhook, "email": self.email, "log": self.log, "sent": self.sent}
+        return {name: getattr(self, name) for name in NAMES}
 
     @property
     def preparations(self) -> dict[str, Callable[[], None]]:

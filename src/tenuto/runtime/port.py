@@ -1,21 +1,22 @@
-"""The port of runtimes: what every one of them does, and the world that is given to it.
+"""The ports of a runtime: one protocol for each kind of work.
 
-A runtime drives the kernel: it turns what happens into facts, keeps the entries that `decide` gives, and carries out
-the agenda. Memory keeps executions in a dict; the durable runtime commits entries to a database before it acts, and
-shares executions with other processes; Temporal keeps them in workflows. So everything here may wait, nothing here
-hands out a state that somebody else goes on changing unnoticed (a `Reading` knows its own length), and facts for an
-execution go to `tell`, which finds whoever owns it.
+A runtime drives the kernel. It turns what happens into facts, stores the entries that `decide` returns, and carries out
+the agenda. The memory runtime keeps executions in a dict. The durable runtime commits entries to a database before they
+take effect, and shares executions with other processes. So every operation may wait, and a `Reading` states its own
+length, because the history behind it may grow.
+
+The parts that need only a store are in `runtime.shared`. The HTTP client implements all ports but `Runtime` itself.
+Reads raise `NotFound` for an object that does not exist or belongs to another tenant. `tenant` None means all tenants.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from tenuto.authoring.program import Handler, Program
 from tenuto.kernel.facts import Answer, Fact
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.publication import Published
-from tenuto.runtime.shared.documents import Summary
 from tenuto.runtime.shared.filters import Filter
 from tenuto.runtime.shared.retention import Pruned
 from tenuto.runtime.start_request import StartRequest, Submitted
@@ -30,181 +31,214 @@ from tenuto.storage.reviews import ReviewsWanted, ShownReview
 from tenuto.views import (
     AuditDocument,
     AuditRecord,
-    DeadLetterRow,
     EventDocument,
     ExecutionDocument,
     ExecutionSummary,
     LimitRow,
-    ReviewRow,
     TenantLimitRow,
     Until,
     WorkerRow,
 )
-from tenuto.views.bulk_results import BulkResult
 from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 from tenuto.views.reading import Reading
 
 
-class Runtime(Protocol):
-    """Reads answer `NotFound` for what is not there, or is not this tenant's."""
-
-    @property
-    def notices(self) -> Notices: ...
-
-    @property
-    def registry(self) -> Registry:
-        """What a service keeps beside the executions: keys, the audit, answers."""
-
-    @property
-    def outbox(self) -> OutboxStore:
-        """Messages that have to leave."""
-
-    def vitals(self) -> Vitals: ...
-
-    def check_scope(self, tenant: str) -> None:
-        """Raises unless one may act through it for this tenant, in a name of one's own."""
-
-    async def check(self) -> None:
-        """Raises `StorageError` unless executions can be kept: the database answers, and has the right schema."""
-
-    async def backlog(self) -> list[BacklogRow]:
-        """What waits, in all processes."""
+class Lifecycle(Protocol):
+    """Opens and closes, and reports the health of this process."""
 
     async def open(self) -> None: ...
 
     async def close(self, grace_ms: int) -> None:
-        """Starts nothing more, waits for running handlers as long as allowed, then stops them."""
+        """Starts nothing more, waits up to `grace_ms` for running handlers, then stops them."""
 
-    def provide(self, program: Program) -> None:
-        """From now on this process can run executions of this definition. No I/O: it is stored with the next start."""
+    def vitals(self) -> Vitals: ...
 
-    def provided(self, name: str, version: int) -> Program | None:
-        """The program of that definition, with those handlers that this process has; None if it knows of none."""
+    async def check(self) -> None:
+        """Raises `StorageError` unless executions can be stored: the database is available and has the right schema."""
 
-    def provide_handler(self, handler: Handler) -> None:
-        """A handler that JSON definitions call by name."""
 
-    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
-        """Stores the definition now. The same name and version with another plan is a `DefinitionError`.
+class Commands(Protocol):
+    """Starts executions and sends them facts."""
 
-        If that changes anything in a database, `note` is written into the audit in the same commit. Whether it was.
-        """
+    async def submit(self, request: StartRequest) -> Submitted:
+        """Starts an execution. Returns once it is durable."""
 
-    async def program(self, name: str, version: int | None) -> Program:
-        """The program to start: what this process has, or the stored definition alone. None: the newest version."""
+    async def tell(self, tenant: str | None, execution_id: str, fact: Fact) -> Answer:
+        """Delivers a fact to its execution, whichever process owns it, and waits for the verdict."""
 
-    async def definitions(self) -> list[Published]: ...
+
+class Programs(Protocol):
+    """The definitions that can be started, and the code for them."""
 
     @property
     def catalog(self) -> Catalog:
-        """Where definitions are kept, drafts and all."""
+        """The stored definitions, including drafts."""
 
-    async def keep_definitions(self) -> None:
-        """What this process provides is in the catalog, published."""
+    def provide(self, program: Program) -> None:
+        """Registers a program of this process. Does no I/O: the first start stores its definition."""
+
+    def provided(self, name: str, version: int) -> Program | None:
+        """The program of this definition, with the handlers that this process has. None if it is unknown."""
+
+    def provide_handler(self, handler: Handler) -> None:
+        """Registers a handler that JSON definitions call by name."""
 
     def knows(self, name: str) -> bool:
-        """Whether a version of it can be started, as far as this process knows without asking."""
+        """Whether a version of this definition is known without I/O."""
 
-    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
-        """This version's status has just changed. Other processes find out by themselves."""
+    async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
+        """Stores the definition now. Raises `DefinitionError` if its version is stored with another plan.
 
-    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
-        """Whether a start that is no repetition could only be refused, as far as this process knows without asking.
-
-        `under_way`: so many others are on their way here, or here, and not answered.
+        If this changes the database, `note` is written to the audit log in the same commit. Returns whether it was.
         """
 
-    async def submit(self, request: StartRequest) -> Submitted: ...
+    async def find(self, name: str, version: int | None) -> Program:
+        """The program to start: the one that this process provides, or the stored definition. None: the newest."""
 
-    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
-        """Whether this consumer meets this id for the first time, as part of the caller's transaction."""
+    async def published(self) -> list[Published]: ...
 
-    async def prune(self, keep_ms: int) -> Pruned:
-        """Removes what ended longer ago than this, except what waits for a person."""
+    async def store_provided(self) -> None:
+        """Stores everything that this process provides as published definitions."""
 
-    async def tell(self, tenant: str | None, execution_id: str, fact: Fact) -> Answer:
-        """Brings a fact to its execution, wherever that is, and waits for the verdict."""
+    def note_status(self, name: str, version: int, status: DefinitionStatus) -> None:
+        """Records that this status was just set. Other processes learn it from the catalog."""
+
+
+class Executions(Protocol):
+    """Reads executions."""
 
     async def read(self, tenant: str | None, execution_id: str) -> Reading: ...
 
-    async def look(self, tenant: str | None, execution_id: str) -> Reading:
-        """Where it stands, for those who do not ask how it came there: of an execution that is not over, the history
-        may lack all but its first entry. It costs time in proportion to the state, not to the history."""
+    async def read_state(self, tenant: str | None, execution_id: str) -> Reading:
+        """Reads the current state. Costs time in proportion to the state, not to the length of the history.
 
-    async def read_all(self, tenant: str | None, ids: Sequence[str]) -> list[Reading]:
-        """Those of them that there are, in no order, and without the progress of what runs elsewhere."""
-
-    async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
-        """Where it stands, as it is shown."""
-
-    def follow(self, tenant: str | None, execution_id: str, after: int, every_ms: int) -> AsyncIterator[EventDocument]:
-        """What is recorded after this number, as it happens; ends with the execution."""
+        If the execution is not finished, the history may lack all entries but the first.
+        """
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
-        """Waits until the execution is terminal, or (`settled`) waits for a person; `ResultTimeout` after that time."""
+        """Waits until the execution is terminal, or with `settled` also until it waits for a person.
 
-    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]: ...
+        Raises `ResultTimeout` after `timeout_ms`.
+        """
 
-    async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
-        """The same as they are shown, and of blocked ones why."""
+    async def document(self, tenant: str | None, execution_id: str) -> ExecutionDocument:
+        """The current state as users see it."""
+
+    def follow(self, tenant: str | None, execution_id: str, after: int, every_ms: int) -> AsyncIterator[EventDocument]:
+        """Yields the events after this number as they are recorded, until the execution ends."""
+
+    async def page(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]: ...
 
     async def count(self, wanted: Filter, by: Literal["status", "definition"]) -> dict[str, int]: ...
 
-    async def act(self, verb: Literal["cancel", "retry"], wanted: Filter, body: Mapping[str, Any]) -> BulkResult | None:
-        """Where executions are told elsewhere: what came of it for all that fit. None: they are told from here."""
-
-    async def answer_letter(self, verb: Literal["reprocess", "discard"], id: str, reason: str) -> DeadLetterRow | None:
-        """Where executions are told elsewhere: what became of a dead letter. None: it is answered from here."""
-
-    async def reprocess(self, wanted: ReviewsWanted, body: Mapping[str, Any]) -> BulkResult | None:
-        """The same of all dead letters that fit."""
-
-    async def reviews(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ReviewRow]: ...
-
-    async def dead_letters(self, wanted: Filter, cursor: str | None, limit: int) -> Page[DeadLetterRow]: ...
-
-    async def review_page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]: ...
-
-    async def review(self, tenant: str | None, id: str) -> ShownReview:
-        """One of them, open or resolved."""
-
-    async def workers(self) -> list[WorkerRow]:
-        """The processes that run steps, of those that share these executions."""
-
     async def statuses(self, tenant: str | None, ids: Sequence[str]) -> dict[str, ExecutionStatus]:
-        """How these executions stand."""
+        """The statuses of those of these executions that exist."""
+
+
+class Reviews(Protocol):
+    """Reads everything that waits for a person, including dead letters."""
+
+    async def page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]: ...
+
+    async def find(self, tenant: str | None, id: str) -> ShownReview:
+        """One review, open or resolved."""
+
+
+class Admission(Protocol):
+    """The in-flight limits of tenants, as far as starts meet them."""
+
+    def refuses(self, tenant: str, in_flight: int = 0) -> bool:
+        """Whether a start without an idempotency key would be refused, as far as is known without I/O.
+
+        `in_flight` is the number of this tenant's starts that were let through and are not answered yet.
+        """
+
+    async def wait_for_capacity(self, tenant: str) -> int | None:
+        """Waits until the tenant may start executions, and returns how many. None: any number."""
+
+
+class Limits(Protocol):
+    """Limits of the deployment. `note` is written to the audit log in the same commit, if anything changes."""
+
+    async def set(
+        self, name: str, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
+    ) -> None:
+        """Limits the steps that name this limit: starts in so many milliseconds, and concurrency. None: no bound."""
+
+    async def all(self) -> list[LimitRow]: ...
+
+    async def set_tenant(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
+        """Limits the executions of a tenant in flight. A start beyond it raises `TenantLimit`. None: no limit."""
+
+    async def tenants(self, tenant: str | None) -> list[TenantLimitRow]:
+        """The in-flight limit of this tenant, or of all tenants that have one."""
+
+
+class AuditLog(Protocol):
+    """The audit log: a chain of rows for each tenant."""
 
     async def note(self, row: AuditRow) -> None:
-        """Something was done that no execution's history tells."""
+        """Records an action that no execution's history contains."""
 
-    async def audit(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
-        """Who did what, newest first."""
+    async def page(self, tenant: str, wanted: AuditWanted, cursor: str | None, limit: int) -> Page[AuditDocument]:
+        """Actor, action and object, newest first."""
 
-    async def audit_chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
+    async def chain(self, tenant: str, after: int, limit: int) -> list[AuditRecord]:
         """The same in the order of the chain, after this number."""
 
-    async def verify_audit(self, tenant: str, kept: Kept | None) -> Verified:
-        """Whether the chain of the audit holds, and has this head in it."""
+    async def verify(self, tenant: str, kept: Kept | None) -> Verified:
+        """Whether the chain is intact, and contains this head."""
 
-    async def limit(
-        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
-    ) -> None:
-        """At most so many starts in so many milliseconds, and so many at once, of all steps that name this limit.
 
-        `note` is written into the audit in the same commit, unless there was no limit to lift.
-        """
+class Operations(Protocol):
+    """What operators and the service need of the database behind the executions."""
 
-    async def limits(self) -> list[LimitRow]: ...
+    @property
+    def registry(self) -> Registry:
+        """API keys, the audit log and stored responses of the service."""
 
-    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
-        """How many executions of a tenant may be under way; what would be one more is refused with `TenantLimit`.
+    @property
+    def outbox(self) -> OutboxStore:
+        """Messages to publish."""
 
-        `note` is written into the audit in the same commit, unless there was no limit to lift.
-        """
+    async def workers(self) -> list[WorkerRow]:
+        """The processes that run steps of these executions."""
 
-    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
-        """Of all tenants that have one, or of this one."""
+    async def backlog(self) -> list[BacklogRow]:
+        """What waits, in all processes."""
 
-    async def room(self, tenant: str) -> int | None:
-        """Waits until the tenant may start something, and gives how many. None: as many as it likes."""
+    def inbox(self, consumer: str, id: str, connection: object) -> AbstractAsyncContextManager[bool]:
+        """Whether this consumer receives this id for the first time, in the transaction of the caller's connection."""
+
+    async def prune(self, keep_ms: int) -> Pruned:
+        """Removes executions that ended longer ago than this, except those that wait for a person."""
+
+
+class Runtime(Lifecycle, Commands, Protocol):
+    """Runs executions. Everything else that it can do belongs to a part of its own."""
+
+    @property
+    def programs(self) -> Programs: ...
+
+    @property
+    def executions(self) -> Executions: ...
+
+    @property
+    def reviews(self) -> Reviews: ...
+
+    @property
+    def admission(self) -> Admission: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
+
+    @property
+    def operations(self) -> Operations: ...
+
+    @property
+    def notices(self) -> Notices:
+        """Notifications that handlers have sent."""

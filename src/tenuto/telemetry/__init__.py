@@ -101,7 +101,7 @@ class Telemetry:
                 return
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    self.backlog = await self._runtime.backlog()
+                    self.backlog = await self._runtime.operations.backlog()
             except (StorageError, TimeoutError):
                 self.backlog = None
             self._asked_at = time.monotonic()

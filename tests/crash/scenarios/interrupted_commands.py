@@ -151,7 +151,7 @@ for name, entries in (("one by one", 12), ("in pieces", 4)):
 
 async def _forget(client: Client) -> None:
     """What a service keeps for a day, of another day: an answer, and a request that waited for a second person."""
-    registry = runtime_of(client.engine).registry
+    registry = runtime_of(client.engine).operations.registry
     long_ago = 1
     await registry.begin_answer("default", "x", "k", Answer(request_hash="h", created_at=long_ago))
     note = AuditRow(

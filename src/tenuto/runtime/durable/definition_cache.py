@@ -1,7 +1,7 @@
-"""What this process knows of definitions: those it provides, and those that others have published.
+"""The definitions that this process knows: those it provides, and those that other processes published.
 
-A definition is stored before anything is started of it, and is the same for ever; what is provided under a name and a
-version that are stored with another plan is refused.
+A definition is stored before its first execution starts, and never changes. A program whose name and version are stored
+with another plan is refused.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,7 @@ import msgspec
 
 from tenuto.authoring.input_schemas import InputSchemas, decode_input_schemas
 from tenuto.authoring.program import CompileStored, Program
-from tenuto.errors import (
-    DefinitionError,
-    NotFound,
-    StorageError,
-)
+from tenuto.errors import DefinitionError, NotFound, StorageError
 from tenuto.kernel.definition import from_document
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.program_registry import ProgramRegistry
@@ -26,11 +22,11 @@ from tenuto.storage.catalog import DefinitionRow, DefinitionStatus, DefinitionsW
 from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 
-from .rows import published
+from .rows import published_row
 
 ENOUGH = 100
 ALL = 2**31 - 1
-CATALOG_MS = 1_000  # how long others may not know of a definition that was published
+CATALOG_MS = 1_000  # after this time, other processes know a new definition
 
 
 _Content: TypeAlias = tuple[str, InputSchemas | None]
@@ -41,7 +37,7 @@ def _content(program: Program) -> _Content:
 
 
 class DefinitionCache:
-    """Stores the definitions of this process, and knows those that are stored."""
+    """Implements `Programs` on a store: stores the definitions of this process, and caches the stored ones."""
 
     def __init__(
         self,
@@ -61,11 +57,15 @@ class DefinitionCache:
         self._works = works
         self._in_catalog: dict[tuple[str, int], str] = {}
         self._input_schemas: dict[tuple[str, int], str | None] = {}  # hashes of those in use, where there is no code
-        self._noted: dict[tuple[str, int], str] = {}  # since it was last asked for
+        self._noted: dict[tuple[str, int], str] = {}  # since the catalog was last read
         self._read_catalog_at = 0
         self._unreadable: set[tuple[str, int]] = set()
         self._runnable: dict[Performer, bool] = {}
         registered.on_change.append(self._runnable.clear)
+        self.provide = registered.provide
+        self.provided = registered.provided
+        self.provide_handler = registered.provide_handler
+        self.knows = registered.knows
 
     @property
     def catalog(self) -> StoredCatalog:
@@ -77,12 +77,12 @@ class DefinitionCache:
         try:
             return await self.ensure_stored(program, note)
         except StorageError:
-            if is_new:  # else it would be stored later, when nobody notes it
+            if is_new:  # otherwise it would be stored later without the note
                 self._registered.remove(program)
             raise
 
     async def ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
-        """Whether the note was written, with the change that it tells of."""
+        """Returns whether the note was written, with the change that it describes."""
         at = (program.name, program.version)
         if self._stored.get(at) == _content(program):
             return False
@@ -110,7 +110,7 @@ class DefinitionCache:
         return stored
 
     async def ensure_stored_within(self, caller: Caller, program: Program) -> None:
-        """SQLite has one writer, and that is the caller now: a definition it has not yet is written by him too."""
+        """SQLite has one writer, the caller: a missing definition is stored on its connection."""
         if caller.dialect == "postgres" or self._stored.get((program.name, program.version)) == _content(program):
             await self.ensure_stored(program)
             return
@@ -121,7 +121,7 @@ class DefinitionCache:
             self._registered.remove(program)
             raise changed_plan(program, msgspec.json.decode(document))
 
-    async def program(self, name: str, version: int | None) -> Program:
+    async def find(self, name: str, version: int | None) -> Program:
         if version is None:
             version = await self._version_to_start(name)
         program = (await self.stored_performer(name, version)).program
@@ -129,7 +129,7 @@ class DefinitionCache:
         return program
 
     async def _version_to_start(self, name: str) -> int | None:
-        """The newest that is published. If there is none, the newest that was: whoever starts it hears why not."""
+        """The newest published version. If there is none, the newest deprecated one, whose start says why it fails."""
         newest = self._registered.newest.get(name)
         if newest is not None and self._in_catalog.get((name, newest.program.version), "published") == "published":
             return newest.program.version
@@ -139,37 +139,34 @@ class DefinitionCache:
         deprecated = await self.catalog.page(DefinitionsWanted(names=(name,), status="deprecated"), None, ENOUGH)
         return deprecated[-1].version if deprecated else None
 
-    async def keep_definitions(self) -> None:
+    async def store_provided(self) -> None:
         for performer in list(self._registered.performers.values()):
             await self.ensure_stored(performer.program)
 
-    def knows(self, name: str) -> bool:
-        return name in self._registered.newest
-
-    def note_definition(self, name: str, version: int, status: DefinitionStatus) -> None:
+    def note_status(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = self._noted[name, version] = status
 
-    async def definitions(self) -> list[Published]:
-        await self.keep_definitions()
+    async def published(self) -> list[Published]:
+        await self.store_provided()
         rows = await self.catalog.page(DefinitionsWanted(), None, ALL)
-        return [published(row) for row in rows]
+        return [published_row(row) for row in rows]
 
     async def refresh(self) -> None:
-        """Definitions that others published, or deprecated: from now on they are claimed here too, or not started."""
+        """Learns the definitions that other processes published or deprecated."""
         if self._now() < self._read_catalog_at:
             return
         self._read_catalog_at = self._now() + CATALOG_MS
         self._noted = {}
         states = await self.catalog.states()
         statuses = {at: state.status for at, state in states.items()}
-        self._in_catalog = {**statuses, **self._noted}  # what was said while they were read may be newer
-        # A database that was set back may have lost some that were stored here: they are stored again when needed.
+        self._in_catalog = {**statuses, **self._noted}  # changes noted during the read may be newer
+        # A restored database may lack definitions that this process stored. They are stored again when needed.
         self._stored = {at: hash for at, hash in self._stored.items() if at in self._in_catalog}
-        for at, status in list(self._in_catalog.items()):  # what is published meanwhile is noted here, too
+        for at, status in list(self._in_catalog.items()):  # notes may come in during an await
             if status != "draft" and at not in self._registered.performers and at not in self._unreadable:
                 try:
                     await self.stored_performer(*at)
-                except (DefinitionError, msgspec.ValidationError):  # of another release: somebody else can run it
+                except (DefinitionError, msgspec.ValidationError):  # of another release, whose workers run it
                     self._unreadable.add(at)
         for at, state in states.items():
             await self._renew_input_schemas(at, state.input_schemas_hash)
@@ -185,7 +182,7 @@ class DefinitionCache:
             performer.replace(self._compile_row(row))
 
     async def stored_performer(self, name: str, version: int | None) -> Performer:
-        """What is stored, though this process has no code for it: enough to start, read and decide."""
+        """The stored definition. Without its code this process can still start, read and decide its executions."""
         if version is not None and (known := self._registered.performers.get((name, version))) is not None:
             return known
         row = await self.catalog.find(name, version)
@@ -213,7 +210,7 @@ class DefinitionCache:
         return self._works and self.can_run(performer)
 
     def can_run(self, performer: Performer) -> bool:
-        """Whether this process has the handlers of all steps that are not a queue's."""
+        """Whether this process has the handlers of all steps without a queue."""
         known = self._runnable.get(performer)
         if known is None:
             missing = performer.program.missing_handlers()

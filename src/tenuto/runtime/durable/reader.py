@@ -7,9 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from tenuto.errors import (
-    NotFound,
-)
+from tenuto.errors import NotFound
 from tenuto.kernel.address import Ref
 from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.events import Entry
@@ -18,7 +16,7 @@ from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.executor import Performer, Role
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import Worker
-from tenuto.runtime.shared.documents import Summary
+from tenuto.runtime.shared.executions import Summary
 from tenuto.runtime.shared.filters import Filter
 from tenuto.runtime.shared.pages import id_at
 from tenuto.storage.port import ExecutionRow, Executions, Loaded, Store
@@ -40,9 +38,9 @@ from .watcher import Watcher
 from .worker_capabilities import Workers
 
 LAST_SEQ = 2**31 - 1
-LOADS = 4  # of a tenant, under way at once
-TAKEN_MS = 2_000  # a worker with a free slot has taken up by then what waits for one
-LOADED_AT_ONCE = 16  # histories, which may be long, and share the time that an answer may take
+LOADS = 4  # concurrent ones of a tenant
+TAKEN_MS = 2_000  # a worker with a free slot has claimed a waiting execution by then
+LOADED_AT_ONCE = 16  # histories may be long, and all callers of a batch wait for the last one
 
 
 async def _load(executions: Executions, short: bool, ids: Sequence[str]) -> dict[str, Loaded]:
@@ -82,7 +80,7 @@ class Reader:
     async def read(self, tenant: str | None, execution_id: str) -> Reading:
         return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id))
 
-    async def look(self, tenant: str | None, execution_id: str) -> Reading:
+    async def read_state(self, tenant: str | None, execution_id: str) -> Reading:
         return await self._shown(execution_id, await self._read_as_decided(tenant, execution_id, short=True))
 
     async def _shown(self, execution_id: str, reading: Reading) -> Reading:
@@ -137,7 +135,7 @@ class Reader:
         return await asked.find(execution_id)
 
     async def _short_reading(self, loaded: Loaded) -> Reading | None:
-        """By its snapshot. None if it is over, or the snapshot is one that this release cannot read."""
+        """Reads by the snapshot. None if the execution is finished, or this release cannot read the snapshot."""
         row = loaded.row
         performer = await self._cache.stored_performer(row.definition, row.version)
         state = snapshots.state_of(performer.program.plan, loaded)
@@ -158,13 +156,13 @@ class Reader:
         return Reading(performer.program, state, entries, idempotency_key=row.key, activity=activity)
 
     async def as_started(self, record: Record) -> Reading:
-        """Nobody has taken it up, so far as is known here."""
+        """The state that `start` recorded, as if no worker had claimed it yet."""
         activity = await self._unclaimed(record.performer, record.state, "")
         program, key = record.performer.program, record.idempotency_key
         return Reading(program, record.state, record.history, idempotency_key=key, activity=activity)
 
     async def _unclaimed(self, performer: Performer, state: Execution, parked: str) -> Activity:
-        """Nobody has the execution in hand: what it is to run waits for a worker that has the handlers, or for room."""
+        """The activity of an execution without an owner: it waits for a worker with its handlers, a limit or a slot."""
         waiting: dict[Ref, Waiting] = {}
         if parked:
             reason, _, what = parked.partition(": ")
@@ -193,7 +191,7 @@ class Reader:
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         seen = self._store.for_tenant(tenant)
-        # What was decided together is one row, and somebody who comes back may have stopped in the middle of one.
+        # The entries of one decision are one row, and a reader that comes back may have stopped in the middle of one.
         if again:
             bodies = (await seen.executions.tails({execution_id: after})).get(execution_id, [])
         else:
@@ -217,7 +215,7 @@ class Reader:
             while not has_reached(reading.state, until):
                 if self._held.find_held(execution_id) is not None:
                     break
-                if self._watcher.is_closed:  # until then handlers that wait for others are told, also while it drains
+                if self._watcher.is_closed:  # until then, handlers may wait for other executions, even during the drain
                     self._check_open()
                 left = None if deadline is None else max(0, int((deadline - loop.time()) * 1_000))
                 moved = await self._watcher.until_moved(execution_id, reading.state.status, left)
@@ -229,7 +227,7 @@ class Reader:
 
     # -- Lists ---------------------------------------------------------------------------------------------------------
 
-    async def executions(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
+    async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]:
         rows = await self._store.for_tenant(wanted.tenant).executions.page(
             stored_filter(wanted), id_at(cursor), limit + 1
         )

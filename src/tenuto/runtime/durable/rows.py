@@ -1,16 +1,12 @@
-"""What the store's rows are to those who asked: summaries, documents, and the other way round for filters."""
+"""Converts between the rows of a store and the types of the runtime ports."""
 
 import msgspec
 
 from tenuto.kernel.definition import from_document
-from tenuto.runtime.executor.limits import limit_row
 from tenuto.runtime.publication import Published
-from tenuto.runtime.shared.documents import Summary
+from tenuto.runtime.shared.executions import Summary
 from tenuto.runtime.shared.filters import Filter
-from tenuto.storage.permits import LimitUse, TenantUse
-from tenuto.storage.port import DefinitionRow, ExecutionRow, SessionRow, Wanted
-from tenuto.storage.tasks import queues_of
-from tenuto.views import LimitRow, TenantLimitRow, WorkerRow, rfc3339
+from tenuto.storage.port import DefinitionRow, ExecutionRow, Wanted
 
 
 def wanted(wanted: Filter) -> Wanted:
@@ -45,27 +41,6 @@ def summary(row: ExecutionRow) -> Summary:
     )
 
 
-def worker_row(row: SessionRow) -> WorkerRow:
-    return {
-        "id": row.id,
-        "worker": row.worker,
-        "build": row.build,
-        "queues": queues_of(row.queues),
-        "started_at": rfc3339(row.started_at),
-        "expires_at": rfc3339(row.expires_at),
-        "executions": row.executions,
-    }
-
-
-def published(row: DefinitionRow) -> Published:
+def published_row(row: DefinitionRow) -> Published:
     definition = from_document(msgspec.json.decode(row.document))
     return Published(definition=definition, status=row.status, plan_hash=row.hash)  # type: ignore[arg-type]  # checked
-
-
-def shared_limit_row(use: LimitUse) -> LimitRow:
-    rate = None if use.count is None or use.period_ms is None else (use.count, use.period_ms)
-    return limit_row(use.name, rate, use.concurrency, use.running, use.waiting)
-
-
-def tenant_row(use: TenantUse) -> TenantLimitRow:
-    return {"tenant": use.tenant, "max_in_flight": use.max_in_flight, "in_flight": use.in_flight}

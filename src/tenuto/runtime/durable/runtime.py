@@ -8,8 +8,8 @@ This module wires the parts: each gets the ones that it needs as arguments.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
@@ -22,22 +22,19 @@ from tenuto.runtime.executor.observers import Observers
 from tenuto.runtime.executor.program_registry import ProgramRegistry
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, Worker, WorkerOptions
 from tenuto.runtime.observer import Observer
-from tenuto.runtime.shared.documents import Documents
+from tenuto.runtime.port import Admission, Programs
+from tenuto.runtime.shared.audit_log import RegistryAuditLog
+from tenuto.runtime.shared.executions import ExecutionReads
+from tenuto.runtime.shared.limits import StoredLimits
+from tenuto.runtime.shared.operations import StoredOperations
 from tenuto.runtime.shared.outbox_relay import Relay
-from tenuto.runtime.shared.retention import Pruned, keep_pruning, prune
+from tenuto.runtime.shared.retention import keep_pruning
+from tenuto.runtime.shared.reviews import StoredReviews
+from tenuto.runtime.shared.single_flight import SingleFlight
 from tenuto.runtime.vitals import Vitals
-from tenuto.storage.caller_connections import caller_of
-from tenuto.storage.catalog import Catalog
-from tenuto.storage.inbox import note_once
 from tenuto.storage.notices import Notices
-from tenuto.storage.operations import BacklogRow
-from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.port import WORK, Store, mail_for, tasks_in
-from tenuto.storage.registry import Registry
-from tenuto.values.jitter import spread
-from tenuto.views import LimitRow, TenantLimitRow, WorkerRow
 from tenuto.views.messages import Announced, Publish
-from tenuto.views.projections import AuditRow
 
 from .audit_sealer import AuditSealer
 from .claimer import Claimer
@@ -53,10 +50,8 @@ from .progress import ProgressWriter
 from .reader import Reader
 from .releaser import Releaser
 from .restoration import Restorer
-from .rows import shared_limit_row, tenant_row, worker_row
 from .session import LEASE_MS, CurrentSession
 from .session_opener import SessionOpener
-from .single_flight import SingleFlight
 from .starter import Starter
 from .task_executions import TaskExecution
 from .task_reports import TaskReports
@@ -67,8 +62,7 @@ from .wakeups import Owners, Wakeups
 from .watcher import Watcher
 
 POLL_MS = 200
-CLOSING_SECONDS = 5.0  # how long closing waits for a database that cannot be reached
-ROOM_SECONDS = 0.02  # before a caller asks again whether a tenant may start something
+CLOSING_SECONDS = 5.0  # how long closing waits for an unreachable database
 
 
 class DurableRuntime:
@@ -104,12 +98,13 @@ class DurableRuntime:
         self._store = store
         self._keep_ms = keep_ms
         self._read_only = read_only
+        self.operations = StoredOperations(store, now, self._check_open)
         self._current = CurrentSession(lease_ms)
         self._wakeups = Wakeups(poll_ms, options.queues)
         self._relay = None if publish is None else Relay(store.outbox, publish, now, self._live_session)
         self._sealing = AuditSealer(store.registry, now)
         self._watcher = Watcher(store)
-        self._admission = TenantAdmission(store)
+        self._admission = TenantAdmission(store, self._check_open, self._wakeups.poll_s)
         self._parked_executions = ParkedExecutions()
         self._restorer = Restorer(store, self._wakeups, reads_all=bool(options.observers))
         self._observers = Observers(observers)
@@ -154,7 +149,7 @@ class DurableRuntime:
             ProgressWriter(store),
             self._admission,
             self._relay,
-            self.inbox,
+            self.operations.inbox,
         )
         self._releaser = Releaser(store, self._worker, self._held, self._writer, self._cache, self._parked_executions)
         self._held.on_idle = self._releaser.release_if_idle
@@ -180,7 +175,7 @@ class DurableRuntime:
             self._parked_executions,
             self._late_reports,
             self._claimer.claim_one,
-            self.inbox,
+            self.operations.inbox,
         )
         self._task_worker = TaskWorker(
             store,
@@ -243,49 +238,17 @@ class DurableRuntime:
             self._watcher,
             self._sealing,
         )
-        self._documents = Documents(self._reader, self._registry_of, now)
         self._pruning: asyncio.Task[None] | None = None
-        self._bind()
 
-    def _bind(self) -> None:
-        """The members of the port that belong to one part as they are: bound, so that they cost no further call."""
-        registry, cache, reader, documents = self._registry, self._cache, self._reader, self._documents
-        self.provide = registry.provide
-        self.provided = registry.provided
-        self.provide_handler = registry.provide_handler
-        self.publish = cache.publish
-        self.program = cache.program
-        self.definitions = cache.definitions
-        self.keep_definitions = cache.keep_definitions
-        self.knows = registry.knows
-        self.note_definition = cache.note_definition
-        self.is_crowded = self._admission.is_crowded
         self.submit = self._starter.submit
         self.tell = self._mailbox.tell
-        self.read = reader.read
-        self.look = reader.look
-        self.read_all = reader.read_all
-        self.entries = reader.entries
-        self.wait = reader.wait
-        self.executions = reader.executions
-        self.count = reader.count
-        self.statuses = reader.statuses
-        self.act = documents.act
-        self.answer_letter = documents.answer_letter
-        self.reprocess = documents.reprocess
-        self.document = documents.document
-        self.follow = documents.follow
-        self.summaries = documents.summaries
-        self.reviews = documents.reviews
-        self.dead_letters = documents.dead_letters
-        self.review_page = documents.review_page
-        self.review = documents.review
-        self.note = documents.note
-        self.audit = documents.audit
-        self.audit_chain = documents.audit_chain
-        self.verify_audit = documents.verify_audit
-        self.check = SingleFlight(self._store.check).call
-        self._backlog = SingleFlight(self._store.operations.backlog)
+        self.check = SingleFlight(store.check).call
+        self.programs: Programs = self._cache
+        self.executions = ExecutionReads(self._reader)
+        self.reviews = StoredReviews(self._reader, lambda: store.registry, now)
+        self.admission: Admission = self._admission
+        self.limits = StoredLimits(store.limits, self._permits.changed, self._admission.forget)
+        self.audit = RegistryAuditLog(self.operations.registry_of)
 
     @property
     def observers(self) -> tuple[Observer, ...]:
@@ -293,7 +256,7 @@ class DurableRuntime:
 
     @property
     def interpose(self) -> Interpose | None:
-        """What is called in place of a handler."""
+        """Wraps each handler."""
         return self._worker.interpose
 
     @interpose.setter
@@ -301,28 +264,8 @@ class DurableRuntime:
         self._worker.interpose = interpose
 
     @property
-    def registry(self) -> Registry:
-        return self._store.registry
-
-    def _registry_of(self, tenant: str | None) -> Registry:
-        return self._store.registry if tenant is None else self._store.for_tenant(tenant).registry
-
-    @property
-    def outbox(self) -> OutboxStore:
-        return self._store.outbox
-
-    @property
     def notices(self) -> Notices:
         return self._store.notices
-
-    @property
-    def catalog(self) -> Catalog:
-        return self._store.catalog
-
-    @asynccontextmanager
-    async def inbox(self, consumer: str, id: str, connection: object) -> AsyncIterator[bool]:
-        """Whether this consumer receives this id for the first time, in the transaction of the connection."""
-        yield await note_once(caller_of(connection), consumer, id, self._worker.now())
 
     def _notify_queue(self, queue: str) -> None:
         """Wakes the task workers of this queue."""
@@ -450,46 +393,3 @@ class DurableRuntime:
             committing_ms=committer.committing_ms,
             commit_trouble=committer.trouble,
         )
-
-    def check_scope(self, tenant: str) -> None:
-        """Any tenant: the process that embeds the engine is trusted."""
-
-    async def backlog(self) -> list[BacklogRow]:
-        return await self._backlog.call()
-
-    async def workers(self) -> list[WorkerRow]:
-        return [worker_row(row) for row in await self._store.operations.sessions() if row.works]
-
-    async def prune(self, keep_ms: int) -> Pruned:
-        self._check_open()
-        return await prune(self._store.pruning, self._worker.now(), keep_ms)
-
-    # -- Limits --------------------------------------------------------------------------------------------------------
-
-    async def limit(
-        self, name: str, *, rate: tuple[int, int] | None, concurrency: int | None, note: AuditRow | None = None
-    ) -> None:
-        await self._store.limits.set(name, rate, concurrency, note)
-        self._permits.changed()
-
-    async def limits(self) -> list[LimitRow]:
-        return [shared_limit_row(use) for use in await self._store.limits.all()]
-
-    async def tenant_limit(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
-        await self._store.limits.set_tenant(tenant, max_in_flight, note)
-        self._admission.forget(tenant)
-
-    async def tenant_limits(self, tenant: str | None) -> list[TenantLimitRow]:
-        return [tenant_row(use) for use in await self._store.limits.tenants(tenant)]
-
-    async def room(self, tenant: str) -> int | None:
-        wait = ROOM_SECONDS
-        while True:
-            await asyncio.sleep(spread(wait))
-            self._check_open()
-            uses = await self._store.limits.tenants(tenant)
-            if not uses:
-                return None
-            if uses[0].in_flight < uses[0].max_in_flight:
-                return uses[0].max_in_flight - uses[0].in_flight
-            wait = min(2 * wait, self._wakeups.poll_s)

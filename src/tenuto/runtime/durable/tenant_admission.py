@@ -16,12 +16,13 @@ them was answered. Otherwise what is only asked for would keep the process from 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
 from tenuto.errors import StorageError
 from tenuto.storage.port import Store
+from tenuto.values.jitter import spread
 
 MANY: Final = 64  # refusals; fewer are each asked about
 AT_ONCE: Final = 16  # starts of a tenant that is known to ask for too much; each adds to what the others wait
@@ -30,6 +31,7 @@ SCOUTING_S: Final = 1.0  # then another is sent: what became of the first may be
 FORGOTTEN_S: Final = 5.0
 PATIENCE_S: Final = 0.025  # for which somebody waits who may well be refused: others come for the room that is found
 ON_THE_WAY: Final = 500
+CAPACITY_S: Final = 0.02  # the first interval of polling for capacity
 
 
 class _OverLimit:
@@ -240,8 +242,10 @@ class StartQueue:
 class TenantAdmission:
     """Decides which starts of a tenant go to the database, which wait, and which are refused at once."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, check_open: Callable[[], None], poll_s: float) -> None:
         self._store = store
+        self._check_open = check_open
+        self._poll_s = poll_s
         self.over_limit = OverLimitTenants()
         self.starting = StartQueue()
         # Called for every start or end of an execution.
@@ -253,8 +257,21 @@ class TenantAdmission:
         self.ended = self.over_limit.ended
         self.forget = self.over_limit.forget
 
-    def is_crowded(self, tenant: str, under_way: int = 0) -> bool:
-        return self.over_limit.is_full(tenant) or self.over_limit.has_enough(tenant, under_way)
+    def refuses(self, tenant: str, in_flight: int = 0) -> bool:
+        return self.over_limit.is_full(tenant) or self.over_limit.has_enough(tenant, in_flight)
+
+    async def wait_for_capacity(self, tenant: str) -> int | None:
+        """Polls, at growing intervals."""
+        wait = CAPACITY_S
+        while True:
+            await asyncio.sleep(spread(wait))
+            self._check_open()
+            uses = await self._store.limits.tenants(tenant)
+            if not uses:
+                return None
+            if uses[0].in_flight < uses[0].max_in_flight:
+                return uses[0].max_in_flight - uses[0].in_flight
+            wait = min(2 * wait, self._poll_s)
 
     def must_wait(self, tenant: str) -> bool:
         if self.starting.is_closed(tenant) and not self.over_limit.is_known(tenant):

@@ -10,9 +10,8 @@ from time import monotonic
 
 from tenuto.authoring.program import Program
 from tenuto.errors import StorageError
+from tenuto.runtime.shared.single_flight import SingleFlight
 from tenuto.storage.tasks import Serving, serving_names
-
-from .single_flight import SingleFlight
 
 KNOWN_SECONDS = 1.0
 PATIENCE_SECONDS = 1.0  # of somebody whose execution is started already, and who is to hear of it

@@ -75,6 +75,9 @@ class MemoryExecutions:
             raise record.flaw
         return record
 
+    def count_active(self, tenant: str) -> int:
+        return sum(record.is_active and record.state.tenant == tenant for record in self.in_order)
+
     def jobs(self) -> list[Job]:
         """All handlers that run."""
         return [job for record in self.records.values() for job in (*record.jobs.values(), *record.zombies.values())]

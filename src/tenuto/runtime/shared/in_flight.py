@@ -1,4 +1,4 @@
-"""How many executions of a tenant are under way, for those tenants that have a limit. In one process."""
+"""The executions in flight of tenants that have a limit, counted in one process."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ class InFlight:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def limit(self, tenant: str, most: int | None, now: int) -> None:
-        """`now` is how many there are at this moment; from here on they are counted."""
+        """Sets the limit. `now` is the number in flight at this moment. From here on, starts and ends are counted."""
         if most is None:
             self._most.pop(tenant, None)
             self._now.pop(tenant, None)
@@ -41,8 +41,8 @@ class InFlight:
             if tenant in (None, name)
         ]
 
-    async def room(self, tenant: str) -> int | None:
-        """Waits until the tenant may start something, and gives how many. None: as many as it likes."""
+    async def wait_for_capacity(self, tenant: str) -> int | None:
+        """Waits until the tenant may start executions, and returns how many. None: any number."""
         while (most := self._most.get(tenant)) is not None and self._now[tenant] >= most:
             freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(tenant, []).append(freed)

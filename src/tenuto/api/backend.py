@@ -1,0 +1,62 @@
+"""Where the executions of an engine live: in a runtime of this process, or at a service."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tenuto.runtime.port import (
+    Admission,
+    AuditLog,
+    Commands,
+    Executions,
+    Lifecycle,
+    Limits,
+    Operations,
+    Programs,
+    Reviews,
+)
+from tenuto.runtime.shared.bulk_requests import BulkRequest, ReprocessRequest
+from tenuto.storage.notices import Notices
+from tenuto.views import DeadLetterRow
+from tenuto.views.bulk_results import BulkResult
+
+from .identity import Identity
+
+
+class CompositeCommands(Protocol):
+    """Commands that take several steps: `command` for each one from this process, or one request to a service."""
+
+    async def for_executions(self, request: BulkRequest, command: Callable[[str], Awaitable[None]]) -> BulkResult:
+        """Sends a command to the executions that match a filter."""
+
+    async def for_dead_letters(
+        self, request: ReprocessRequest, command: Callable[[str], Awaitable[None]]
+    ) -> BulkResult:
+        """Reprocesses the dead letters that match a filter."""
+
+    async def for_dead_letter(
+        self,
+        verb: Literal["reprocess", "discard"],
+        id: str,
+        reason: str,
+        command: Callable[[], Awaitable[DeadLetterRow]],
+    ) -> DeadLetterRow:
+        """Reprocesses or discards one dead letter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """The collaborators of an engine, one for each kind of work."""
+
+    lifecycle: Lifecycle
+    commands: Commands
+    composite: CompositeCommands
+    programs: Programs
+    executions: Executions
+    reviews: Reviews
+    admission: Admission
+    limits: Limits
+    audit: AuditLog
+    identity: Identity
+    operations: Operations
+    notices: Notices | None  # None: no handlers run here
