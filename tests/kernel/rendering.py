@@ -206,5 +206,8 @@ _EVENTS: dict[type, Callable[..., str]] = {
     e.SignalKept: lambda event: f"signal {event.name} {event.id}",
     e.ReviewOpened: _review,
     e.CompensationStarted: _undo,
+    e.RunEntered: lambda event: (
+        f"entered {event.status}" + _at("deadline", event.deadline) + _at("pending", event.pending_until)
+    ),
     e.CompensationStopped: lambda event: f"undo stopped {event.reason}: {_places(event.pending)}",
 }

@@ -180,9 +180,13 @@ def _relation(model: Model, path: str, other: str) -> Literal["", "depends", "fl
     return ""
 
 
+ENDED_FROM_OUTSIDE = ("heartbeat_timeout", "unstuck")  # runs without a worker, which nobody could compensate
+
+
 def _finished(model: Model, event: e.ExecutionFinished) -> None:
     if model.undo is None:
-        owed = event.status == "failed" and not event.retry_hold
+        ended = event.error is not None and event.error.code in ENDED_FROM_OUTSIDE
+        owed = event.status == "failed" and not event.retry_hold and not event.retries and not ended
         owed = owed or (event.status == "canceled" and model.cancel == "compensate")
         left = list(model.to_undo())[:5] if owed else []
         require(not left, P1, f"{event.status} without undoing {left}")

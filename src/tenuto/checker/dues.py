@@ -4,10 +4,15 @@ from typing import Literal
 
 from tenuto.kernel import events as e
 
-Kind = Literal["execution", "pending", "pause", "scope", "deadline", "review", "reconcile", "wait", "ack", "result"]
+Kind = Literal[
+    "execution", "pending", "pause", "scope", "deadline", "review", "reconcile", "wait", "ack", "result",
+    "retrying", "resuming",
+]  # fmt: skip
 
 # A pause stops these. Each is stored as if there had been no pause.
-STOPPED: tuple[Kind, ...] = ("execution", "pending", "scope", "deadline", "review", "reconcile")
+STOPPED: tuple[Kind, ...] = (
+    "execution", "pending", "scope", "deadline", "review", "reconcile", "retrying", "resuming",
+)  # fmt: skip
 OF_ROUND: tuple[Kind, ...] = ("deadline", "reconcile")
 
 
@@ -44,10 +49,17 @@ class Dues:
             case e.ExecutionStarted() | e.RunOpened():
                 self.set("execution", "", event.deadline)
                 self.set("pending", "", event.pending_until)
+                self.set("retrying", "", event.retry_until if isinstance(event, e.RunOpened) else None)
+            case e.RunEntered():
+                self.set("resuming", "", None)
+                self.set("pending", "", event.pending_until)
+                if event.deadline is not None:
+                    self.set("execution", "", event.deadline)
             case e.Paused():
                 self.set("pause", "", event.limit_at)
             case e.Resumed():
                 self._paused += event.shift
+                self.set("resuming", "", event.resume_until)
             case e.ScopeOpened():
                 self.set("scope", event.path, event.deadline)
             case e.WaitOpened():

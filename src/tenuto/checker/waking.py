@@ -2,6 +2,7 @@
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Ref, fan_of, parent_of
+from tenuto.kernel.plan import Node
 from tenuto.kernel.state import CLONE_PENDING, CLOSED, Execution, FanState, NodeState, ScopeState, StepState, TimerKind
 
 from .dues import Kind
@@ -14,8 +15,16 @@ EXPIRED: dict[str, Kind] = {  # codes of steps that exceeded a time limit
     "reconcile_timeout": "reconcile",
     "approval_timeout": "review",
     "pending_timeout": "pending",
+    "resume_timeout": "resuming",
 }
-CLOSED_BY: dict[str, Kind] = {"scope_timeout": "scope", "deadline": "execution", "pending_timeout": "pending"}
+OF_EXECUTION = ("pending_timeout", "resume_timeout")
+CLOSED_BY: dict[str, Kind] = {
+    "scope_timeout": "scope",
+    "deadline": "execution",
+    "pending_timeout": "pending",
+    "resume_timeout": "resuming",
+    "retry_timeout": "retrying",
+}
 
 family = Family("Progress and time")
 
@@ -56,7 +65,7 @@ def _time_out(model: Model, entry: e.Entry) -> tuple[Kind, str] | None:
         case e.AttemptTimedOut(path=path, kind="ack" | "result" as kind):
             return kind, path
         case e.StepExpired(path=path, failure=e.Failure(code=code)) if code in EXPIRED:
-            return EXPIRED[code], path if code != "pending_timeout" else ROOT
+            return EXPIRED[code], path if code not in OF_EXECUTION else ROOT
         case e.ScopeClosing(path=path, outcome="timed_out", failure=e.Failure(code=code)) if code in CLOSED_BY:
             return CLOSED_BY[code], path
     return None
@@ -97,6 +106,12 @@ def _is_awaited(state: Execution, kind: TimerKind, path: str) -> bool:
             return state.finished is None and state.undo is None
         case "pending":
             return state.finished is None
+        case "opening":
+            return state.opens_at > 0
+        case "retrying":
+            return state.opens_at > 0 or not state.admitted
+        case "resuming":
+            return state.unclaimed == "resume"
         case "pause":
             return state.pause is not None
         case "review":
@@ -183,16 +198,33 @@ def _is_queued(state: Execution, step: StepState) -> bool:
 def _no_slot_is_idle(state: Execution) -> None:
     """Requires that no slot is free while a step is ready for it."""
     stopped = state.pause is not None or state.cancel is not None or state.undo is not None or not state.admitted
-    if stopped:
+    if stopped or state.opens_at:
         return
     for path, node in state.nodes.items():
         if isinstance(node, ScopeState) and node.status == "open" and _is_live(state, path):
             limit = node.node.limit
             waits = node.waiting_round or (node.node.scope.planner is not None and not node.added)
             free = not waits and (not limit or node.busy < limit)
-            require(not free or not node.ready, V2, f"{len(node.ready)} are ready in {path!r}, and nothing holds them")
+            stands = not free or not node.ready or _waits_for_credits(state, node.children[node.ready[0]])
+            require(stands, V2, f"{len(node.ready)} are ready in {path!r}, and nothing holds them")
         elif isinstance(node, FanState) and node.status == "running" and not node.closing:
             _check_fan_is_busy(state, node)
+
+
+def _waits_for_credits(state: Execution, node: Node) -> bool:
+    """Returns whether the hold covers this step's estimate only when open attempts have ended."""
+    if node.is_scope or not state.hold:
+        return False
+    open_refs = [key for key in state.agenda if isinstance(key, Ref) and key.phase in ("forward", "plan")]
+    set_aside = sum(_estimate_of(state, ref) for ref in open_refs)
+    return set_aside > 0 and node.step.estimate > state.hold - state.charged - set_aside
+
+
+def _estimate_of(state: Execution, ref: Ref) -> int:
+    if ref.phase == "plan":
+        return 0 if state.plan.run is None else state.plan.run.planner_estimate
+    holder = _holder(state, ref.path)
+    return holder.node.step.estimate if isinstance(holder, StepState) else 0
 
 
 def _is_live(state: Execution, path: str) -> bool:
@@ -212,6 +244,7 @@ def _check_fan_is_busy(state: Execution, fan: FanState) -> None:
         return
     free = fan.busy < fan.node.limit and (not scope.node.limit or scope.busy < scope.node.limit)
     waiting = bool(fan.queue) or (free and CLONE_PENDING in fan.marks[: fan.count])
+    waiting = waiting and not _waits_for_credits(state, fan.node)
     require(not (free and waiting), V2, f"clones of {fan.path!r} are ready, and nothing holds them")
 
 

@@ -15,7 +15,7 @@ from .address import Ref
 from .definition import JSON
 from .effects import DispatchAttempt, Effect, EffectKey, RequestAdmission, RequestHold, RunAttempt
 from .events import Entry, Event, Failure
-from .evolve import ADMISSION, HOLD, restore_node, set_timer
+from .evolve import ADMISSION, HOLD, estimate_of, restore_node, set_timer
 from .facts import Answer, Fact
 from .plan import Node, Plan
 from .state import (
@@ -31,7 +31,7 @@ from .state import (
     UndoState,
 )
 
-SNAPSHOT_FORMAT = 4
+SNAPSHOT_FORMAT = 5
 
 _entry_encoder = msgspec.json.Encoder()
 _entry_decoder = msgspec.json.Decoder(Entry)
@@ -151,6 +151,11 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     charged: int
     refunded: int
     retry_hold: int
+    retries: bool
+    unclaimed: Literal["", "start", "resume"]
+    opens_at: int
+    running_at: int | None
+    max_attempts: int
     budget_left: int
     error_times: list[int]
     ok_times: list[int]
@@ -203,6 +208,7 @@ def decode_snapshot(plan: Plan, data: bytes) -> Execution | None:
     for kind, path, due in snapshot.timers:
         set_timer(state, kind, path, due)
     state.agenda = agenda_of(state)
+    state.set_aside = sum(estimate_of(state, key) for key in state.agenda if isinstance(key, Ref))
     return state
 
 
@@ -221,7 +227,7 @@ def agenda_of(state: Execution) -> dict[EffectKey, Effect]:
                 agenda[ref] = DispatchAttempt(ref) if _is_outside(holder.node, ref) else RunAttempt(ref)
     if not state.admitted and state.finished is None and state.concurrency_key is not None:
         agenda[ADMISSION] = RequestAdmission(state.concurrency_key)
-    if state.retry_hold:
+    if state.retries:
         agenda[HOLD] = RequestHold(state.retry_hold, state.run + 1)
     return agenda
 

@@ -8,7 +8,7 @@ import hashlib
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard, get_args
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import force_setattr
 
 if TYPE_CHECKING:
@@ -155,18 +155,33 @@ class Scope(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_children: int = 10
     max_replans: int = 2
     reusable: bool = False
+    input: JSON | UnsetType = UNSET  # of an agent: what its steps take instead of the execution's input
 
 
 class Escalation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Pauses the execution and asks a person when errors accumulate."""
+    """Pauses the execution and asks a person when errors accumulate. None switches a trigger off."""
 
-    errors: int = 5
+    errors: int | None = 5
     window_ms: int = 5 * MINUTE
-    error_rate: float = 0.5
+    error_rate: float | None = 0.5
     min_sample: int = 10
+    on_spent: bool | UnsetType = UNSET
+    severity: str | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        force_setattr(self, "error_rate", float(self.error_rate))
+        if self.error_rate is not None:
+            force_setattr(self, "error_rate", float(self.error_rate))
+
+
+class RunPolicies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policies that only runs have. A definition with them is a run: its first child holds the agents."""
+
+    max_attempts: int = 3
+    resume_timeout_ms: int = 5 * MINUTE
+    retry_timeout_ms: int = DAY
+    heartbeat_timeout_ms: int = MINUTE
+    planner_retry: RetryPolicy = RetryPolicy()
+    planner_estimate: int = 0
 
 
 class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -187,6 +202,7 @@ class Policies(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_replans: int = 2
     escalation: Escalation | None = None
     classify: dict[str, ErrorClass] = {}
+    run: RunPolicies | UnsetType = UNSET
 
 
 class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,6 +216,12 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     output: JSON = None
     policies: Policies = Policies()
     steps: tuple[Node, ...] = ()
+
+
+def run_policies(definition: Definition) -> RunPolicies | None:
+    """Returns the policies of a run; None if the definition is not a run."""
+    run = definition.policies.run
+    return run if isinstance(run, RunPolicies) else None
 
 
 def root_scope(definition: Definition) -> Scope:

@@ -72,6 +72,7 @@ class ExecutionStarted(Recorded, frozen=True, array_like=True, tag="started"):
     concurrency_key: str | None = None
     admitted: bool = True
     hold: int = 0
+    max_attempts: int = 0  # of a run; 0: as its definition says
 
 
 class ExecutionAdmitted(Recorded, frozen=True, array_like=True, tag="admitted"):
@@ -92,6 +93,9 @@ class RunOpened(Recorded, frozen=True, array_like=True, tag="run"):
     hold: int = 0
     from_step: str | None = None
     again: bool = False
+    owned: bool = True
+    not_before: int = 0  # of a run: when its attempt is queued
+    retry_until: int | None = None
 
 
 class ExecutionFinished(Recorded, frozen=True, array_like=True, tag="finished"):
@@ -103,6 +107,7 @@ class ExecutionFinished(Recorded, frozen=True, array_like=True, tag="finished"):
     refunded: int = 0
     retry_hold: int = 0
     output_seq: int = 0  # the entry with the output, if it is the last step's result
+    retries: bool = False  # another attempt of the run follows by itself
 
 
 class Paused(Recorded, frozen=True, array_like=True, tag="paused"):
@@ -112,6 +117,7 @@ class Paused(Recorded, frozen=True, array_like=True, tag="paused"):
 
 class Resumed(Recorded, frozen=True, array_like=True, tag="resumed"):
     shift: int
+    resume_until: int | None = None  # of a run without an owner: until when a worker has to claim it
 
 
 class CancelRequested(Recorded, frozen=True, array_like=True, tag="cancel"):
@@ -427,6 +433,17 @@ class CompensationStopped(Recorded, frozen=True, array_like=True, tag="undo_stop
     pending: tuple[str, ...]
 
 
+# Runs -------------------------------------------------------------------------------------------------------------
+
+
+class RunEntered(Recorded, frozen=True, array_like=True, tag="entered"):
+    """An attempt of a run was queued (`pending`), or claimed by a worker for the first time (`running`)."""
+
+    status: Literal["pending", "running"]
+    deadline: int | None = None
+    pending_until: int | None = None
+
+
 Event: TypeAlias = (
     ExecutionStarted
     | ExecutionAdmitted
@@ -467,6 +484,7 @@ Event: TypeAlias = (
     | ReviewResolved
     | CompensationStarted
     | CompensationStopped
+    | RunEntered
 )
 
 

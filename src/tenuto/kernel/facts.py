@@ -91,6 +91,7 @@ class Start(Happened, frozen=True, kw_only=True, tag=True):
     admitted: bool = True
     owned: bool = True
     hold: int = 0
+    max_attempts: int = 0
 
 
 class Begun(Happened, frozen=True, kw_only=True, tag=True):
@@ -191,11 +192,20 @@ class Pause(Happened, frozen=True, kw_only=True, tag=True):
 
 
 class Resume(Happened, frozen=True, kw_only=True, tag=True):
-    pass
+    """`owned`: the process that decides this can run the execution's attempts."""
+
+    owned: bool = True
 
 
 class Cancel(Happened, frozen=True, kw_only=True, tag=True):
     mode: CancelMode | None = None
+    reason: str = ""
+
+
+class Fail(Happened, frozen=True, kw_only=True, tag=True):
+    """Ends a run as failed, whatever is under way: its worker is gone, or an operator unsticks it."""
+
+    code: Literal["heartbeat_timeout", "unstuck"]
     reason: str = ""
 
 
@@ -242,6 +252,7 @@ Fact: TypeAlias = (
     | Resume
     | Cancel
     | Retry
+    | Fail
     | Admitted
     | HoldGranted
     | HoldRefused

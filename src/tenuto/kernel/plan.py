@@ -8,7 +8,7 @@ separate nodes (`compile_children`) and stored in the execution's state.
 from collections.abc import Callable, Iterator
 
 from .address import Phase
-from .definition import FAN_OUT_CONCURRENCY, JSON, Definition, Scope, Step, content_hash, root_scope
+from .definition import FAN_OUT_CONCURRENCY, JSON, Definition, Scope, Step, content_hash, root_scope, run_policies
 from .definition import Node as Spec
 from .expression import NODE_ROOTS, Expression, Template, compile_expression, compile_template
 
@@ -25,6 +25,7 @@ class Node:
         "foreach",
         "has_planner",
         "id",
+        "ids",
         "index",
         "is_fan",
         "is_flow",
@@ -54,6 +55,7 @@ class Node:
         self.is_scope = isinstance(spec, Scope)
         self.when = _expression(spec.when)
         self.queue: str | None = spec.queue or (parent.queue if parent is not None else None)
+        self.ids: frozenset[str] = frozenset((spec.id,))  # of itself and everything in it
         self.layer = 0
         self.unmet = 0
         # (index of the dependent child, whether it needs this result and is skipped with it)
@@ -88,6 +90,7 @@ class Node:
         self.compensable = False
         self.repeat_until = _expression(scope.repeat_until)
         self.children = compile_children(self, scope.children)
+        self.ids = self.ids.union(*(child.ids for child in self.children))
         self.by_id = {child.id: child for child in self.children}
         self.layers: tuple[tuple[int, ...], ...] = _layers(self.children) if scope.scheduling == "layered" else ()
 
@@ -113,6 +116,7 @@ class Plan:
         "output",
         "reads_input",
         "root",
+        "run",
         "watched",
         "watches_all",
     )
@@ -121,6 +125,7 @@ class Plan:
         self.definition = definition
         self.check_output = check_output
         self.hash = content_hash(definition)
+        self.run = run_policies(definition)
         self.root = Node(root_scope(definition), None, 0)
         self.has_queues = any(_may_queue(node) for node in self.root.walk())
         key = definition.policies.concurrency_key

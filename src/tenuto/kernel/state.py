@@ -53,12 +53,14 @@ CLONE_PENDING, CLONE_LIVE, CLONE_SUCCEEDED, CLONE_SKIPPED, CLONE_CANCELED, CLONE
 
 TimerKind = Literal[
     "retry", "probe", "round", "wait", "ack", "result", "deadline", "reconcile", "scope", "execution", "review",
-    "pending", "pause",
+    "pending", "pause", "opening", "retrying", "resuming",
 ]  # fmt: skip
 TimerKey: TypeAlias = tuple[TimerKind, str]
 # Deadlines shift by the length of a pause; what waits for a delay acts on resume; running attempts' timers go on.
-SHIFTED_BY_PAUSE: tuple[TimerKind, ...] = ("deadline", "reconcile", "scope", "execution", "review", "pending")
-HELD_BY_PAUSE: tuple[TimerKind, ...] = ("retry", "probe", "round", "wait")
+SHIFTED_BY_PAUSE: tuple[TimerKind, ...] = (
+    "deadline", "reconcile", "scope", "execution", "review", "pending", "retrying", "resuming",
+)  # fmt: skip
+HELD_BY_PAUSE: tuple[TimerKind, ...] = ("retry", "probe", "round", "wait", "opening")
 GOING_ON_IN_PAUSE: tuple[TimerKind, ...] = ("ack", "result", "pause")
 
 
@@ -264,20 +266,25 @@ class Execution:
         "last_done",
         "latest",
         "marks",
+        "max_attempts",
         "moving",
         "nodes",
         "ok_times",
+        "opens_at",
         "outcome",
         "pause",
         "payloads",
         "plan",
         "priority",
         "refunded",
+        "retries",
         "retry_hold",
         "reviews",
         "rules",
         "run",
+        "running_at",
         "seq",
+        "set_aside",
         "signal_bytes",
         "signals",
         "size",
@@ -285,6 +292,7 @@ class Execution:
         "tenant",
         "timer_heap",
         "timers",
+        "unclaimed",
         "undo",
         "variables",
         "waits",
@@ -319,6 +327,13 @@ class Execution:
         self.charged = 0
         self.refunded = 0
         self.retry_hold = 0
+        self.retries = False  # it failed, and its next run is requested
+        self.set_aside = 0  # the estimates of open attempts
+        # Of a run: what it waits for before a worker claims it, when its attempt is queued, when it was claimed first.
+        self.unclaimed: Literal["", "start", "resume"] = ""
+        self.opens_at = 0
+        self.running_at: int | None = None
+        self.max_attempts = 0
         self.budget_left = 0
         counts_errors = plan.definition.policies.escalation is not None
         self.error_times: deque[int] = deque(maxlen=64) if counts_errors else _NOT_COUNTED
@@ -330,7 +345,9 @@ class Execution:
         self.marks: dict[str, str] = {}
         self.nodes: dict[str, NodeState] = {}
         self.last_done = 0  # the event that holds the last result
-        self.latest: dict[str, str] = {}  # of the steps that expressions read: where each was last closed
+        # Of the steps that expressions read: where each was last closed, in the whole execution (`id`) and in each
+        # scope around it (`scope:id`, see `latest_key`).
+        self.latest: dict[str, str] = {}
         self.compensable: dict[str, int] = {}  # completed steps that can be undone, in the order they completed
         self.undo: UndoState | None = None
         self.reviews: dict[str, Review] = {}

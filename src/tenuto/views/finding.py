@@ -45,12 +45,24 @@ def _find(state: Execution, name: str, near: str) -> str | None:
     while at != ROOT:
         at = parent_of(at)
         scope = state.nodes.get(at)
-        if isinstance(scope, ScopeState) and segment.id in scope.by_id:
-            return _with_clone(_child_path(state, scope, scope.by_id[segment.id]), segment.clone)
+        if isinstance(scope, ScopeState) and (inner := _inside(state, scope, segment.id)) is not None:
+            return _with_clone(_child_path(state, *inner), segment.clone)
     for node in state.plan.root.walk():
         if node.id == segment.id and node.parent is not None:
             return _with_clone(path_of(state, node), segment.clone)
     return _with_clone(_added_path(state, segment.id), segment.clone)
+
+
+def _inside(state: Execution, scope: ScopeState, id: str) -> tuple[ScopeState, Node] | None:
+    """Returns the node with this id in a scope, however deep, and the scope that contains it."""
+    if id in scope.by_id:
+        return scope, scope.by_id[id]
+    for child in scope.children if scope.path != ROOT else ():
+        if id in child.ids and (path := _child_path(state, scope, child)) is not None:
+            inner = state.nodes.get(path)
+            if isinstance(inner, ScopeState):
+                return _inside(state, inner, id)
+    return None
 
 
 def _with_clone(path: str | None, clone: int | None) -> str | None:

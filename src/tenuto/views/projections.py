@@ -128,6 +128,7 @@ class AuditRow(Struct, frozen=True, kw_only=True):
 def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release: bool) -> Standing:
     status = state.status
     ended = status in TERMINAL
+    over = ended and not state.retries  # until its next run is open or refused, an owner has to see to it
     admission: Literal["", "request", "release"] = ""
     if state.concurrency_key is not None:
         if ended:
@@ -140,8 +141,8 @@ def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release:
         status=status,
         run=state.run,
         seq=state.seq,
-        wake_at=_wake_at(state) if release and not ended else None,
-        release=release or ended,
+        wake_at=_wake_at(state) if release and not over else None,
+        release=release or over,
         ended_at=state.at if ended else None,
         cancel_requested=state.cancel is not None,
         error_class=state.failure.error_class if state.failure is not None else "",
@@ -152,7 +153,7 @@ def standing(state: Execution, entries: Sequence[Entry], epoch: int, *, release:
 
 def _wake_at(state: Execution) -> int | None:
     """Returns when a released execution must be claimed: at once if it has work, otherwise at its next timer."""
-    return state.at if has_work(state) else state.wake_at
+    return state.at if has_work(state) or state.retries else state.wake_at
 
 
 def has_work(state: Execution) -> bool:

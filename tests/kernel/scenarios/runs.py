@@ -1,6 +1,7 @@
 """Seed 002: a run of agents, tasks and steps, paid for with credits."""
 
-from tenuto.kernel.definition import Escalation, FailureMode, Node
+from tenuto.kernel import facts as f
+from tenuto.kernel.definition import DAY, Escalation, FailureMode, Node, RunPolicies
 from tests.kernel.build import scope, step
 from tests.kernel.driver import Driver, given
 
@@ -212,4 +213,43 @@ def run_escalated_and_cancelled() -> Driver:
         resolved escalation s dismiss -> close
         finished canceled charged=3 refunded=7
     """)
+    return run
+
+
+def _paid_agent(name: str) -> Node:
+    return scope(name, scope("visit", step("fetch", tries=1, estimate=15), step("read", tries=1)))
+
+
+@program
+def run_queued_resumed_and_retried() -> Driver:
+    """A run of its own kind: claimed, planned, paused, resumed elsewhere, failed, and attempted again after a delay."""
+    run = given(
+        scope("agents", planner="plan", mode="parallel", max_children=10),
+        step("conclude"),
+        failure_mode="retry",
+        name="survey",
+        pending_timeout_ms=DAY,
+        timeout_ms=DAY,
+        cancel="terminate",
+        run=RunPolicies(),
+    )
+    run.start(hold=100, owned=False)
+    run.crash()
+    run.expect(f"""
+        started pending@{DAY}
+        open agents + agents:plan/1
+        entered running deadline@{DAY} + agents:plan/1
+    """)
+    run.planned(_paid_agent("shop-1"), _paid_agent("shop-2"), scope="agents")
+    run.pause()
+    run.succeed("agents/shop-1/visit/fetch", usage=12)
+    run.tell(f.Resume(at=run.now, owned=False))
+    run.crash()
+    run.fail("agents/shop-2/visit/fetch", "TRANSIENT", usage=7)
+    run.skip_lines()
+    run.succeed("agents/shop-1/visit/read")
+    run.grant_hold(100)
+    run.tick()
+    run.succeed("agents/shop-2/visit/fetch", usage=3)
+    run.succeed("agents/shop-2/visit/read", "conclude")
     return run

@@ -76,6 +76,7 @@ _DECIDE: dict[type, Callable[..., f.Answer]] = {  # type: ignore[explicit-any]  
     f.Resume: control.resume,
     f.Cancel: cancel.cancel,
     f.Retry: runs.retry,
+    f.Fail: cancel.fail,
     f.Admitted: control.admitted,
     f.HoldGranted: runs.hold_granted,
     f.HoldRefused: runs.hold_refused,

@@ -14,7 +14,7 @@ from tenuto.kernel.events import (
     ScopeClosing,
 )
 from tenuto.kernel.evolve import step_at
-from tenuto.kernel.facts import APPLIED, Answer, Cancel
+from tenuto.kernel.facts import APPLIED, Answer, Cancel, Fail, Refused
 from tenuto.kernel.state import Execution, FanState, StepState
 
 from .control import over
@@ -30,7 +30,7 @@ def cancel(turn: Turn, fact: Cancel) -> Answer:
     if state.finished == "canceled":
         return APPLIED
     if state.finished is not None:
-        if state.retry_hold:  # the next run is canceled, too
+        if state.retries:  # the next run is canceled, too
             turn.emit(HoldChanged(state.run, 0, refused=True))
             return APPLIED
         return over(state)
@@ -54,8 +54,40 @@ def request_cancel(turn: Turn, mode: CancelMode, reason: str) -> None:
         advance_all(turn)
 
 
+def fail(turn: Turn, fact: Fail) -> Answer:
+    """Ends a run as failed. Its open attempts are lost, and its agents end."""
+    state = turn.state
+    if state.plan.run is None:
+        return Refused("invalid_transition", "only runs can be ended as failed", "cancel the execution")
+    if state.finished is not None:
+        return over(state)
+    if state.pause is not None:
+        turn.emit(Resumed(turn.now - state.pause.since))
+    summary = fact.reason or "no worker sent a heartbeat in time"
+    unknown = _stop_everything(turn)
+    failure = Failure("NON_RETRYABLE", fact.code, summary)
+    if state.root.status == "open":
+        close_scope(turn, state.root, "failed", failure)
+    _open_unknown(turn, unknown)
+    finish(turn, "failed", failure)
+    return APPLIED
+
+
 def _terminate(turn: Turn) -> None:
     """Ends at once. An unsafe effect that may be in progress leaves a review for a person."""
+    _open_unknown(turn, _stop_everything(turn))
+    finish(turn, "canceled", None)
+
+
+def _open_unknown(turn: Turn, unknown: list[StepState]) -> None:
+    for step in unknown:
+        id = turn.new_review()
+        reason = "terminated while this effect may have been under way"
+        turn.emit(ReviewOpened(id, "indeterminate", step.path, reason, failure=step.failure, attempts=step.number))
+
+
+def _stop_everything(turn: Turn) -> list[StepState]:
+    """Abandons open attempts and closes what is active. Returns the steps whose outcome is unknown and unsafe."""
     state = turn.state
     open_refs: list[Ref] = []
     unknown: list[StepState] = []
@@ -78,11 +110,7 @@ def _terminate(turn: Turn) -> None:
             turn.emit(ScopeClosing(scope.path, "canceled"))
     for review in list(state.reviews.values()):
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="terminated"))
-    for step in unknown:
-        id = turn.new_review()
-        reason = "terminated while this effect may have been under way"
-        turn.emit(ReviewOpened(id, "indeterminate", step.path, reason, failure=step.failure, attempts=step.number))
-    finish(turn, "canceled", None)
+    return unknown
 
 
 def _active_steps(state: Execution) -> list[StepState]:

@@ -1,8 +1,10 @@
 """Starts, admits, pauses and resumes an execution."""
 
-from tenuto.kernel.events import ExecutionAdmitted, ExecutionStarted, Paused, Resumed, ReviewResolved
+from tenuto.kernel.events import ExecutionAdmitted, ExecutionStarted, Paused, Resumed, ReviewResolved, StepsReady
+from tenuto.kernel.evolve import find_step
 from tenuto.kernel.facts import APPLIED, Admitted, Answer, Ignored, Pause, Refused, Resume, Start
-from tenuto.kernel.state import Execution
+from tenuto.kernel.run_states import allowed_text, run_status
+from tenuto.kernel.state import Execution, StepState
 
 from .length import refused_when_long
 from .scopes import advance, advance_all
@@ -19,6 +21,7 @@ def start(turn: Turn, fact: Start) -> Answer:
     definition = state.plan.definition
     policies = definition.policies
     pending = policies.pending_timeout_ms
+    counts_from_claim = state.plan.run is not None and not fact.owned
     turn.emit(
         ExecutionStarted(
             fact.execution,
@@ -35,11 +38,12 @@ def start(turn: Turn, fact: Start) -> Answer:
             fact.correlation_id,
             fact.target,
             fact.priority,
-            None if policies.timeout_ms is None else turn.now + policies.timeout_ms,
+            None if policies.timeout_ms is None or counts_from_claim else turn.now + policies.timeout_ms,
             None if pending is None or fact.owned else turn.now + pending,
             fact.concurrency_key,
             fact.admitted,
             fact.hold,
+            fact.max_attempts,
         )
     )
     advance(turn, state.root)
@@ -63,6 +67,8 @@ def pause(turn: Turn, fact: Pause) -> Answer:
         return over(state)
     if state.pause is not None:
         return APPLIED
+    if state.plan.run is not None and (status := run_status(state)) != "running":
+        return Refused("invalid_transition", f"a run that is {status} cannot be paused", allowed_text(status))
     if (refused := refused_when_long(state)) is not None:
         return refused
     limit = state.plan.definition.policies.pause_limit_ms
@@ -76,11 +82,26 @@ def resume(turn: Turn, fact: Resume) -> Answer:
         return over(state)
     if state.pause is None:
         return APPLIED
+    again: list[StepState] = []
     for review in [r for r in state.reviews.values() if r.kind == "escalation"]:
-        turn.emit(ReviewResolved(review.id, "completed", "close", reason="resumed"))
-    turn.emit(Resumed(turn.now - state.pause.since))
+        step = find_step(state, review.path)
+        if step is not None and step.review == review.id:
+            again.append(step)
+        turn.emit(ReviewResolved(review.id, "completed", "retry" if step in again else "close", reason="resumed"))
+    lift_pause(turn, owned=fact.owned)
+    for step in again:
+        turn.emit(StepsReady((step.path,)))
     advance_all(turn)
     return APPLIED
+
+
+def lift_pause(turn: Turn, *, owned: bool) -> None:
+    """Ends the pause. A run that this process cannot continue has to be claimed within its limit."""
+    state = turn.state
+    assert state.pause is not None
+    run = state.plan.run
+    until = None if run is None or owned else turn.now + run.resume_timeout_ms
+    turn.emit(Resumed(turn.now - state.pause.since, until))
 
 
 def over(state: Execution) -> Refused:

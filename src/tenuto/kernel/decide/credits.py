@@ -1,15 +1,33 @@
 """The credits that an execution may still spend of its hold."""
 
+from typing import Literal
+
 from tenuto.kernel.events import Failure
 from tenuto.kernel.plan import Node
-from tenuto.kernel.state import Execution
+from tenuto.kernel.state import Execution, StepState
 
 from .turn import refusal
 
+Affordable = Literal["now", "later", "never"]
 
-def can_afford(state: Execution, node: Node) -> bool:
+
+def affordable(state: Execution, node: Node) -> Affordable:
+    """Returns whether the hold covers the estimate of one more attempt of this step.
+
+    `later`: it would, if open attempts cost less than is set aside for them.
+    """
     estimate = node.step.estimate
-    return not estimate or not state.hold or state.hold - state.charged >= estimate
+    if not estimate or not state.hold:
+        return "now"
+    left = state.hold - state.charged
+    if estimate > left:
+        return "never"
+    return "now" if estimate <= left - state.set_aside else "later"
+
+
+def waits_for_credits(state: Execution, step: StepState) -> bool:
+    """Returns whether only the credits that are set aside for other attempts keep this step from an attempt."""
+    return step.open is None and affordable(state, step.node) == "later"
 
 
 def out_of_credits(path: str) -> Failure:

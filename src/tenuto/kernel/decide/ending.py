@@ -85,7 +85,8 @@ def finish(
 ) -> None:
     state = turn.state
     # If the run may be repeated, the same credits are requested again. The next run begins when they are granted.
-    retry_hold = state.hold if status == "failed" and state.root.outcome == "retry" and state.cancel is None else 0
+    retries = status == "failed" and state.root.outcome == "retry" and state.cancel is None
+    retry_hold = state.hold if retries else 0
     for review in [r for r in state.reviews.values() if r.kind == "escalation"]:
         turn.emit(ReviewResolved(review.id, "dismiss", "close", reason="the execution ended"))
     if status == "failed":
@@ -98,12 +99,16 @@ def finish(
     refunded = state.hold - state.charged
     outcome = _outcome(state) if status == "succeeded" else ""
     output_seq = state.last_done if status == "succeeded" and state.plan.output is None else 0
-    turn.emit(ExecutionFinished(status, outcome, output, failure, state.charged, refunded, retry_hold, output_seq))
+    turn.emit(
+        ExecutionFinished(status, outcome, output, failure, state.charged, refunded, retry_hold, output_seq, retries)
+    )
 
 
 def _outcome(state: Execution) -> str:
     """Returns `skipped` if there was nothing to do, `partial` if a failure was tolerated."""
     root = state.root
+    if state.plan.run is not None:
+        root = _agents_scope(state)
     if root.node.is_flow:
         return ""
     if root.succeeded == 0 and root.skipped:
@@ -112,11 +117,18 @@ def _outcome(state: Execution) -> str:
     return "partial" if any(_was_passed_over(state, path) for path in stood) else ""
 
 
+def _agents_scope(state: Execution) -> ScopeState:
+    """Returns the scope of a run's agents: its first child."""
+    scope = state.nodes[state.root.children[0].id]
+    assert isinstance(scope, ScopeState)
+    return scope
+
+
 def _was_passed_over(state: Execution, path: str) -> bool:
     node = state.nodes[path]
     if isinstance(node, FanState):
         return any(step.failure is not None for step in node.live.values())
-    if isinstance(node, ScopeState) and node.outcome == "skipped":
+    if isinstance(node, ScopeState) and (node.outcome == "skipped" or state.plan.run is not None):
         return node.failure is not None or any(_was_passed_over(state, child) for child in node.touched)
     return node.failure is not None
 

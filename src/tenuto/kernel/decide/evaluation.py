@@ -7,9 +7,10 @@ turn and charged by size.
 import msgspec
 from msgspec import Raw
 
+from tenuto.kernel.address import ROOT, parent_of
 from tenuto.kernel.definition import GATHERED_LIMIT, JSON, plain_name
 from tenuto.kernel.events import NULL
-from tenuto.kernel.evolve import find_step, last_completed
+from tenuto.kernel.evolve import find_step, last_completed, latest_key
 from tenuto.kernel.expression import (
     Budget,
     Exhausted,
@@ -21,7 +22,7 @@ from tenuto.kernel.expression import (
     too_costly,
     too_large,
 )
-from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, StepState
+from tenuto.kernel.state import CLONE_SUCCEEDED, Execution, FanState, ScopeState, StepState
 
 _BYTES = 16  # bytes of a payload decoded per unit of work
 _ITEMS = 2  # items of a fan-out encoded and expanded per unit
@@ -39,33 +40,34 @@ class Evaluation:
         self._steps: dict[str, JSON] = {}
         self._seq = state.seq
 
-    def true(self, condition: Expression) -> bool:
-        return evaluate_bool(condition, self._scope(condition), self.budget)
+    def true(self, condition: Expression, at: str) -> bool:
+        """Evaluates a condition. `at`: the scope in which it stands, where the steps that it names are sought first."""
+        return evaluate_bool(condition, self._scope(condition, at), self.budget)
 
-    def items(self, source: Expression) -> tuple[list[JSON], Raw]:
+    def items(self, source: Expression, at: str) -> tuple[list[JSON], Raw]:
         """Returns the items of a fan-out and their JSON."""
-        values = evaluate_list(source, self._scope(source), self.budget, limit=GATHERED_LIMIT)
+        values = evaluate_list(source, self._scope(source, at), self.budget, limit=GATHERED_LIMIT)
         self._spend(source, len(values) // _ITEMS)
         encoded = msgspec.json.encode(values)
         if len(encoded) > GATHERED_LIMIT:
             raise too_large(source.source, GATHERED_LIMIT)
         return values, Raw(encoded)
 
-    def labels(self, suffix: Expression, items: list[JSON]) -> tuple[str, ...]:
-        return tuple(evaluate_keys(suffix, self._scope(suffix), items, self.budget))
+    def labels(self, suffix: Expression, items: list[JSON], at: str) -> tuple[str, ...]:
+        return tuple(evaluate_keys(suffix, self._scope(suffix, at), items, self.budget))
 
-    def render(self, template: Template) -> JSON:
-        return template.render(self._scope(template), self.budget)
+    def render(self, template: Template, at: str) -> JSON:
+        return template.render(self._scope(template, at), self.budget)
 
     def output(self, template: Template) -> tuple[JSON, Raw]:
         """Returns the output of an execution and its JSON."""
-        value = template.render(self._scope(template), self.budget, limit=GATHERED_LIMIT)
+        value = template.render(self._scope(template, ROOT), self.budget, limit=GATHERED_LIMIT)
         encoded = msgspec.json.encode(value)
         if len(encoded) > GATHERED_LIMIT:
             raise too_large(template.source, GATHERED_LIMIT)
         return value, Raw(encoded)
 
-    def _scope(self, reader: Expression | Template) -> dict[str, JSON]:
+    def _scope(self, reader: Expression | Template, at: str) -> dict[str, JSON]:
         """Returns the values that an expression reads, and no others."""
         state = self.state
         if self._seq != state.seq:
@@ -89,20 +91,31 @@ class Evaluation:
                 "run": state.run,
             }
         if "steps" in roots:
-            ids = state.latest if reader.reads_all_steps else reader.steps
-            scope["steps"] = {id: self._step(reader, id) for id in ids}
+            ids = [key for key in state.latest if ":" not in key] if reader.reads_all_steps else reader.steps
+            scope["steps"] = {id: self._step(reader, id, at) for id in ids}
         return scope
 
-    def _step(self, reader: Expression | Template, id: str) -> JSON:
-        known = self._steps.get(id)
+    def _step(self, reader: Expression | Template, id: str, at: str) -> JSON:
+        key = self._nearest(id, at)
+        known = self._steps.get(key)
         if known is None:
             self._spend(reader, 1)
-            known = self._steps[id] = self._view(reader, id)
+            known = self._steps[key] = self._view(reader, key)
         return known
 
-    def _view(self, reader: Expression | Template, id: str) -> JSON:
+    def _nearest(self, id: str, at: str) -> str:
+        """Returns the key in `state.latest` of a step: that of the innermost scope around `at` that contains it."""
+        nodes = self.state.nodes
+        while at != ROOT:
+            scope = nodes.get(at)
+            if isinstance(scope, ScopeState) and any(id in child.ids for child in scope.children):
+                return latest_key(at, id)
+            at = parent_of(at)
+        return id
+
+    def _view(self, reader: Expression | Template, key: str) -> JSON:
         state = self.state
-        path = state.latest.get(id)
+        path = state.latest.get(key)
         node = state.nodes.get(path) if path is not None else None
         if path is None or node is None:
             found = find_step(state, path) if path is not None else None

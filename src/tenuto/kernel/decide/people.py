@@ -7,7 +7,6 @@ from tenuto.kernel.events import (
     NULL,
     Failure,
     Resolution,
-    Resumed,
     ReviewResolved,
     SignalKept,
     WaitEnded,
@@ -19,6 +18,7 @@ from tenuto.kernel.state import Execution, Review, StepState
 
 from . import authority
 from .attempts import fail_step, go_on, mark_of, step_disposition, try_again
+from .control import lift_pause
 from .ending import advance_undo, finish
 from .length import refused_when_long
 from .scopes import advance_all
@@ -63,6 +63,7 @@ RESOLUTIONS: dict[str, dict[Resolution, Meaning]] = {
     "escalation": {
         "completed": Meaning("close", None),
         "retry": Meaning("close", None),
+        "not_completed": Meaning("fail", None),
         "dismiss": Meaning("close", None),
     },
     "dead_letter": {
@@ -110,11 +111,10 @@ def decided(turn: Turn, fact: Decide) -> Answer:
     if fact.again and resolution == "retry" and not _tries_step_again(state, review, meaning):
         text = "`again` applies to the effect of a step, not to its compensation"
         return Refused("bad_resolution", text, "retry without `again`")
+    if review.kind == "escalation" and state.finished is None:
+        return _decide_escalation(turn, fact, review, resolution)
     if meaning.forward == "close" or state.finished is not None:
         turn.emit(ReviewResolved(review.id, resolution, "close", fact.reason, fact.result))
-        if review.kind == "escalation" and resolution != "dismiss" and state.pause is not None:
-            turn.emit(Resumed(turn.now - state.pause.since))
-            advance_all(turn)
         return APPLIED
     step = step_at(state, review.path)
     if step.undo in ("awaiting_approval", "failed"):
@@ -123,6 +123,32 @@ def decided(turn: Turn, fact: Decide) -> Answer:
     else:
         assert meaning.forward is not None
         _decide_forward(turn, fact, review, step, resolution, meaning.forward)
+    return APPLIED
+
+
+def _decide_escalation(turn: Turn, fact: Decide, review: Review, resolution: Resolution) -> Answer:
+    """Resumes the execution. A step whose attempts are spent gets a new round of them, or fails for good."""
+    state = turn.state
+    step = find_step(state, review.path)
+    spent = step is not None and step.review == review.id
+    if resolution == "not_completed" and not spent:
+        allowed = "completed, retry, dismiss"
+        return Refused("bad_resolution", "the step that escalated is still being attempted", allowed)
+    if resolution == "dismiss" and spent:
+        return Refused("bad_resolution", "a step waits for this decision", "retry, completed, not_completed")
+    failure = step.failure if step is not None and resolution == "not_completed" else None
+    verdict: Literal["fail", "retry", "close"] = "fail" if failure is not None else "retry" if spent else "close"
+    turn.emit(ReviewResolved(review.id, resolution, verdict, fact.reason, fact.result, failure))
+    if resolution == "dismiss":
+        return APPLIED
+    if state.pause is not None:
+        lift_pause(turn, owned=True)
+    if step is not None and spent:
+        if failure is not None:
+            fail_step(turn, step, failure)
+        else:
+            try_again(turn, step)
+    advance_all(turn)
     return APPLIED
 
 
@@ -149,7 +175,7 @@ def _decide_forward(
         result = encode({"approved": True, "by": fact.actor, "comment": fact.reason}) if result == NULL else result
     variable, mark = None, None
     if effect == "succeed":
-        variable, mark = step.node.step.set_variable, mark_of(state, step.node)
+        variable, mark = step.node.step.set_variable, mark_of(state, step.node, step.path)
     turn.emit(ReviewResolved(review.id, resolution, effect, fact.reason, result, failure, fact.again, variable, mark))
     match effect:
         case "succeed" | "skip":

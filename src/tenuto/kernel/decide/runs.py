@@ -3,17 +3,21 @@
 from collections.abc import Iterable, Iterator
 
 from tenuto.kernel.address import clone_path, parent_of, segments, step_id
+from tenuto.kernel.definition import RetryPolicy
 from tenuto.kernel.effects import RunAttempt
-from tenuto.kernel.events import AttemptsReturned, HoldChanged, ReviewResolved, RunOpened
+from tenuto.kernel.events import AttemptsReturned, HoldChanged, ReviewResolved, RunEntered, RunOpened
 from tenuto.kernel.evolve import scope_at
 from tenuto.kernel.evolve.structure import is_before
 from tenuto.kernel.facts import APPLIED, Answer, HoldGranted, HoldRefused, Ignored, Refused, Retry
 from tenuto.kernel.plan import Node
+from tenuto.kernel.retry import delay_ms
 from tenuto.kernel.state import CLONE_SUCCEEDED, CLONE_UNDONE, Execution, FanState, NodeState, ScopeState, StepState
 
 from .length import refused_when_long
 from .scopes import advance, restart_point
 from .turn import Turn
+
+RUN_POLICY = RetryPolicy()
 
 
 def retry(turn: Turn, fact: Retry) -> Answer:
@@ -23,6 +27,8 @@ def retry(turn: Turn, fact: Retry) -> Answer:
     if fact.run not in (0, state.run):
         text = f"this retry is for run {fact.run}, and run {state.run} has failed since"
         return Refused("invalid_transition", text, "look at the new failure, then retry")
+    if (refused := refused_when_spent(state)) is not None:
+        return refused
     if (refused := refused_when_long(state)) is not None:
         return refused
     redo = _redo_list(state, fact)
@@ -32,6 +38,14 @@ def retry(turn: Turn, fact: Retry) -> Answer:
         turn, fact.reason, redo, fact.start, admitted=fact.admitted, owned=fact.owned, hold=fact.hold, again=fact.again
     )
     return APPLIED
+
+
+def refused_when_spent(state: Execution) -> Refused | None:
+    """Returns the refusal of one more attempt of a run that has had them all; None for any other execution."""
+    if state.plan.run is None or state.run < state.max_attempts:
+        return None
+    text = f"all {state.max_attempts} attempts of this run are spent"
+    return Refused("attempts_spent", text, "create a new run")
 
 
 def refused_unless_failed(state: Execution) -> Refused | None:
@@ -49,16 +63,17 @@ def refused_unless_failed(state: Execution) -> Refused | None:
 
 def hold_granted(turn: Turn, fact: HoldGranted) -> Answer:
     state = turn.state
-    if not state.retry_hold:
+    if not state.retries:
         return Ignored("duplicate")
     redo = _redo_list(state, Retry(at=fact.at, reason="automatic retry"))
     assert not isinstance(redo, Refused)
-    _open_run(turn, "automatic retry", redo, None, admitted=fact.admitted, owned=True, hold=fact.amount)
+    delay = delay_ms(RUN_POLICY, "TRANSIENT", state.run, None, state.id, "run")
+    _open_run(turn, "automatic retry", redo, None, admitted=fact.admitted, owned=True, hold=fact.amount, delay=delay)
     return APPLIED
 
 
 def hold_refused(turn: Turn, fact: HoldRefused) -> Answer:
-    if not turn.state.retry_hold:
+    if not turn.state.retries:
         return Ignored("duplicate")
     turn.emit(HoldChanged(turn.state.run, 0, refused=True))
     return APPLIED
@@ -74,11 +89,16 @@ def _open_run(
     owned: bool,
     hold: int,
     again: bool = False,
+    delay: int = 0,
 ) -> None:
     state = turn.state
+    run = state.plan.run
+    if run is not None and not hold:
+        hold = state.hold  # each attempt of a run reserves the same
     for review in [r for r in state.reviews.values() if r.kind == "dead_letter"]:
         turn.emit(ReviewResolved(review.id, "retry", "close", reason))
     policies = state.plan.definition.policies
+    waits = run is not None and (bool(delay) or not owned or not admitted)  # then its time counts from its claim
     at = child_with(state, step_id(start)) if start is not None else None
     begin, visits = restart_point(state, "", at) if state.plan.root.is_flow else (None, {})
     turn.emit(
@@ -88,18 +108,33 @@ def _open_run(
             begin,
             visits,
             redo,
-            None if policies.timeout_ms is None else turn.now + policies.timeout_ms,
+            None if policies.timeout_ms is None or waits else turn.now + policies.timeout_ms,
             None if policies.pending_timeout_ms is None or owned else turn.now + policies.pending_timeout_ms,
             admitted,
             hold,
             start,
             again,
+            owned,
+            turn.now + delay if run is not None and delay else 0,
+            turn.now + run.retry_timeout_ms if run is not None and (delay or not admitted) else None,
         )
     )
     advance(turn, state.root)
     unowned = tuple(sorted(effect.ref for effect in state.agenda.values() if isinstance(effect, RunAttempt)))
     if unowned and not owned:
         turn.emit(AttemptsReturned(unowned))  # so that the next owner does not count them as lost
+
+
+def queue_attempt(turn: Turn) -> None:
+    """Queues the attempt of a run whose delay is over. If its owner can run it, it is claimed at once."""
+    state = turn.state
+    policies = state.plan.definition.policies
+    pending = None if policies.pending_timeout_ms is None else turn.now + policies.pending_timeout_ms
+    turn.emit(RunEntered("pending", pending_until=pending))
+    if turn.epoch:
+        limit = policies.timeout_ms
+        turn.emit(RunEntered("running", None if limit is None else turn.now + limit))
+    advance(turn, state.root)
 
 
 def child_with(state: Execution, id: str) -> str | None:

@@ -7,6 +7,7 @@ from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, Scop
 
 from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out, try_again
 from .cancel import expire_root, request_cancel
+from .runs import queue_attempt
 from .scopes import advance, close_scope, settle_fan
 from .turn import Turn, may_have_been_made
 
@@ -85,8 +86,15 @@ def _fire(turn: Turn, kind: TimerKind, path: str) -> None:
         case "execution":
             expire_root(turn, "deadline", "the execution's deadline passed")
         case "pending":
-            _abandon_all(turn)
+            _abandon_all(turn, "pending_timeout", "no worker took the execution in time")
             expire_root(turn, "pending_timeout", "no worker took the execution in time")
+        case "opening":
+            queue_attempt(turn)
+        case "retrying":
+            expire_root(turn, "retry_timeout", "the attempt could not be queued in time")
+        case "resuming":
+            _abandon_all(turn, "resume_timeout", "no worker claimed the resumed run in time")
+            expire_root(turn, "resume_timeout", "no worker claimed the resumed run in time")
         case "review":
             step = step_at(state, state.reviews[path].path)
             _expire_step(turn, step, "approval_timeout", "nobody decided in time")
@@ -132,14 +140,14 @@ def _expire_step(turn: Turn, step: StepState, code: str, summary: str) -> None:
         go_on(turn, step)
 
 
-def _abandon_all(turn: Turn) -> None:
+def _abandon_all(turn: Turn, code: str, summary: str) -> None:
     refs = tuple(sorted(key for key in turn.state.agenda if isinstance(key, Ref)))
     if refs:
         turn.emit(AttemptAbandoned(refs, "expired"))
     for path in [ref.path for ref in refs]:
         step = find_step(turn.state, path)
         if step is not None:
-            failure = Failure("TRANSIENT", "pending_timeout", "no worker took the execution in time", path)
+            failure = Failure("TRANSIENT", code, summary, path)
             turn.emit(StepExpired(path, "fail", failure))
     for path in [ref.path for ref in refs]:
         clone = fan_of(path)

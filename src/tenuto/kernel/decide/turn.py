@@ -91,6 +91,7 @@ def may_start(state: Execution) -> bool:
         and state.cancel is None
         and state.undo is None
         and state.admitted
+        and not state.opens_at
     )
 
 

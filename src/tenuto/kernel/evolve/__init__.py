@@ -18,10 +18,12 @@ from .nodes import restore_node
 from .parts import (
     ADMISSION,
     HOLD,
+    estimate_of,
     fan_at,
     find_step,
     holder_of,
     last_completed,
+    latest_key,
     scope_above,
     scope_at,
     set_timer,
@@ -34,12 +36,14 @@ __all__ = [
     "apply",
     "apply_grant",
     "enter",
+    "estimate_of",
     "evolve",
     "fan_at",
     "find_step",
     "fold",
     "holder_of",
     "last_completed",
+    "latest_key",
     "restore_node",
     "scope_above",
     "scope_at",
@@ -129,6 +133,7 @@ _APPLY: dict[type, Callable[..., None]] = {  # type: ignore[explicit-any]  # eac
     e.ReviewResolved: people.review_resolved,
     e.CompensationStarted: undo.compensation_started,
     e.CompensationStopped: undo.compensation_stopped,
+    e.RunEntered: lifecycle.run_entered,
 }
 # Fields of each event whose length users determine: payloads, reasons, names.
 _SIZED = {

@@ -10,6 +10,7 @@ from .nodes import close_step, complete, leave_queue, not_made, opened, reached,
 from .parts import (
     PROBE_TIMERS,
     clear_timer,
+    estimate_of,
     free_slot,
     leave_pending,
     scope_above,
@@ -37,6 +38,7 @@ def grant(state: Execution, ref: Ref) -> None:
         open.granted_at = state.at
         return
     step.open = OpenAttempt(ref, state.epoch, state.at)
+    state.set_aside += estimate_of(state, ref)
     set_moving(state, step, True)
     if state.timers:
         clear_timer(state, "retry", path)
@@ -80,6 +82,7 @@ def grant_plan(state: Execution, ref: Ref) -> None:
         scope.open.epoch = state.epoch
         return
     scope.open = OpenAttempt(ref, state.epoch, state.at)
+    state.set_aside += estimate_of(state, ref)
     scope.plan_number = ref.number
     clear_timer(state, "retry", ref.path)
     set_scope_moving(state, scope, True)
@@ -92,6 +95,7 @@ def end_attempt(state: Execution, step: StepState) -> None:
     if open is None:
         return
     step.open = None
+    state.set_aside -= estimate_of(state, open.ref)
     del state.agenda[open.ref]
     state.changed.append(open.ref)
     if open.dispatched_at or open.acked:
@@ -105,6 +109,7 @@ def end_plan(state: Execution, scope: ScopeState, retry_at: int | None = None) -
     open = scope.open
     assert open is not None
     scope.open = None
+    state.set_aside -= estimate_of(state, open.ref)
     del state.agenda[open.ref]
     state.changed.append(open.ref)
     set_scope_moving(state, scope, retry_at is not None)

@@ -1,5 +1,7 @@
 """Applies events about the execution itself: runs, pauses, cancel and end."""
 
+from typing import Literal
+
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, fan_of
 from tenuto.kernel.effects import RequestAdmission, RequestHold
@@ -23,6 +25,10 @@ def execution_started(state: Execution, event: e.ExecutionStarted) -> None:
     state.correlation_id = event.correlation_id or event.execution
     state.priority = event.priority
     state.concurrency_key = event.concurrency_key
+    run = state.plan.run
+    if run is not None:
+        state.max_attempts = event.max_attempts or run.max_attempts
+        claim_or_wait(state, "start", owned=state.epoch > 0)
     open_run(state, event)
     open_scope(state, None, state.plan.root, ROOT)
 
@@ -42,6 +48,31 @@ def open_run(state: Execution, event: e.ExecutionStarted | e.RunOpened) -> None:
         set_timer(state, "pending", "", event.pending_until)
 
 
+def claim_or_wait(state: Execution, waits_for: Literal["start", "resume"], *, owned: bool) -> None:
+    """Records whether a worker has the run, or has to claim it first."""
+    state.unclaimed = "" if owned else waits_for
+    if owned and waits_for == "start":
+        state.running_at = state.at
+
+
+def run_entered(state: Execution, event: e.RunEntered) -> None:
+    state.opens_at = 0
+    for kind in ("opening", "retrying"):
+        clear_timer(state, kind, "")
+    if event.status == "pending":
+        state.unclaimed = "start"
+        if event.pending_until is not None:
+            set_timer(state, "pending", "", event.pending_until)
+        return
+    if state.unclaimed != "resume":
+        state.running_at = state.at
+    state.unclaimed = ""
+    clear_timer(state, "pending", "")
+    clear_timer(state, "resuming", "")
+    if event.deadline is not None:
+        set_timer(state, "execution", "", event.deadline)
+
+
 def execution_admitted(state: Execution, event: e.ExecutionAdmitted) -> None:
     state.admitted = True
     del state.agenda[ADMISSION]
@@ -59,15 +90,29 @@ def run_opened(state: Execution, event: e.RunOpened) -> None:
     if state.agenda.pop(HOLD, None) is not None:
         state.changed.append(HOLD)
     state.retry_hold = 0
+    state.retries = False
     for path, generation in event.redo:
         redo(state, path, generation)
     open_run(state, event)
+    if state.plan.run is not None:
+        open_attempt_of_run(state, event)
     root = state.root
     reset_children(state, root, whole_scopes=True, visits=event.visits)
     begin_flow(state, open_scope(state, None, root.node, ROOT), event.start, event.visits)
     for node in state.nodes.values():
         if isinstance(node, ScopeState):
             node.replans = 0
+
+
+def open_attempt_of_run(state: Execution, event: e.RunOpened) -> None:
+    state.running_at = None
+    state.opens_at = event.not_before
+    if event.not_before:
+        set_timer(state, "opening", "", event.not_before)
+    else:
+        claim_or_wait(state, "start", owned=event.owned)
+    if event.retry_until is not None:
+        set_timer(state, "retrying", "", event.retry_until)
 
 
 def redo(state: Execution, path: str, generation: int) -> None:
@@ -98,7 +143,10 @@ def execution_finished(state: Execution, event: e.ExecutionFinished) -> None:
     state.timer_heap.clear()
     state.pause = None
     state.retry_hold = event.retry_hold
-    if event.retry_hold:
+    state.retries = event.retries or event.retry_hold > 0
+    state.opens_at = 0
+    state.unclaimed = ""
+    if state.retries:
         state.agenda[HOLD] = RequestHold(event.retry_hold, state.run + 1)
         state.changed.append(HOLD)
     if state.agenda.pop(ADMISSION, None) is not None:
@@ -119,9 +167,13 @@ def resumed(state: Execution, event: e.Resumed) -> None:
         state.ok_times.clear()
     state.pause = None
     clear_timer(state, "pause", "")
+    if event.resume_until is not None:
+        state.unclaimed = "resume"
     for key, due in list(state.timers.items()):
         if key[0] in SHIFTED_BY_PAUSE:
             set_timer(state, key[0], key[1], due + event.shift)
+    if event.resume_until is not None:
+        set_timer(state, "resuming", "", event.resume_until)
 
 
 def cancel_requested(state: Execution, event: e.CancelRequested) -> None:
@@ -132,5 +184,6 @@ def hold_changed(state: Execution, event: e.HoldChanged) -> None:
     """Records that credits for another run were refused, or are no longer needed."""
     state.hold += event.delta
     state.retry_hold = 0
+    state.retries = False
     del state.agenda[HOLD]
     state.changed.append(HOLD)

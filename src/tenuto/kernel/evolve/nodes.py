@@ -20,7 +20,7 @@ from tenuto.kernel.state import (
 )
 from tenuto.kernel.transitions import set_fan_out_status, set_scope_status, set_status
 
-from .parts import STEP_TIMERS, clear_timer, fan_at, scope_above, set_moving, step_at, watch
+from .parts import STEP_TIMERS, clear_timer, fan_at, note_latest, scope_above, set_moving, step_at, watch
 
 
 def locate(state: Execution, path: str) -> tuple[ScopeState, Node]:
@@ -202,7 +202,7 @@ def close_step(state: Execution, step: StepState, status: StepStatus, *, poison:
     step.review = None
     step.late = None
     if state.plan.watches_all or step.node.id in state.plan.watched:
-        state.latest[step.node.id] = path
+        note_latest(state, path, step.node.id)
     if state.timers:
         for kind in STEP_TIMERS:
             clear_timer(state, kind, path)
@@ -264,7 +264,7 @@ def close_fan(state: Execution, fan: FanState, status: ClosedStatus, *, poison: 
     set_fan_out_status(fan, status)
     fan.closing = False
     if state.plan.watches_all or fan.node.id in state.plan.watched:
-        state.latest[fan.node.id] = fan.path
+        note_latest(state, fan.path, fan.node.id)
     scope = scope_above(state, fan.path)
     scope.fans.pop(fan.path, None)
     leave_scope(state, scope, fan.node, fan.path, status, poison=poison)

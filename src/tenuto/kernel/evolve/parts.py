@@ -1,6 +1,7 @@
 """Lookups and small state changes that several events share."""
 
 import heapq
+import re
 from typing import Final
 
 from msgspec import Raw
@@ -119,6 +120,33 @@ def drop_marks(state: Execution, path: str) -> None:
     """Removes the key mark of a step that was undone or is to be repeated, so that the key no longer counts as done."""
     for key in [key for key, marked in state.marks.items() if marked == path]:
         del state.marks[key]
+
+
+def estimate_of(state: Execution, ref: Ref) -> int:
+    """Returns the credits that are set aside for an attempt while it is open."""
+    if not state.hold or ref.phase not in ("forward", "plan"):
+        return 0
+    if ref.phase == "plan":
+        run = state.plan.run
+        return run.planner_estimate if run is not None else 0
+    clone = fan_of(ref.path)
+    return state.nodes[clone[0] if clone is not None else ref.path].node.step.estimate
+
+
+_VISIT = re.compile(r"@[0-9]+")
+
+
+def latest_key(scope: str, id: str) -> str:
+    """Returns the key of a step in `state.latest`. All visits of a scope share one."""
+    return f"{_VISIT.sub('', scope)}:{id}" if scope else id
+
+
+def note_latest(state: Execution, path: str, id: str) -> None:
+    """Records where a step that expressions read was last closed, in each scope around it."""
+    scope = path
+    while scope:
+        scope = parent_of(scope)
+        state.latest[latest_key(scope, id)] = path
 
 
 def leave_pending(state: Execution) -> None:

@@ -68,7 +68,12 @@ def review_opened(state: Execution, event: e.ReviewOpened) -> None:
     )
     if event.due_at is not None:
         set_timer(state, "review", event.id, event.due_at)
-    if event.kind in ("dead_letter", "escalation"):
+    if event.kind == "dead_letter":
+        return
+    if event.kind == "escalation":
+        spent = find_step(state, event.path)
+        if spent is not None and spent.status == "awaiting_approval":  # it waits for the decision itself
+            spent.review = event.id
         return
     if event.kind == "approval":
         step = opened(state, event.path)
@@ -88,7 +93,7 @@ def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
     step = find_step(state, review.path)
     if step is not None and step.review == event.id:
         step.review = None
-    if review.kind in ("dead_letter", "escalation") or event.verdict == "close":
+    if event.verdict == "close":
         return
     assert step is not None
     if step.undo in ("awaiting_approval", "failed"):
@@ -105,6 +110,8 @@ def review_resolved(state: Execution, event: e.ReviewResolved) -> None:
             set_moving(state, step, True)
             if event.again:
                 step.generation += 1
+            if review.kind == "escalation":  # a new round of attempts
+                step.tries = step.losses = 0
         case "skip" | "fail" | "undo":
             step.failure = event.failure or step.failure
             if event.verdict == "undo":

@@ -16,6 +16,7 @@ from tenuto.kernel.state import (
     FanState,
     ScopeState,
     StepState,
+    TimerKind,
 )
 from tenuto.kernel.transitions import set_compensation, set_fan_out_status, set_scope_status, set_status
 
@@ -48,6 +49,8 @@ from .parts import (
     step_at,
 )
 from .people import stop_waiting
+
+RUN_TIMERS: tuple[TimerKind, ...] = ("execution", "pending", "opening", "retrying", "resuming")
 
 
 def step_expired(state: Execution, event: e.StepExpired) -> None:
@@ -219,8 +222,9 @@ def scope_closing(state: Execution, event: e.ScopeClosing) -> None:
     scope.failure = event.failure
     clear_timer(state, "scope", event.path)
     if event.path == ROOT and event.outcome != "retry":  # the next round has the same deadline
-        clear_timer(state, "execution", "")
-        clear_timer(state, "pending", "")
+        for kind in RUN_TIMERS:
+            clear_timer(state, kind, "")
+        state.opens_at = 0
     if scope.waiting_round:
         scope.waiting_round = False
         clear_timer(state, "round", event.path)

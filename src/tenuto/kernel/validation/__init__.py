@@ -8,11 +8,19 @@ from collections.abc import Iterator
 
 from tenuto.errors import Problem
 from tenuto.kernel.address import is_identifier
-from tenuto.kernel.definition import Definition, Escalation, Policies, Scope, plain_name
+from tenuto.kernel.definition import Definition, Escalation, Policies, Scope, plain_name, run_policies
 from tenuto.kernel.expression import NODE_ROOTS, START_ROOTS
 
 from .graph import check_children, check_edges
-from .ranges import ESCALATION_RANGES, MOST, POLICY_RANGES, SCOPE_RANGES, check_ranges
+from .ranges import (
+    ESCALATION_RANGES,
+    MOST,
+    POLICY_RANGES,
+    RETRY_RANGES,
+    RUN_RANGES,
+    SCOPE_RANGES,
+    check_ranges,
+)
 from .reads import check_expression, check_template
 from .steps import check_step
 from .tree import MAX_NESTING as MAX_NESTING
@@ -24,9 +32,9 @@ RESERVED_IDS = frozenset({"true", "false", "null", "in"})
 NAMES = "letters, digits, `_`, `-` and `.`, beginning with a letter or `_`, at most 128"
 
 
-def problems(definition: Definition) -> list[Problem]:
-    """Returns all problems of a definition, in document order."""
-    tree = Tree(definition)
+def problems(definition: Definition, *, are_agents: bool = False) -> list[Problem]:
+    """Returns all problems of a definition, in document order. `are_agents`: its steps are what a planner proposed."""
+    tree = Tree(definition, are_agents=are_agents)
     found = list(_of_definition(definition, tree))
     for place in tree.places:
         found += _of_node(place, tree)
@@ -52,6 +60,7 @@ def _of_definition(definition: Definition, tree: Tree) -> Iterator[Problem]:
         yield Problem("/scheduling", "misplaced", "only a `dag` has layers: leave `scheduling` out")
     yield from check_ranges(definition.policies, "/policies", POLICY_RANGES)
     yield from _of_escalation(definition.policies.escalation)
+    yield from _of_run(definition)
     yield from check_expression(
         definition.policies.concurrency_key, "/policies/concurrency_key", START_ROOTS, None, tree
     )
@@ -62,6 +71,13 @@ def _of_definition(definition: Definition, tree: Tree) -> Iterator[Problem]:
 def _of_escalation(escalation: Escalation | None) -> Iterator[Problem]:
     if escalation is not None:
         yield from check_ranges(escalation, "/policies/escalation", ESCALATION_RANGES)
+
+
+def _of_run(definition: Definition) -> Iterator[Problem]:
+    run = run_policies(definition)
+    if run is not None:
+        yield from check_ranges(run, "/policies/run", RUN_RANGES)
+        yield from check_ranges(run.planner_retry, "/policies/run/planner_retry", RETRY_RANGES)
 
 
 def _of_planner(spec: Policies | Scope, mode: str, pointer: str) -> Iterator[Problem]:

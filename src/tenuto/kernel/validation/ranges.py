@@ -51,6 +51,13 @@ POLICY_RANGES: Ranges = {
     "retry_budget": (0, 10_000),
     **_PLANNER_RANGES,
 }
+RUN_RANGES: Ranges = {
+    "max_attempts": _COUNT,
+    "resume_timeout_ms": _TIME,
+    "retry_timeout_ms": _TIME,
+    "heartbeat_timeout_ms": _TIME,
+    "planner_estimate": (0, (1 << 53) - 1),
+}
 ESCALATION_RANGES: Ranges = {"errors": _COUNT, "window_ms": _TIME, "error_rate": (0, 1), "min_sample": _COUNT}
 
 

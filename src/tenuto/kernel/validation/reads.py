@@ -35,7 +35,7 @@ def check_template(
 
 def _of_reads(steps: tuple[str, ...], pointer: str, reader: Place | None, tree: Tree) -> Iterator[Problem]:
     for name in steps:
-        read = tree.by_id.get(name)
+        read = tree.nearest(name, reader)
         if read is None:
             if not tree.has_planner:  # the planner may add it
                 yield Problem(pointer, "unknown_step", unknown(name, tree.by_id, tree))

@@ -1,6 +1,6 @@
 """The nodes of a definition with their surroundings."""
 
-from tenuto.kernel.definition import Definition, Node, Scope, root_scope
+from tenuto.kernel.definition import Definition, Node, Scope, root_scope, run_policies
 
 MAX_NODES = 10_000
 MAX_NESTING = 32
@@ -42,17 +42,33 @@ class Place:
 class Tree:
     """All nodes of a definition, in the order they are written, and by id."""
 
-    def __init__(self, definition: Definition) -> None:
+    def __init__(self, definition: Definition, *, are_agents: bool = False) -> None:
+        self._unit_depth = 1 if are_agents else 2 if run_policies(definition) is not None else 0
         self.root = Place(root_scope(definition), "", None, 0)
         self.too_deep: list[Place] = []
         self.places = self._survey()
         self.by_id: dict[str, Place] = {}
         self.first_of: dict[str, Place] = {}  # by pointer, for those whose id was taken
+        firsts: dict[tuple[str, str], Place] = {}
         for place in self.places:
-            first = self.by_id.setdefault(place.node.id, place)
+            self.by_id.setdefault(place.node.id, place)
+            first = firsts.setdefault((self.unit_of(place), place.node.id), place)
             if first is not place:
                 self.first_of[place.pointer] = first
         self.has_planner = any(isinstance(p.node, Scope) and p.node.planner for p in (self.root, *self.places))
+
+    def unit_of(self, place: Place) -> str:
+        """Returns the pointer of the agent that contains a place. Agents of a run may use the same ids inside."""
+        lineage = place.lineage()
+        return lineage[self._unit_depth].pointer if self._unit_depth and len(lineage) > self._unit_depth + 1 else ""
+
+    def nearest(self, id: str, reader: Place | None) -> Place | None:
+        """Returns the node that an expression of the reader means: that of its own agent, if it has one."""
+        if reader is not None and self._unit_depth and (unit := self.unit_of(reader)):
+            own = next((p for p in self.places if p.node.id == id and self.unit_of(p) == unit), None)
+            if own is not None:
+                return own
+        return self.by_id.get(id)
 
     def _survey(self) -> list[Place]:
         found: list[Place] = []

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from tenuto.kernel.decide.credits import charge
+from tenuto.kernel.decide.scopes import escalates_when_spent
 from tenuto.kernel.decide.turn import Turn, may_repeat
 from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.events import (
@@ -18,7 +19,7 @@ from tenuto.kernel.events import (
     Verdict,
 )
 from tenuto.kernel.facts import Failed, Reported, Succeeded, TimedOut
-from tenuto.kernel.retry import delay_ms, judge, uncapped_delay_ms
+from tenuto.kernel.retry import Judgement, delay_ms, judge, uncapped_delay_ms
 from tenuto.kernel.state import StepState
 
 from .steps import follow, go_on, mark_of, step_disposition, stop_for_credits
@@ -66,7 +67,7 @@ def _succeed(turn: Turn, step: StepState, fact: Reported) -> None:
             outcome.result,
             charged,
             node.step.set_variable,
-            mark_of(state, node),
+            mark_of(state, node, step.path),
             fact.build,
         )
     )
@@ -92,7 +93,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
         partial_effect=outcome.partial_effect,
         code=outcome.code,
     )
-    verdict = step_disposition(state, step) if judgement.verdict == "fail" else judgement.verdict
+    verdict, review = _disposed(turn, step, judgement, failure, exhausted=exhausted)
     retry_at = _next_at(turn, step, verdict, outcome.error_class, tries, outcome.retry_after_ms)
     turn.emit(
         AttemptFailed(
@@ -111,7 +112,20 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
             outcome.trace,
         )
     )
-    _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)
+    _carry_out(turn, step, verdict, failure, review, exhausted=exhausted)
+
+
+def _disposed(
+    turn: Turn, step: StepState, judgement: Judgement, failure: Failure, *, exhausted: bool
+) -> tuple[Verdict, ReviewKind | None]:
+    """Returns the verdict, after the failure mode of the scope and the escalation policy of a run."""
+    state = turn.state
+    if judgement.verdict != "fail":
+        return judgement.verdict, judgement.review
+    verdict = step_disposition(state, step)
+    if verdict == "fail" and not exhausted and escalates_when_spent(state, step, failure):
+        return "review", "escalation"
+    return verdict, None
 
 
 _AWAITED = {"attempt": "answer from the handler", "ack": "acknowledgement", "result": "result"}
@@ -138,7 +152,7 @@ def time_out(
     charged, exhausted = charge(state, usage)
     repeat = may_repeat(state, step) and not exhausted
     judgement = judge(spec, "timed_out", error_class, tries=tries, losses=step.losses, may_repeat=repeat)
-    verdict = step_disposition(state, step) if judgement.verdict == "fail" else judgement.verdict
+    verdict, review = _disposed(turn, step, judgement, failure, exhausted=exhausted)
     retry_at = _next_at(turn, step, verdict, error_class, tries, None)
     turn.emit(
         AttemptTimedOut(
@@ -156,7 +170,7 @@ def time_out(
             build,
         )
     )
-    _carry_out(turn, step, verdict, failure, judgement.review, exhausted=exhausted)
+    _carry_out(turn, step, verdict, failure, review, exhausted=exhausted)
 
 
 def _next_at(
@@ -175,6 +189,8 @@ def _carry_out(
 ) -> None:
     if exhausted:
         stop_for_credits(turn, step.path)
+    if review == "escalation" and turn.state.pause is None:
+        pause_escalated(turn)
     follow(turn, step, verdict, failure, review)
     if verdict in ("retry", "probe"):
         _escalate(turn, step, failure)
@@ -190,11 +206,15 @@ def _escalate(turn: Turn, step: StepState, failure: Failure) -> None:
     errors = sum(at > since for at in state.error_times)
     total = errors + sum(at > since for at in state.ok_times)
     wanted, cap = uncapped_delay_ms(step.node.step.retry_policy, failure.error_class, step.tries)
-    too_many = errors > policy.errors
-    too_often = total >= policy.min_sample and errors / total > policy.error_rate
+    too_many = policy.errors is not None and errors > policy.errors
+    too_often = policy.error_rate is not None and total >= policy.min_sample and errors / total > policy.error_rate
     if too_many or too_often or wanted > cap:
         reason = "too many errors" if too_many else "error rate too high" if too_often else "backoff beyond its limit"
         id = turn.new_review()
         turn.emit(ReviewOpened(id, "escalation", step.path, reason, failure=failure))
-        limit = state.plan.definition.policies.pause_limit_ms
-        turn.emit(Paused("escalated", None if limit is None else turn.now + limit))
+        pause_escalated(turn)
+
+
+def pause_escalated(turn: Turn) -> None:
+    limit = turn.state.plan.definition.policies.pause_limit_ms
+    turn.emit(Paused("escalated", None if limit is None else turn.now + limit))

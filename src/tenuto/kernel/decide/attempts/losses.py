@@ -5,7 +5,7 @@ from tenuto.kernel.decide.ending import advance_undo, open_undo_failure
 from tenuto.kernel.decide.scopes import advance, cancel_step, fail_scope, give_up_planning
 from tenuto.kernel.decide.turn import Turn, is_unowned, is_unsent, may_repeat
 from tenuto.kernel.effects import RunAttempt
-from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind
+from tenuto.kernel.events import AttemptLost, AttemptsGranted, AttemptsReturned, Failure, Loss, ReviewKind, RunEntered
 from tenuto.kernel.evolve import fan_at, holder_of, scope_above, scope_at, step_at
 from tenuto.kernel.facts import APPLIED, Answer, Ignored, Lost, Returned, Taken
 from tenuto.kernel.retry import MAX_LOSSES, judge, judge_undo, loss_delay_ms, needs_begin
@@ -25,7 +25,11 @@ def taken(turn: Turn, fact: Taken) -> Answer:
         never_begun = not open.begun_at and (open.epoch == 0 or needs_begin(holder.node, open.ref))
         (again if never_begun else losses).append(open.ref)
     unknown_owner = ("pending", "") in state.timers or state.epoch == 0
-    if state.finished is None and unknown_owner:
+    if state.finished is None and state.unclaimed and not state.opens_at:
+        limit = state.plan.definition.policies.timeout_ms
+        starts = state.unclaimed == "start" and limit is not None
+        turn.emit(RunEntered("running", turn.now + limit if starts and limit is not None else None))
+    elif state.finished is None and unknown_owner:
         turn.emit(AttemptsGranted())  # records the owner, because epoch 0 has none
     unwanted = [ref for ref in again if _is_unwanted(state, ref)]
     for ref in again:

@@ -7,7 +7,7 @@ from msgspec import ValidationError
 from tenuto.kernel.decide.credits import charge
 from tenuto.kernel.decide.scopes import advance, fail_scope
 from tenuto.kernel.decide.turn import Turn, encode, refusal
-from tenuto.kernel.definition import Definition, RetryPolicy, node_from_document
+from tenuto.kernel.definition import JSON, Definition, RetryPolicy, Scope, node_from_document
 from tenuto.kernel.events import AttemptFailed, ChildrenAdded, Failure
 from tenuto.kernel.facts import Failed, Outcome, Planned, Reported, TimedOut
 from tenuto.kernel.retry import delay_ms
@@ -16,7 +16,10 @@ from tenuto.kernel.validation import problems
 
 from .steps import failure_of, stop_for_credits, trace_of, wanted_delay
 
-PLAN_POLICY = RetryPolicy()
+
+def plan_policy(state: Execution) -> RetryPolicy:
+    run = state.plan.run
+    return RetryPolicy() if run is None else run.planner_retry
 
 
 def plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
@@ -27,7 +30,11 @@ def plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
         return
     children = fact.outcome.children
     superseded = tuple(p for p in scope.touched if p not in scope.superseded and _has_failed(state, p))
-    wrong = _why_unfit(scope, fact.outcome) or _why_too_many(scope, len(children), len(superseded))
+    wrong = (
+        _why_unfit(scope, fact.outcome)
+        or _why_too_many(scope, len(children), len(superseded))
+        or _why_too_dear(state, children)
+    )
     if wrong:
         plan_failed(turn, scope, fact, Failure("RETRYABLE", "bad_plan", wrong, path))
         return
@@ -53,7 +60,8 @@ def _why_unfit(scope: ScopeState, planned: Planned) -> str:
     if not children:
         return ""
     spec = scope.node.scope
-    found = problems(Definition(name="plan", mode=spec.mode, scheduling=spec.scheduling, steps=children))
+    proposed = Definition(name="plan", mode=spec.mode, scheduling=spec.scheduling, steps=children)
+    found = problems(proposed, are_agents=True)
     return "; ".join(f"{problem.path}: {problem.message}" for problem in found[:3])
 
 
@@ -66,6 +74,19 @@ def _why_too_many(scope: ScopeState, proposed: int, superseded: int) -> str:
     return f"{proposed} children were proposed and {present} are present; max_children is {limit}"
 
 
+def _why_too_dear(state: Execution, documents: tuple[JSON, ...]) -> str:
+    """Returns which step of a plan is estimated to cost more than is reserved for the whole attempt of the run."""
+    if not state.hold:
+        return ""
+    nodes = [node_from_document(document) for document in documents]
+    for node in nodes:  # `nodes` grows during the loop
+        if isinstance(node, Scope):
+            nodes.extend(node.children)
+        elif node.estimate > state.hold:
+            return f"step {node.id!r} has an estimate of {node.estimate}, and {state.hold} are reserved"
+    return ""
+
+
 def _has_failed(state: Execution, path: str) -> bool:
     node = state.nodes[path]
     if isinstance(node, ScopeState):
@@ -76,17 +97,18 @@ def _has_failed(state: Execution, path: str) -> bool:
 def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure) -> None:
     state = turn.state
     path, phase, number = fact.ref.parts
+    policy = plan_policy(state)
     tries = scope.plan_tries + 1
     charged, exhausted = charge(state, _usage(fact.outcome))
     again = (
-        failure.error_class in PLAN_POLICY.retry_on_classes
-        and tries < PLAN_POLICY.max_attempts
+        failure.error_class in policy.retry_on_classes
+        and tries < policy.max_attempts
         and scope.status == "open"
         and state.cancel is None
         and not exhausted
     )
     wanted = wanted_delay(fact.outcome)
-    retry_at = turn.now + delay_ms(PLAN_POLICY, failure.error_class, tries, wanted, state.id, path) if again else None
+    retry_at = turn.now + delay_ms(policy, failure.error_class, tries, wanted, state.id, path) if again else None
     verdict: Literal["retry", "fail"] = "retry" if again else "fail"
     said, trace = (fact.started_at, fact.worker, failure), trace_of(fact.outcome)
     turn.emit(

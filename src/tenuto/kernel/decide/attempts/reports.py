@@ -5,7 +5,7 @@ from typing import Literal
 from tenuto.kernel.address import Ref, fan_of, lease_id
 from tenuto.kernel.compensation import rollback, undo_policy
 from tenuto.kernel.decide.ending import advance_undo, open_undo_failure, undo_max_attempts
-from tenuto.kernel.decide.scopes import advance
+from tenuto.kernel.decide.scopes import advance, advance_waiting
 from tenuto.kernel.decide.turn import Turn, may_repeat
 from tenuto.kernel.definition import RetryPolicy
 from tenuto.kernel.events import AttemptFailed, AttemptSucceeded, Failure, ProbeAnswered
@@ -61,6 +61,7 @@ def reported(turn: Turn, fact: Reported) -> Answer:
         forward_reported(turn, holder, fact)
     else:
         probe_reported(turn, holder, fact)
+    advance_waiting(turn)
     return APPLIED
 
 
@@ -139,7 +140,7 @@ def probe_reported(turn: Turn, step: StepState, fact: Reported) -> None:
 
     match fact.outcome:
         case Done():
-            result, mark = fact.outcome.result, mark_of(state, step.node)
+            result, mark = fact.outcome.result, mark_of(state, step.node, path)
             answer("done", "succeed", result=result, variable=spec.set_variable, key=mark)
             go_on(turn, step)
         case NotDone() if may_repeat(state, step) and may_try_again(spec, step.tries, step.losses, _reported(step)):

@@ -3,7 +3,8 @@
 from typing import Literal
 
 from tenuto.errors import ExpressionError
-from tenuto.kernel.address import Ref, fan_of
+from tenuto.kernel.address import Ref, fan_of, parent_of
+from tenuto.kernel.decide.credits import affordable
 from tenuto.kernel.decide.evaluation import Evaluation
 from tenuto.kernel.decide.scopes import advance, close_scope, disposition, fail_child, fail_clone, settle_fan
 from tenuto.kernel.decide.turn import Turn, has_slot, may_start, refusal
@@ -68,29 +69,35 @@ def grant_probe(turn: Turn, step: StepState) -> None:
 
 def try_again(turn: Turn, step: StepState) -> None:
     """Grants another forward attempt now, or queues it if the execution is paused or no slot is free."""
-    if may_start(turn.state) and has_slot(turn.state, step):
+    if may_start(turn.state) and has_slot(turn.state, step) and affordable(turn.state, step.node) == "now":
         turn.grant(step.path, "forward", step.number + 1)
     else:
         turn.emit(StepsReady((step.path,)))
+        if affordable(turn.state, step.node) == "never":
+            advance(turn, scope_above(turn.state, step.path))
+
+
+ATTEMPTS_SPENT = "attempts spent"
 
 
 def open_review(turn: Turn, step: StepState, kind: ReviewKind, failure: Failure | None) -> None:
     reason = {
         "compensation": "the effect may have been made in part, and cannot safely be repeated",
         "indeterminate": "nobody knows whether the effect was made",
+        "escalation": ATTEMPTS_SPENT,
     }.get(kind, kind)
     id = turn.new_review()
     permission = step.node.step.permission or ""
     turn.emit(ReviewOpened(id, kind, step.path, reason, permission, failure=failure, attempts=step.number))
 
 
-def mark_of(state: Execution, node: Node) -> str | None:
+def mark_of(state: Execution, node: Node, path: str) -> str | None:
     """Returns the key of a completed step. Another step with the same key is skipped in this run."""
     if node.key is None:
         return None
     try:
         # With a separate budget: without the mark, another step with the same key would run.
-        return str(Evaluation(state).render(node.key))
+        return str(Evaluation(state).render(node.key, parent_of(path)))
     except ExpressionError:
         return None  # it rendered when the step began, but values that it reads have changed since
 

@@ -9,6 +9,7 @@ from .closing import (
     cancel_step,
     close_scope,
     disposition,
+    escalates_when_spent,
     fail_child,
     fail_clone,
     fail_scope,
@@ -17,15 +18,17 @@ from .closing import (
     settle_fan,
 )
 from .outcomes import restart_point
-from .progress import advance, advance_all, open_scopes
+from .progress import advance, advance_all, advance_waiting, open_scopes
 
 __all__ = [
     "active_clones",
     "advance",
     "advance_all",
+    "advance_waiting",
     "cancel_step",
     "close_scope",
     "disposition",
+    "escalates_when_spent",
     "fail_child",
     "fail_clone",
     "fail_scope",

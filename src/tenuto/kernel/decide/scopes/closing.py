@@ -59,14 +59,38 @@ def fail_scope(turn: Turn, scope: ScopeState, failure: Failure) -> None:
 
 def _may_restart(state: Execution, scope: ScopeState, failure: Failure) -> bool:
     spec = scope.node.scope
-    rounds = state.run if restarts_as_run(state, scope) else scope.round
+    rounds, limit = scope.round, spec.max_rounds
+    if restarts_as_run(state, scope):
+        rounds, limit = state.run, state.max_attempts or limit
     return (
         spec.failure_mode == "retry"
         and MATRIX[failure.error_class].retried
-        and rounds < spec.max_rounds
+        and rounds < limit
         and state.budget_left > 0
         and state.cancel is None
     )
+
+
+def escalates_when_spent(state: Execution, step: StepState, failure: Failure) -> bool:
+    """Returns whether a person decides on a step that would fail the run because its attempts are spent."""
+    policy = state.plan.definition.policies.escalation
+    if state.plan.run is None or policy is None or policy.on_spent is False or state.cancel is not None:
+        return False
+    return MATRIX[failure.error_class].retried and _reaches_run(state, scope_above(state, step.path), failure)
+
+
+def _reaches_run(state: Execution, scope: ScopeState, failure: Failure) -> bool:
+    """Returns whether a failed child of this scope fails the run: no scope skips, repeats or plans it anew."""
+    while scope.status == "open" and not _may_restart(state, scope, failure):
+        if scope.path == ROOT:
+            return True
+        parent = scope_above(state, scope.path)
+        if disposition(parent, scope.node) == "skip" or needs_new_plan(state, scope, failing=1):
+            return False
+        if parent.node.has_planner and needs_new_plan(state, parent, failing=1):
+            return False
+        scope = parent
+    return False
 
 
 def restarts_as_run(state: Execution, scope: ScopeState) -> bool:
@@ -74,7 +98,7 @@ def restarts_as_run(state: Execution, scope: ScopeState) -> bool:
 
     Work paid with credits needs credits of its own for each run.
     """
-    return scope.path == ROOT and state.hold > 0
+    return scope.path == ROOT and (state.hold > 0 or state.plan.run is not None)
 
 
 def close_scope(turn: Turn, scope: ScopeState, outcome: ScopeOutcome, failure: Failure | None) -> None:
@@ -129,7 +153,9 @@ def must_be_awaited(step: StepState) -> bool:
 def _is_unknown(step: StepState) -> bool:
     safety = step.node.step.safety
     if step.status == "awaiting_approval":
-        return step.node.step.type != "human_approval"
+        is_decided = safety == "SAFE_TO_RETRY" and step.unknown_since == 0
+        is_spent = is_decided and step.failure is not None and MATRIX[step.failure.error_class].retried
+        return step.node.step.type != "human_approval" and not is_spent
     return safety != "SAFE_TO_RETRY" and step.unknown_since > 0
 
 

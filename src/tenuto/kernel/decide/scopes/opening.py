@@ -4,7 +4,7 @@ import re
 
 from tenuto.errors import ExpressionError
 from tenuto.kernel.address import clone_path
-from tenuto.kernel.decide.credits import can_afford, out_of_credits
+from tenuto.kernel.decide.credits import affordable, out_of_credits
 from tenuto.kernel.decide.turn import Turn, refusal
 from tenuto.kernel.definition import FAIL, FAN_OUT_LIMIT, JSON
 from tenuto.kernel.events import (
@@ -37,7 +37,7 @@ def open_child(turn: Turn, scope: ScopeState, node: Node, path: str) -> ScopeSta
         turn.emit(NodesClosed((path,), "reused"))
         return None
     try:
-        if node.when is not None and not turn.evaluation.true(node.when):
+        if node.when is not None and not turn.evaluation.true(node.when, scope.path):
             turn.emit(NodesClosed((path,), "skipped"))
         elif node.is_scope:
             return _open_scope(turn, node, path)
@@ -46,7 +46,7 @@ def open_child(turn: Turn, scope: ScopeState, node: Node, path: str) -> ScopeSta
         else:
             _open_step(turn, scope, node, path)
     except ExpressionError as error:
-        _refuse(turn, scope, node, path, refusal(path, error.code, str(error)))
+        refuse_child(turn, scope, node, path, refusal(path, error.code, str(error)))
     return None
 
 
@@ -58,7 +58,8 @@ def is_kept(state: Execution, path: str) -> bool:
     return isinstance(node, StepState) and node.done and node.node.step.type != "decision"
 
 
-def _refuse(turn: Turn, scope: ScopeState, node: Node, path: str, failure: Failure) -> None:
+def refuse_child(turn: Turn, scope: ScopeState, node: Node, path: str, failure: Failure) -> None:
+    """Closes a child that cannot be started, or attempted again, without an attempt."""
     verdict = disposition(scope, node)
     turn.emit(StepRefused(path, verdict, failure))
     if verdict == "fail":
@@ -69,35 +70,35 @@ def _open_step(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
     state = turn.state
     step = node.step
     if node.key is not None:
-        key = str(turn.evaluation.render(node.key))
+        key = str(turn.evaluation.render(node.key, scope.path))
         if key in state.marks:
             turn.emit(NodesClosed((path,), "marked"))
             return
     match step.type:
         case "decision":
             target = next(
-                (target for condition, target in node.branches if turn.evaluation.true(condition)),
+                (target for condition, target in node.branches if turn.evaluation.true(condition, scope.path)),
                 step.default or FAIL,
             )
             turn.emit(BranchTaken(path, target))
         case "wait":
-            _open_wait(turn, node, path)
+            _open_wait(turn, scope, node, path)
         case "human_approval":
             due = None if step.timeout_ms is None else turn.now + step.timeout_ms
             id = turn.new_review()
             turn.emit(ReviewOpened(id, "approval", path, "approval", step.permission or "", due))
         case _:
-            if not can_afford(state, node):
-                _refuse(turn, scope, node, path, out_of_credits(path))
+            if affordable(state, node) == "never":
+                refuse_child(turn, scope, node, path, out_of_credits(path))
                 return
             known = state.nodes.get(path)
             turn.grant(path, "forward", (known.number if isinstance(known, StepState) else 0) + 1)
 
 
-def _open_wait(turn: Turn, node: Node, path: str) -> None:
+def _open_wait(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
     state = turn.state
     assert node.payload is not None
-    config = turn.evaluation.render(node.payload)
+    config = turn.evaluation.render(node.payload, scope.path)
     assert isinstance(config, dict)
     deadline = None if node.step.timeout_ms is None else turn.now + node.step.timeout_ms
     if "signal" in config:
@@ -128,8 +129,8 @@ def expand(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
         count, items, labels = state.each[node.id], NULL, _NO_LABELS
     else:
         assert node.foreach is not None
-        values, items = turn.evaluation.items(node.foreach)
-        count, labels = len(values), _labels(turn, node, values)
+        values, items = turn.evaluation.items(node.foreach, scope.path)
+        count, labels = len(values), _labels(turn, scope, node, values)
     if count == 0:
         turn.emit(NodesClosed((path,), "skipped"))
         return
@@ -141,10 +142,10 @@ def expand(turn: Turn, scope: ScopeState, node: Node, path: str) -> None:
     start_clones(turn, scope, path)
 
 
-def _labels(turn: Turn, node: Node, values: list[JSON]) -> tuple[str, ...]:
+def _labels(turn: Turn, scope: ScopeState, node: Node, values: list[JSON]) -> tuple[str, ...]:
     if node.suffix is None:
         return ()
-    labels = turn.evaluation.labels(node.suffix, values)
+    labels = turn.evaluation.labels(node.suffix, values, scope.path)
     if len(dict.fromkeys(labels)) < len(labels):
         raise ExpressionError(f"the suffixes of fan-out {node.id!r} are not unique", code="duplicate_suffix")
     return labels
@@ -154,6 +155,8 @@ def start_clones(turn: Turn, scope: ScopeState, path: str) -> None:
     """Grants as many clones as there are slots: first those whose delay is over, then the next in order."""
     fan = fan_at(turn.state, path)
     while fan.queue and not fan.closing and _free_slots(scope, fan):
+        if not _affords_clone(turn, fan):
+            return
         index = fan.queue[0]
         turn.grant(clone_path(path, index), "forward", fan.live[index].number + 1)
     while fan.cursor < fan.end and not fan.closing and scope.status == "open" and (free := _free_slots(scope, fan)):
@@ -161,17 +164,23 @@ def start_clones(turn: Turn, scope: ScopeState, path: str) -> None:
         while fan.marks[first] == CLONE_SUCCEEDED:
             first += 1
         last = first
-        if not fan.numbers:
+        if not fan.numbers and not fan.node.step.estimate:
             while last + 1 < fan.end and last - first + 1 < free and fan.marks[last + 1] != CLONE_SUCCEEDED:
                 last += 1
-        if not can_afford(turn.state, fan.node):
-            fail_clone(turn, fan, out_of_credits(path))
-            settle_fan(turn, fan)
+        if not _affords_clone(turn, fan):
             return
         if last == first:
             turn.grant(clone_path(path, first), "forward", fan.numbers.get(first, 0) + 1)
         else:
             turn.grant(path, "forward", 1, first, last)
+
+
+def _affords_clone(turn: Turn, fan: FanState) -> bool:
+    can = affordable(turn.state, fan.node)
+    if can == "never":
+        fail_clone(turn, fan, out_of_credits(fan.path))
+        settle_fan(turn, fan)
+    return can == "now"
 
 
 def _free_slots(scope: ScopeState, fan: FanState) -> int:

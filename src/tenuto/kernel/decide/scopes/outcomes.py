@@ -94,13 +94,18 @@ def needs_plan(scope: ScopeState) -> bool:
     return scope.node.has_planner and not scope.added
 
 
-def needs_new_plan(state: Execution, scope: ScopeState) -> bool:
-    """Returns whether so many children or grandchildren failed that the planner should make a new plan."""
+def needs_new_plan(state: Execution, scope: ScopeState, failing: int = 0) -> bool:
+    """Returns whether so many children or grandchildren failed that the planner should make a new plan.
+
+    `failing`: how many more are about to fail. A scope that continues after failures plans when its last child ended.
+    """
     spec = scope.node.scope
     if spec.planner is None or scope.status != "open" or scope.replans >= spec.max_replans or state.cancel is not None:
         return False
+    if state.plan.run is not None and spec.failure_mode == "continue" and scope.remaining:
+        return False
     standing = len(scope.children) - len(scope.superseded)
-    return scope.failed * 2 > standing or scope.inner_failed > REPLAN_INNER_FAILURES
+    return (scope.failed + failing) * 2 > standing or scope.inner_failed + failing > REPLAN_INNER_FAILURES
 
 
 def ask_planner(turn: Turn, scope: ScopeState) -> None:

@@ -2,6 +2,7 @@
 
 from tenuto.kernel.address import ROOT, child_path, segments
 from tenuto.kernel.compensation import undo_groups
+from tenuto.kernel.decide.credits import affordable, out_of_credits
 from tenuto.kernel.decide.ending import advance_undo, end
 from tenuto.kernel.decide.turn import Turn, may_start, refusal
 from tenuto.kernel.definition import FAIL, SUCCEED
@@ -10,7 +11,7 @@ from tenuto.kernel.evolve import scope_above, scope_at
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
 from .closing import close_scope, conclude
-from .opening import open_child, start_clones
+from .opening import open_child, refuse_child, start_clones
 from .outcomes import ask_planner, flow_target, has_ended, needs_new_plan, needs_plan, outcome_of
 from .rounds import is_over, next_visit, repeat, restart, tried_in_vain
 
@@ -22,6 +23,17 @@ def advance(turn: Turn, scope: ScopeState) -> None:
         if not _settle(turn, scope) and scope.status != "closed":  # or it was closed together with its parent
             return
         scope = scope_above(turn.state, scope.path)
+
+
+def advance_waiting(turn: Turn) -> None:
+    """Advances the scopes with ready children after credits that were set aside became free."""
+    state = turn.state
+    if not state.hold or state.undo is not None or state.finished is not None:
+        return
+    for path in [scope.path for scope in open_scopes(state) if scope.ready or scope.fans]:
+        scope = state.nodes[path]
+        if isinstance(scope, ScopeState) and scope.status == "open" and state.finished is None:
+            advance(turn, scope)
 
 
 def advance_all(turn: Turn) -> None:
@@ -66,7 +78,12 @@ def _start_children(turn: Turn, scope: ScopeState) -> None:
         child = scope.children[scope.ready[0]]
         path = child_path(scope.path, child.id, visit=1) if child.repeat_until else child_path(scope.path, child.id)
         known = nodes.get(path)
+        if not child.is_scope and not child.is_fan and affordable(turn.state, child) == "later":
+            break
         if isinstance(known, StepState) and known.status != "pending":
+            if affordable(turn.state, child) == "never":
+                refuse_child(turn, scope, child, path, out_of_credits(path))
+                continue
             turn.grant(path, "forward", known.number + 1)
             continue
         opened = open_child(turn, scope, child, path)
@@ -86,8 +103,11 @@ def _start_queued(turn: Turn, scope: ScopeState, limit: int) -> None:
         visit = scope.visits[child.id] if scope.node.is_flow else None
         path = child_path(scope.path, child.id, visit=visit)
         step = turn.state.nodes.get(path)
-        if not isinstance(step, StepState) or step.status == "pending":
+        if not isinstance(step, StepState) or step.status == "pending" or affordable(turn.state, child) == "later":
             return
+        if affordable(turn.state, child) == "never":
+            refuse_child(turn, scope, child, path, out_of_credits(path))
+            continue
         turn.grant(path, "forward", step.number + 1)
 
 

@@ -52,7 +52,7 @@ def is_over(turn: Turn, scope: ScopeState) -> bool:
     if condition is None:
         return True
     try:
-        if turn.evaluation.true(condition):
+        if turn.evaluation.true(condition, scope.path):
             return True
     except ExpressionError as error:
         close_scope(turn, scope, "failed", refusal(scope.path, error.code, str(error)))
