@@ -5,7 +5,7 @@ from typing import Any, Literal
 import httpx2
 
 from tenuto import HttpCall, SagaContext
-from tenuto.errors import NonRetryableError
+from tenuto.errors import NonRetryableError, RetryableError
 
 from .orders import Order, StoredOrder
 
@@ -32,14 +32,14 @@ class InventoryClient:
     async def reserve(self, order: Order, ctx: SagaContext) -> None:
         wanted = {"item": order.item, "quantity": order.quantity}
         try:
-            await self._call(ctx).put(f"/reservations/{order.id}", json=wanted)
+            _final(await self._call(ctx).put(f"/reservations/{order.id}", json=wanted))
         except NonRetryableError as error:
             if error.code == "http_409":
                 raise OutOfStock from error
             raise
 
     async def release(self, order_id: str, ctx: SagaContext) -> None:
-        await self._call(ctx).delete(f"/reservations/{order_id}")
+        _final(await self._call(ctx).delete(f"/reservations/{order_id}"))
 
     def _call(self, ctx: SagaContext) -> HttpCall:
         ctx.set_attribute("dep.name", "inventory")
@@ -76,13 +76,19 @@ class PaymentClient:
 
     async def refund(self, order: StoredOrder, ctx: SagaContext) -> PaymentStatus:
         """Refunds the order's current payment, if it was made, and returns its status."""
-        return _status(
-            await self._call(ctx).post(f"/payments/{order.payment_id}:refund", params={"order_id": order.id})
-        )
+        response = await self._call(ctx).post(f"/payments/{order.payment_id}:refund", params={"order_id": order.id})
+        return _status(_final(response))
 
     def _call(self, ctx: SagaContext) -> HttpCall:
         ctx.set_attribute("dep.name", "payment")
         return HttpCall(ctx, base_url=self._url, client=self._client, classify={409: "NON_RETRYABLE"})
+
+
+def _final(response: httpx2.Response) -> httpx2.Response:
+    """A response that is not 202, which only says that the request was understood. The next attempt asks again."""
+    if response.status_code == 202:
+        raise RetryableError(f"{response.url.path} is pending.", code="http_202")
+    return response
 
 
 def _status(response: httpx2.Response) -> PaymentStatus:

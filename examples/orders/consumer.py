@@ -66,7 +66,7 @@ def create_app(url: str = config.CONSUMER_DATABASE) -> FastAPI:
     database = connect(url, *SCHEMA)
     engine = Engine(url, worker=False)
     history = OrderHistory(database, engine)
-    faults = Faults()
+    faults = Faults("receive")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -16,9 +16,8 @@ Row = Sequence[Any]
 
 
 class Transaction(Protocol):
-    connection: (
-        Any  # for Tenuto: `engine.start(…, connection=transaction.connection)`. None where there is none to join
-    )
+    # For Tenuto: `engine.start(…, connection=transaction.connection)`. None in memory, where there is nothing to join.
+    connection: Any
 
     async def run(self, statement: str, *values: object) -> list[Row]: ...
 

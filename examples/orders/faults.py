@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, HTTPException
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
 Kind = Literal["refuse", "slow", "error", "timeout", "pending", "duplicate", "reset"]
 Effect = Callable[[], Awaitable[Response]]
+Delay = Callable[["Fault"], Awaitable[Response]]
 
 
 class Fault(BaseModel):
@@ -26,9 +27,10 @@ class Fault(BaseModel):
 
 
 class Faults:
-    """The faults that are switched on, oldest first."""
+    """The faults that are switched on for the operations of a service, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *operations: str) -> None:
+        self._operations = operations
         self._waiting: list[Fault] = []
         self.router = APIRouter()
         self.router.add_api_route("/faults", self.switch_on, methods=["POST"], status_code=201)
@@ -36,6 +38,8 @@ class Faults:
         self.router.add_api_route("/faults", self.switch_off, methods=["DELETE"], status_code=204)
 
     async def switch_on(self, fault: Fault) -> Fault:
+        if fault.operation not in self._operations:
+            raise HTTPException(422, f"There is no operation {fault.operation!r}. Use {', '.join(self._operations)}.")
         self._waiting.append(fault)
         return fault
 
@@ -45,21 +49,18 @@ class Faults:
     async def switch_off(self) -> None:
         self._waiting.clear()
 
-    def take(self, operation: str, order_id: str, *kinds: Kind) -> Fault | None:
-        """The first fault for this operation and order, if it is of these kinds. Each fault happens `times` times."""
-        for fault in self._waiting:
-            if fault.operation == operation and fault.order_id in (None, order_id):
-                if fault.kind not in kinds:
-                    return None
-                fault.times -= 1
-                if fault.times <= 0:
-                    self._waiting.remove(fault)
-                return fault
-        return None
+    async def around(
+        self, operation: str, order_id: str, effect: Effect, refuse: Effect, delay: Delay | None = None
+    ) -> Response:
+        """Answers a request: with its effect, or with the fault that is switched on for it.
 
-    async def around(self, operation: str, order_id: str, effect: Effect, refuse: Effect) -> Response:
-        """Answers a request: with its effect, or with the fault that is switched on for it."""
-        match self.take(operation, order_id, "refuse", "slow", "error", "timeout", "duplicate", "reset"):
+        `delay` makes a pending effect. Without it, a pending request has no effect until it is sent again.
+        """
+        match self._take(operation, order_id):
+            case Fault(kind="pending") as fault if delay is not None:
+                return await delay(fault)
+            case Fault(kind="pending"):
+                return JSONResponse({"status": "pending"}, 202)
             case Fault(kind="refuse"):
                 return await refuse()
             case Fault(kind="error"):
@@ -75,6 +76,16 @@ class Faults:
                 await effect()
                 return _Reset()
         return await effect()
+
+    def _take(self, operation: str, order_id: str) -> Fault | None:
+        """The first fault for this operation and order. Each fault happens `times` times."""
+        for fault in self._waiting:
+            if fault.operation == operation and fault.order_id in (None, order_id):
+                fault.times -= 1
+                if fault.times <= 0:
+                    self._waiting.remove(fault)
+                return fault
+        return None
 
 
 class _Reset(Response):

@@ -41,7 +41,7 @@ class Inventory:
             known = await transaction.run("SELECT status FROM reservations WHERE order_id = $1", order_id)
             if known:
                 ((status,),) = known
-                return JSONResponse({"status": status}, 200 if status == "held" else 409)
+                return JSONResponse({"status": status}, 200 if status == "held" else 410)
             statement = "UPDATE stock SET available = available - $1 WHERE item = $2 AND available >= $1 RETURNING item"
             if not await transaction.run(statement, wanted.quantity, wanted.item):
                 return await self.refuse()
@@ -85,7 +85,7 @@ class Inventory:
 def create_app(database_url: str = config.INVENTORY_DATABASE) -> FastAPI:
     database = connect(database_url, *SCHEMA)
     inventory = Inventory(database)
-    faults = Faults()
+    faults = Faults("reserve", "release")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

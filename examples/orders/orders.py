@@ -67,6 +67,10 @@ class StoredOrder:
     execution: str
 
     @property
+    def ordered(self) -> Order:
+        return Order(self.id, self.item, self.quantity, self.cents)
+
+    @property
     def payment_id(self) -> str:
         return f"{self.id}-{self.payment}"
 
@@ -90,6 +94,10 @@ class OrderStatusChanged:
 
 class NoSuchOrder(LookupError):
     pass
+
+
+class OrderConflict(Exception):
+    """There is a different order with this id."""
 
 
 class ForbiddenTransition(Exception):
@@ -123,14 +131,16 @@ class Orders:
 
     # -- Writing -------------------------------------------------------------------------------------------------------
 
-    async def insert(self, transaction: Transaction, order: Order) -> bool:
-        """Writes a new order. Returns False if there is one with this id."""
+    async def insert(self, transaction: Transaction, order: Order) -> StoredOrder | None:
+        """Writes a new order. Returns None if there is one with this id."""
         statement = """
             INSERT INTO orders (id, item, quantity, cents) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING *"""
         inserted = await transaction.run(statement, order.id, order.item, order.quantity, order.cents)
-        for row in inserted:
-            await _note(transaction, StoredOrder(*row))
-        return bool(inserted)
+        if not inserted:
+            return None
+        stored = StoredOrder(*inserted[0])
+        await _note(transaction, stored)
+        return stored
 
     async def link(self, transaction: Transaction, id: str, execution: str) -> None:
         await transaction.run("UPDATE orders SET execution = $1 WHERE id = $2", execution, id)

@@ -49,16 +49,18 @@ class Payments:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def pay(self, id: str, new: NewPayment, fault: Fault | None) -> Response:
-        return await self._record(id, new, "pending" if fault else "paid", fault)
+    async def pay(self, id: str, new: NewPayment) -> Response:
+        return await self._record(id, new, "paid")
 
     async def decline(self, id: str, new: NewPayment) -> Response:
-        return await self._record(id, new, "declined", None)
+        return await self._record(id, new, "declined")
 
-    async def _record(self, id: str, new: NewPayment, status: Status, fault: Fault | None) -> Response:
+    async def delay(self, id: str, new: NewPayment, fault: Fault) -> Response:
+        return await self._record(id, new, "pending", fault.polls, fault.final)
+
+    async def _record(self, id: str, new: NewPayment, status: Status, polls: int = 0, final: str = "") -> Response:
         """Makes the payment, unless it was made, declined or voided before: then its status stands."""
         async with self._database.transaction() as transaction:
-            polls, final = (fault.polls, fault.final) if fault else (0, "")
             statement = "INSERT INTO payments VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING id"
             if not await transaction.run(statement, id, new.order_id, new.cents, status, polls, final):
                 ((status,),) = await transaction.run("SELECT status FROM payments WHERE id = $1", id)
@@ -116,7 +118,7 @@ async def _book(transaction: Transaction, id: str, kind: Literal["charge", "refu
 def create_app(database_url: str = config.PAYMENT_DATABASE) -> FastAPI:
     database = connect(database_url, *SCHEMA)
     payments = Payments(database)
-    faults = Faults()
+    faults = Faults("pay", "find", "void", "refund")
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -128,9 +130,12 @@ def create_app(database_url: str = config.PAYMENT_DATABASE) -> FastAPI:
 
     @app.put("/payments/{id}")
     async def pay(id: str, new: NewPayment) -> Response:
-        pending = faults.take("pay", new.order_id, "pending")
         return await faults.around(
-            "pay", new.order_id, lambda: payments.pay(id, new, pending), lambda: payments.decline(id, new)
+            "pay",
+            new.order_id,
+            lambda: payments.pay(id, new),
+            lambda: payments.decline(id, new),
+            lambda fault: payments.delay(id, new, fault),
         )
 
     @app.get("/payments/{id}")

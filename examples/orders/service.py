@@ -13,6 +13,7 @@ import httpx2
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
+from starlette.routing import Route
 
 from tenuto import Engine, Message
 from tenuto.errors import InvalidTransition
@@ -21,11 +22,25 @@ from tenuto.telemetry import Telemetry
 from . import config
 from .clients import InventoryClient, PaymentClient
 from .database import Database, connect
-from .orders import SCHEMA, ForbiddenTransition, NoSuchOrder, Order, Orders, Status, StoredOrder, VersionConflict
+from .orders import (
+    SCHEMA,
+    ForbiddenTransition,
+    NoSuchOrder,
+    Order,
+    OrderConflict,
+    Orders,
+    Status,
+    StoredOrder,
+    VersionConflict,
+)
 from .saga import OrderSaga
 
 MESSAGES = ("execution.started", "execution.finished", "step.completed", "step.compensated")
 CONFLICT_DELAYS = (0.01, 0.05, 0.25)  # seconds between attempts to write an order that others write, too
+
+
+class ConsumerError(Exception):
+    """An event was not received."""
 
 
 class NewOrder(BaseModel):
@@ -67,8 +82,8 @@ class OrderService:
         self.engine = Engine(
             url, worker=worker, lease=lease, telemetry=self.telemetry, messages=MESSAGES, publish=self.announce
         )
-        inventory = InventoryClient(config.INVENTORY_URL, client)
-        payments = PaymentClient(config.PAYMENT_URL, client)
+        inventory = InventoryClient(config.INVENTORY_URL, self._client)
+        payments = PaymentClient(config.PAYMENT_URL, self._client)
         self.engine.register(OrderSaga(self.orders, inventory, payments))
 
     @asynccontextmanager
@@ -78,21 +93,21 @@ class OrderService:
         await self._database.close()
         await self._client.aclose()
 
-    async def create(self, order: Order) -> bool:
-        """Writes the order and starts its saga, both or neither. Returns False if there is an order with this id."""
+    async def create(self, order: Order) -> StoredOrder | None:
+        """Writes the order and starts its saga, both or neither. Returns None if it was created before."""
         async with self._database.transaction() as transaction:
-            if not await self.orders.insert(transaction, order):
-                return False
-            handle = await self.engine.start(
-                OrderSaga,
-                order,
-                idempotency_key=f"order-{order.id}",
-                correlation_id=order.id,
-                target=("order", order.id),
-                connection=transaction.connection,
-            )
-            await self.orders.link(transaction, order.id, handle.id)
-        return True
+            created = await self.orders.insert(transaction, order)
+            if created is not None:
+                handle = await self.engine.start(
+                    OrderSaga,
+                    order,
+                    idempotency_key=f"order-{order.id}",
+                    correlation_id=order.id,
+                    target=("order", order.id),
+                    connection=transaction.connection,
+                )
+                await self.orders.link(transaction, order.id, handle.id)
+        return created
 
     async def cancel(self, id: str) -> StoredOrder:
         """Decides that the order is canceled, then tells its saga. If that message is lost, the next step notices."""
@@ -110,12 +125,16 @@ class OrderService:
 
     async def announce(self, message: Message) -> None:
         """Called for every message in the outbox, at least once and in order. If it raises, it is called again."""
-        order = await self.orders.get(message.correlation_id)
+        try:
+            order = await self.orders.get(message.correlation_id)
+        except NoSuchOrder:
+            return  # of a saga that was started without an order
         if message.kind == "execution.finished":
             await self._finish(order, message)
         for event in await self.orders.unannounced(order.id):
             response = await self._client.post(f"{config.CONSUMER_URL}/events", json={"id": event.id, **asdict(event)})
-            response.raise_for_status()
+            if response.status_code != 204:
+                raise ConsumerError(f"The consumer answered {response.status_code} to event {event.id}.")
             await self.orders.announced(event)
 
     async def _finish(self, order: StoredOrder, message: Message) -> None:
@@ -136,14 +155,19 @@ def create_app(given: OrderService | None = None) -> FastAPI:
             yield
 
     app = FastAPI(title="Orders", lifespan=lifespan)
-    app.mount("/metrics", service.telemetry.metrics_app())
+    app.router.routes.append(Route("/metrics", service.telemetry.metrics_app()))
 
     @app.post("/orders", status_code=201)
     async def create(new: NewOrder, response: Response) -> OrderView:
         """Accepts an order. It is pending; its saga goes on from here."""
-        if not await service.create(Order(**new.model_dump())):
-            response.status_code = 200
-        return view(await service.orders.get(new.id))
+        order = Order(**new.model_dump())
+        if (created := await service.create(order)) is not None:
+            return view(created)
+        response.status_code = 200
+        stored = await service.orders.get(order.id)
+        if stored.ordered != order:
+            raise OrderConflict(f"There is another order {order.id!r}. Send a different order under an id of its own.")
+        return view(stored)
 
     @app.get("/orders/{id}")
     async def get(id: str) -> OrderView:
@@ -159,7 +183,8 @@ def create_app(given: OrderService | None = None) -> FastAPI:
         return JSONResponse({"detail": str(error)}, 404)
 
     @app.exception_handler(ForbiddenTransition)
-    async def forbidden_transition(_: Request, error: ForbiddenTransition) -> Response:
+    @app.exception_handler(OrderConflict)
+    async def conflict(_: Request, error: ForbiddenTransition | OrderConflict) -> Response:
         return JSONResponse({"detail": str(error)}, 409)
 
     @app.exception_handler(VersionConflict)

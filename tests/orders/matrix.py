@@ -54,6 +54,8 @@ def faults(operation: str, times: int = 1) -> Iterator[tuple[str, Fault]]:
     yield "made", Fault(operation, "slow", times, (SLOW,))
     yield "made", Fault(operation, "duplicate", times)
     yield "not made", Fault(operation, "error", times)
+    if operation != "pay":  # a payment that is pending is made later
+        yield "not made", Fault(operation, "pending", times)
     if operation in REQUESTS:
         yield "not made", Fault(operation, "unreachable", times)
     yield "made late", Fault(operation, "slow", times, (LATE,))

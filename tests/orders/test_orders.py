@@ -54,7 +54,7 @@ async def database() -> AsyncIterator[Database]:
 async def make(database: Database, status: Status) -> Orders:
     orders = Orders(database)
     async with database.transaction() as transaction:
-        assert await orders.insert(transaction, ORDER)
+        assert await orders.insert(transaction, ORDER) is not None
     await orders.move("a", *WAYS[status])
     return orders
 
@@ -121,7 +121,7 @@ async def test_a_final_order_cannot_be_canceled(status: Status, database: Databa
 async def test_an_order_is_inserted_once_and_an_unknown_one_is_not_found(database: Database) -> None:
     orders = await make(database, "reserved")
     async with database.transaction() as transaction:
-        assert not await orders.insert(transaction, ORDER)
+        assert await orders.insert(transaction, ORDER) is None
     assert (await orders.get("a")).status == "reserved"
     with pytest.raises(NoSuchOrder):
         await orders.get("b")

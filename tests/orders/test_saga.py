@@ -144,6 +144,30 @@ async def test_reserve_is_tried_three_times_and_what_it_may_have_left_is_release
     await shop.ends("canceled", charges=0, refunds=0, held=0)
 
 
+@pytest.mark.requirement("C13")
+async def test_a_reservation_that_is_pending_is_asked_for_again(shop: Setting) -> None:
+    await shop.fault("reserve", "pending", times=2)
+    assert (await shop.run()).succeeded
+    assert shop.harness.calls(OrderSaga.reserve) == 3
+    await shop.ends("confirmed", charges=1, refunds=0, held=2)
+
+
+async def test_a_refund_that_is_pending_is_asked_for_again(shop: Setting) -> None:
+    shop.harness.script(OrderSaga.confirm, *[TransientError("the database is down")] * 5)
+    await shop.fault("refund", "pending", times=2)
+    await shop.run()
+    assert shop.harness.calls(OrderSaga.refund) == 3
+    await shop.ends("refunded", charges=1, refunds=1, held=0)
+
+
+async def test_a_reservation_that_arrives_after_its_release_is_refused(shop: Setting) -> None:
+    await shop.fault("reserve", "refuse")
+    await shop.run()
+    late = await shop.client.put(f"{INVENTORY}/reservations/a", json={"item": "tea", "quantity": 2})
+    assert late.status_code == 410
+    await shop.ends("canceled", charges=0, refunds=0, held=0)
+
+
 @pytest.mark.requirement("C22")
 async def test_conflicts_of_versions_are_retried() -> None:
     database = connect("memory://", *SCHEMA)

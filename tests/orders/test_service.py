@@ -1,5 +1,6 @@
 """The order service over HTTP, with everything that it calls in one process."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tenuto.errors import IdempotencyConflict
 from tenuto.telemetry import Telemetry
 from tenuto.telemetry.traces import Tracing
 
-from .shop import CONSUMER, Shop
+from .shop import CONSUMER, INVENTORY, Shop
 from .verdict import wrong
 
 
@@ -45,7 +46,15 @@ async def test_an_order_that_is_sent_twice_is_accepted_once(shop: Shop) -> None:
     order = {"id": "a", "item": "tea", "cents": 500}
     assert [(await shop.api.post("/orders", json=order)).status_code for _ in range(2)] == [201, 200]
     assert await shop.finished("a") == "confirmed"
+    assert (await shop.api.post("/orders", json=order)).json()["status"] == "confirmed"
     assert await shop.service.engine.count() == {"succeeded": 1}
+
+
+async def test_another_order_under_the_same_id_is_refused(shop: Shop) -> None:
+    await shop.order("a", cents=500)
+    response = await shop.api.post("/orders", json={"id": "a", "item": "tea", "quantity": 2, "cents": 501})
+    assert (response.status_code, response.json()["detail"].partition(".")[0]) == (409, "There is another order 'a'")
+    assert (await shop.stored("a")).cents == 500
 
 
 async def test_an_unknown_order_is_not_found(shop: Shop) -> None:
@@ -87,11 +96,28 @@ async def test_an_order_is_not_written_if_its_saga_cannot_be_started(tmp_path: P
         assert (await shop.api.get("/orders/a")).status_code == 404
 
 
+async def test_messages_of_a_saga_without_an_order_are_passed_over(shop: Shop) -> None:
+    handle = await shop.service.engine.start(OrderSaga, Order("no-such-order", "tea", 1, 500))
+    await handle.result()
+    await shop.order("a")
+    assert await shop.finished("a") == "confirmed"
+    async with asyncio.timeout(60):
+        while (await shop.service.engine.outbox()).waiting:
+            await asyncio.to_thread(lambda: None)
+
+
+async def test_a_fault_of_an_operation_that_a_service_does_not_have_is_refused(shop: Shop) -> None:
+    response = await shop.client.post(f"{INVENTORY}/faults", json={"operation": "pay", "kind": "error"})
+    assert (response.status_code, response.json()["detail"]) == (
+        422, "There is no operation 'pay'. Use reserve, release."
+    )  # fmt: skip
+
+
 # -- Events ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("D6")
-@pytest.mark.parametrize("kind", ["error", "reset", "duplicate", "refuse"])
+@pytest.mark.parametrize("kind", ["error", "reset", "duplicate", "refuse", "pending"])
 async def test_an_event_is_counted_once_however_often_it_is_sent(kind: str, shop: Shop) -> None:
     await shop.fault("receive", kind, "a", times=2)
     await shop.order("a")
@@ -117,7 +143,7 @@ async def test_metrics_have_the_names_of_the_design(shop: Shop) -> None:
     await shop.fault("reserve", "error", "a")
     await shop.order("a")
     await shop.finished("a")
-    lines = (await shop.api.get("/metrics", follow_redirects=True)).text.splitlines()
+    lines = (await shop.api.get("/metrics")).text.splitlines()
     assert 'saga_step_duration_seconds_count{saga="order",step="reserve"} 2.0' in lines
     assert 'saga_flow_transitions_total{saga="order",step="reserve",to="succeeded"} 1.0' in lines
     assert 'saga_flow_transitions_total{saga="order",step="",to="succeeded"} 1.0' in lines
