@@ -340,12 +340,20 @@ class DefinitionConflict(TenutoError):
 class IdempotencyConflict(TenutoError):
     """The idempotency key was already used for a different request.
 
+    `execution_id` is the execution that the key started, if it started one. The message says what differs.
+
     Use a new key for a new request, and the same key only to repeat a request.
     """
 
     code = "idempotency_conflict"
     http_status = 422
     exit_code = 4
+
+    def __init__(
+        self, message: str = "", *, execution_id: str = "", code: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.execution_id = execution_id
 
 
 class RequestInFlight(TenutoError):

@@ -8,7 +8,7 @@ import pytest
 
 from tenuto.authoring.context import SagaContext, step_name
 from tenuto.authoring.decorators import Saga, approval, group, saga, signal, step, wait
-from tenuto.authoring.markers import ExpandEach, FromStep
+from tenuto.authoring.markers import ExpandEach, FromStep, Result
 from tenuto.authoring.outcome import Done, NotDone, Outcome
 from tenuto.authoring.program import Program
 from tenuto.authoring.programs import compile_saga, handlers_running
@@ -488,6 +488,55 @@ def test_a_saga_needs_a_name() -> None:
         def a(self) -> None: ...
 
     assert problems(Wrong()) == [("saga 'no name', name", "bad_name")]
+
+
+def test_a_decorator_without_a_name_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(DefinitionError, match=r'^@saga needs a name: @saga\("book-trip"\)$'):
+
+        @saga  # type: ignore[arg-type]
+        class BookTrip:
+            @step
+            def a(self) -> None: ...
+
+
+def test_a_step_without_self_is_refused() -> None:
+    @saga("s")
+    class Wrong:
+        def cancel(result: Annotated[int, Result]) -> None: ...  # type: ignore[misc]
+
+        @step
+        def a() -> int: ...  # type: ignore[misc, empty-body]
+
+        @step(compensate=cancel)
+        def b(x: Trip) -> int: ...  # type: ignore[misc, empty-body]
+
+        @step
+        def c(*, x: Trip) -> int: ...  # type: ignore[misc, empty-body]
+
+    assert told(Wrong()).splitlines()[1:] == [
+        f"  {where} of Wrong has no `self`: write `def {name}(self, …)`, or add @staticmethod"
+        for where, name in [
+            ("step 'a'", "a"),
+            ("step 'b'", "b"),
+            ("step 'b', compensation", "cancel"),
+            ("step 'c'", "c"),
+        ]
+    ]
+
+
+def test_self_may_have_another_name_and_come_with_other_arguments() -> None:
+    @saga("s")
+    class Odd:
+        @step
+        def a(this) -> None: ...
+
+        @step
+        def b(self: Any, trip: Trip) -> None: ...
+
+        @step
+        def c(self, /, trip: Trip) -> None: ...
+
+    assert set(steps(Odd())) == {"a", "b", "c"}
 
 
 def test_all_problems_are_told_at_once() -> None:

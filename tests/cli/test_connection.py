@@ -116,7 +116,7 @@ def test_an_unsupported_scheme_is_refused_with_the_supported_ones(tenuto: Run, c
         ("worker --queue=", "--queue: name at least one"),
         ("--url x.db ls", "use sqlite:///file.db or postgresql://host/database"),
         ("reviews resolve x.1 dismiss --reason r", "run `tenuto reviews ls` to list the open ones"),
-        ("run nothing", "register or apply it first; run `tenuto definitions` to list definitions"),
+        ("run nothing", "no definition is registered yet; run `tenuto definitions` to list definitions"),
     ],
 )
 def test_what_is_wrong_is_told_in_the_words_of_the_command(tenuto: Run, command: str, told: str) -> None:

@@ -516,8 +516,25 @@ async def test_a_group_nests_steps_in_a_scope_of_their_own(engine: Engine) -> No
 
 async def test_an_unknown_saga_is_not_found(engine: Engine) -> None:
     engine.register(one_step("known", Stage().does("x")).build())
-    with pytest.raises(NotFound, match="'unknown'"):
-        await engine.start("unknown")
+    with pytest.raises(NotFound, match="There is no definition named 'nothing'") as unknown:
+        await engine.start("nothing")
+    assert unknown.value.hint == "register or apply it first; registered: known"
+
+
+async def test_a_misspelled_saga_is_not_found_and_the_nearest_name_is_suggested(engine: Engine) -> None:
+    engine.register(one_step("onboarding", Stage().does("x")).build(), one_step("billing", Stage().does("x")).build())
+    with pytest.raises(NotFound) as unknown:
+        await engine.start("onbording")
+    assert unknown.value.hint == (
+        "did you mean 'onboarding'? If not, register or apply it first; registered: billing, onboarding"
+    )
+
+
+async def test_an_unknown_version_is_not_found_and_the_known_ones_are_named(engine: Engine) -> None:
+    engine.register(one_step("known", Stage().does("x")).build())
+    with pytest.raises(NotFound, match="There is no definition 'known' in version 7") as unknown:
+        await engine.start("known", version=7)
+    assert unknown.value.hint == "its versions are: 1"
 
 
 def _document(**fields: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What a failure means: its class, whether and when it is tried again, and how long everything may take."""
 
 import asyncio
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,6 +16,7 @@ from tenuto.errors import (
     IndeterminateError,
     InvalidInput,
     NonRetryableError,
+    PayloadError,
     RateLimitedError,
     RetryableError,
     StepError,
@@ -502,17 +504,41 @@ async def nothing() -> list[int]:
     return None  # type: ignore[return-value]  # on purpose
 
 
+@dataclass
+class Parcel:
+    weights: list[int]
+
+
+async def nested() -> Parcel:
+    return Parcel(weights=[1, "2"])  # type: ignore[list-item]  # on purpose
+
+
 @pytest.mark.requirement("C19")
-@pytest.mark.parametrize("function", [wrong, nothing])
-async def test_a_result_of_another_type_is_a_failure_of_its_step(engine: Engine, function: Any) -> None:
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (wrong, "result of step 'work': Expected `int`, got `str`"),
+        (nothing, "result of step 'work': Expected `array`, got `null`"),
+        (nested, "result of step 'work'.weights[1]: Expected `int`, got `str` (reading `Parcel`)"),
+    ],
+)
+async def test_a_result_of_another_type_fails_its_step_at_once(engine: Engine, function: Any, told: str) -> None:
     engine.register(one_step("s", function, retry=FAST).build())
     work = (await engine.execute("s")).steps["work"]
     assert (work.status, work.error_class, work.error_code, work.attempts) == (
         "failed",
-        "RETRYABLE",
-        "invalid_output",
-        3,
+        "NON_RETRYABLE",
+        "invalid_result",
+        1,
     )
+    assert work.error == told
+
+
+@pytest.mark.requirement("C19")
+async def test_a_step_may_say_that_a_result_of_another_type_is_tried_again(engine: Engine) -> None:
+    engine.register(one_step("s", wrong, retry=FAST, classify={PayloadError: "RETRYABLE"}).build())
+    work = (await engine.execute("s")).steps["work"]
+    assert (work.error_class, work.error_code, work.attempts) == ("RETRYABLE", "invalid_result", 3)
 
 
 async def test_a_limit_bounds_all_steps_that_name_it(engine: Engine) -> None:

@@ -100,14 +100,27 @@ async def _one(given: str) -> int:
 
 
 @pytest.mark.requirement("B4")
-async def test_a_key_used_with_another_request_is_refused(engine: Engine) -> None:
+async def test_a_key_used_with_another_request_is_refused_with_what_differs(engine: Engine, runtime: str) -> None:
     engine.register(BookTrip(), one_step("other", Stage().does("x")).build())
-    await engine.start(BookTrip, Trip("Oslo"), idempotency_key="k")
+    first = await engine.start(BookTrip, Trip("Oslo"), idempotency_key="k")
+    used = (
+        f"The idempotency key 'k' was used before with another request: it started execution {first.id}, and differs in"
+    )
 
-    with pytest.raises(IdempotencyConflict):
-        await engine.start(BookTrip, Trip("Rome"), idempotency_key="k")
-    with pytest.raises(IdempotencyConflict):
-        await engine.start("other", {"city": "Oslo", "cents": 0}, idempotency_key="k")
+    async def refused(saga: Any, input: object, **options: Any) -> str:
+        with pytest.raises(IdempotencyConflict) as conflict:
+            await engine.start(saga, input, idempotency_key="k", **options)
+        assert conflict.value.hint is not None
+        return conflict.value.message.removeprefix(used)
+
+    assert await refused(BookTrip, Trip("Rome")) == " the input."
+    assert await refused("other", {"city": "Oslo", "cents": 0}) == " the definition ('book-trip', now 'other')."
+    if runtime != "http":  # its client always names a version
+        assert await refused(BookTrip, Trip("Oslo"), version=1) == " the version that was asked for."
+    options = {"variables": {"a": 1}, "target": ("order", "7"), "priority": "high", "concurrency_key": "c"}
+    assert await refused(BookTrip, Trip("Oslo"), **options) == (
+        " the variables, the target, the priority (normal, now high), the concurrency key."
+    )
     assert sum((await engine.count()).values()) == 1
 
 

@@ -156,7 +156,7 @@ async def test_a_result_of_another_type_is_unknown_too(engine: Engine) -> None:
     options: Any = {"safety": "not_safe_to_retry", "compensation_policy": "manual"}
     engine.register(SagaBuilder("s").step("pay", wrong, **options).build())
     pay = (await engine.execute("s")).steps["pay"]
-    assert (pay.error_class, pay.error_code) == ("INDETERMINATE", "invalid_output")
+    assert (pay.error_class, pay.error_code) == ("INDETERMINATE", "invalid_result")
     assert await kinds(engine) == ["indeterminate"]
 
 

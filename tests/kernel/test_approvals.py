@@ -116,18 +116,35 @@ def test_an_approval_is_decided_once() -> None:
     assert answer.code == "not_waiting"
 
 
-def test_nothing_waits_for_a_decision_that_was_never_asked_for() -> None:
-    run = given(step("a"))
+@pytest.mark.parametrize(
+    ("decided", "told"),
+    [
+        ({"path": "a"}, "step 'a' does not wait for a decision: its status is running"),
+        ({"path": "b"}, "step 'b' does not wait for a decision: it has not started"),
+        ({"path": "nowhere"}, "the execution has no step 'nowhere'"),
+        ({"review": "x1.99"}, "review 'x1.99' is not open: it was resolved already, or there never was one"),
+        ({}, "the decision names neither a step nor a review"),
+    ],
+)
+def test_a_decision_that_nothing_waits_for_is_refused_with_the_reason(decided: Any, told: str) -> None:
+    run = given(step("a"), approval("ok"), step("b", after=("a", "ok")), mode="dag")
     run.start()
-    for fact in (
-        f.Decide(at=run.now, resolution="approved", path="a"),
-        f.Decide(at=run.now, resolution="approved", path="nowhere"),
-        f.Decide(at=run.now, resolution="approved", review="x1.99"),
-        f.Decide(at=run.now, resolution="approved"),
-    ):
-        answer = run.tell(fact)
-        assert isinstance(answer, f.Refused)
-        assert answer.code == "not_waiting"
+    answer = run.tell(f.Decide(at=run.now, resolution="approved", **decided))
+    assert answer == f.Refused("not_waiting", told, "waiting for a decision: 'ok' (approval)")
+
+
+def test_a_decision_is_refused_with_what_waits_instead() -> None:
+    run = given(step("a"), *(approval(f"ok{number}") for number in range(12)), mode="parallel")
+    run.start()
+    answer = run.tell(f.Decide(at=run.now, resolution="approved", path="a"))
+    assert isinstance(answer, f.Refused)
+    assert answer.hint.endswith("'ok8' (approval), 'ok9' (approval), and 2 more")
+    for number in range(12):
+        run.approve(f"ok{number}")
+    answer = run.approve("ok0")
+    assert isinstance(answer, f.Refused)
+    assert answer.message == "step 'ok0' does not wait for a decision: its status is succeeded"
+    assert answer.hint == "nothing in this execution waits for a decision"
 
 
 @pytest.mark.requirement("I1")

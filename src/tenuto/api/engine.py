@@ -23,12 +23,12 @@ from tenuto.authoring.program import EVERY_TENANT, Handler, Program
 from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
 from tenuto.authoring.saga_source import saga_name
 from tenuto.authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
-from tenuto.errors import DefinitionConflict, InvalidInput, NotFound
+from tenuto.errors import DefinitionConflict, IdempotencyConflict, InvalidInput, NotFound
 from tenuto.handlers.builtin import NAMES as BUILT_IN
 from tenuto.handlers.builtin import BuiltIn
 from tenuto.handlers.settings import HandlerSettings
 from tenuto.kernel import facts as f
-from tenuto.kernel.decide.people import NOT_WAITING
+from tenuto.kernel.decide.open_reviews import not_open
 from tenuto.kernel.definition import CancelMode, ErrorClass, owned_name, plain_name, to_document
 from tenuto.kernel.events import NULL, Resolution, ReviewKind
 from tenuto.kernel.state import ExecutionStatus
@@ -39,7 +39,7 @@ from tenuto.runtime.shared.filters import Filter, check_filter, milliseconds_at
 from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.shared.retention import Pruned
 from tenuto.runtime.shared.reviews import dead_letter_document, review_document
-from tenuto.runtime.start_request import StartOptions, StartRequest, Submitted, check_options
+from tenuto.runtime.start_request import StartOptions, StartRequest, Submitted, check_options, explained
 from tenuto.settings import FourEyes, Settings
 from tenuto.storage.registry import Registry
 from tenuto.storage.reviews import ReviewsWanted
@@ -438,7 +438,13 @@ class Engine:
             idempotency_key=key,
             connection=connection,
         )
-        return await self._backend.commands.submit(request)
+        try:
+            return await self._backend.commands.submit(request)
+        except IdempotencyConflict as conflict:
+            if not conflict.execution_id or connection is not None:
+                raise
+            known = await self._backend.executions.read(tenant, conflict.execution_id)
+            raise explained(conflict, request, known) from None
 
     async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
         """Finds the definition to start: the tenant's own, or else the one of the deployment."""
@@ -447,13 +453,14 @@ class Engine:
         if isinstance(saga, str) and "/" in name:  # the internal name of a tenant's definition
             raise NotFound(f"There is no definition {name!r}.")
         deprecated: DefinitionConflict | None = None
+        unknown: NotFound | None = None
         if isinstance(saga, str) and tenant != DEFAULT_TENANT:
             own = owned_name(tenant, name)
             if programs.knows(own) or not programs.knows(name):
                 try:
                     return await programs.find(own, version)
-                except NotFound:
-                    pass
+                except NotFound as error:
+                    unknown = error  # its hint also names the tenant's own definitions
                 except DefinitionConflict as error:
                     if version is not None:
                         raise
@@ -465,7 +472,8 @@ class Engine:
                 raise deprecated from None
             if isinstance(saga, str) and await self.catalog.is_draft(name, version, tenant):
                 error.hint = "it is a draft: publish it first"
-            raise
+                raise
+            raise unknown or error from None
 
     def _tenant(self, asked: str | None) -> str:
         own = self._scope.tenant
@@ -617,7 +625,7 @@ class Engine:
         reading = await context.read_state(execution_id)
         review = reading.state.reviews.get(review_id)
         if review is None:
-            raise refusal(NOT_WAITING)
+            raise refusal(not_open(reading.state, review_id))
         context.scope.require("dlq:write" if review.kind == "dead_letter" else "approvals:write")
         if review.kind == "dead_letter" and resolution == "retry":
             check_again(again=again, start=None)

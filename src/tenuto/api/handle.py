@@ -11,7 +11,8 @@ from tenuto.authoring.markers import StepRef
 from tenuto.errors import InvalidInput, NotFound, StepError
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id, step_id
-from tenuto.kernel.decide.people import NOT_WAITING, refused_signal
+from tenuto.kernel.decide.open_reviews import not_waiting
+from tenuto.kernel.decide.people import refused_signal
 from tenuto.kernel.definition import CancelMode, ErrorClass, Step
 from tenuto.kernel.events import NULL, Resolution
 from tenuto.kernel.evolve import find_step, fold
@@ -242,9 +243,10 @@ class Handle(Generic[O_co]):
         context.scope.require("approvals:write")
         reading = await context.read_state(self.id)
         result = NULL if data is None else encode(data, where="data")
-        review = _review_of(reading.state, step_text(step))
+        name = step_text(step)
+        review = _review_of(reading.state, name)
         if review is None:
-            raise refusal(NOT_WAITING)
+            raise refusal(not_waiting(reading.state, name, find_path(reading.state, name)))
         await context.decide(reading, review, resolution, comment, result)
 
     async def _ref(self, step: StepRef, attempt: int, lease: str) -> Ref:

@@ -426,6 +426,7 @@ def _result_encoder(annotation: Any, where: str) -> Callable[[object], Raw | Non
     """Encodes a result, and checks that it can be decoded as its declared type before it is stored."""
     unknown = annotation is Any or any(is_unknown(part) for part in members(annotation))
     exact = type(None) if annotation is None else annotation
+    has_unchecked_fields = field_names(annotation) is not None  # dataclasses and their like accept any value in a field
     to_json = encoder(None if unknown else annotation, where=where)
     read = decoder(annotation, where=where)
 
@@ -433,11 +434,11 @@ def _result_encoder(annotation: Any, where: str) -> Callable[[object], Raw | Non
         if isinstance(value, Done):  # a probe found the step's result
             value = value.result
         raw = None if value is None else to_json(value)
-        if not unknown and type(value) is not exact:
+        if not unknown and (type(value) is not exact or has_unchecked_fields):
             try:
                 read(_NULL if raw is None else raw)
             except PayloadError as error:
-                raise PayloadError(error.message, code="invalid_output") from None
+                raise PayloadError(error.message, code="invalid_result") from None
         return raw
 
     return encode

@@ -1,12 +1,14 @@
 """Decorators for sagas written as classes, and the steps that are not functions.
 
-Decorators only add attributes, so types are preserved and functions can be called and tested directly. Nothing is
-checked here: a saga is checked as a whole when it is registered.
+Decorators only add attributes, so types are preserved and functions can be called and tested directly. A saga is
+checked as a whole when it is registered.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, Unpack, overload
 
+from tenuto.errors import DefinitionError
 from tenuto.kernel.definition import MAX_VISITS, FailureMode
 from tenuto.values.durations import Duration
 
@@ -47,6 +49,7 @@ class Saga(Generic[I_contra, O_co]):
 
 def saga(name: str, **options: Unpack[SagaOptions]) -> Callable[[type[C]], type[C]]:
     """Makes a class a saga. `output` names the step whose result is the saga's output."""
+    _check_named(name)
     settings = SagaSettings(name=name, **options)
 
     def decorate(cls: type[C]) -> type[C]:
@@ -54,6 +57,17 @@ def saga(name: str, **options: Unpack[SagaOptions]) -> Callable[[type[C]], type[
         return cls
 
     return decorate
+
+
+def _check_named(name: object) -> None:
+    """Refuses `@saga` without a name, which Python calls with the class itself."""
+    if isinstance(name, type):
+        raise DefinitionError(f'@saga needs a name: @saga("{_dashed(name.__name__)}")')
+
+
+def _dashed(name: str) -> str:
+    """Returns the name of a class as sagas are named: `BookTrip` is `book-trip`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower()
 
 
 @overload

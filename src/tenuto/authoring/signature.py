@@ -91,6 +91,11 @@ def read_signature(function: Function, names: Mapping[str, object], where: str, 
     inner = _innermost(function)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         problems.add(where, "generator", "it is a generator, but a step returns one result: return a list instead")
+    if (cls := _class_without_self(function)) is not None:
+        name = getattr(function, "__name__", "…")
+        text = f"{where} of {cls} has no `self`: write `def {name}(self, …)`, or add @staticmethod"
+        problems.add("", "no_self", text)
+        return Signature(function, inspect.iscoroutinefunction(inner), (), Any)
     try:
         signature = inspect.signature(function)
     except (ValueError, TypeError):
@@ -105,6 +110,23 @@ def read_signature(function: Function, names: Mapping[str, object], where: str, 
     return Signature(
         function, inspect.iscoroutinefunction(inner), parameters, hints.of("return", signature.return_annotation)
     )
+
+
+def _class_without_self(function: Function) -> str | None:
+    """Returns the class of a method without `self`: it has no such parameter, or the first one is annotated as data."""
+    if not isinstance(function, types.MethodType) or isinstance(function.__self__, type):
+        return None
+    try:
+        first = next(iter(inspect.signature(function.__func__).parameters.values()), None)
+    except (ValueError, TypeError):
+        return None
+    return None if first is not None and _takes_self(first) else type(function.__self__).__name__
+
+
+def _takes_self(first: inspect.Parameter) -> bool:
+    if first.kind is first.KEYWORD_ONLY:
+        return False
+    return first.name == "self" or first.annotation is EMPTY or first.kind is first.VAR_POSITIONAL
 
 
 def _innermost(function: Function) -> Function:

@@ -11,7 +11,7 @@ import msgspec
 from tenuto.authoring.program import Handler, Program
 from tenuto.errors import DefinitionConflict, NotFound
 from tenuto.kernel.definition import Definition, canonical, content_hash, from_document, plain_name
-from tenuto.runtime.publication import Published, changed_plan, definition_row
+from tenuto.runtime.publication import Published, changed_plan, definition_row, unknown_definition
 from tenuto.storage.catalog import DefinitionRow, DefinitionStatus, DefinitionsWanted
 from tenuto.views.projections import AuditRow
 
@@ -40,6 +40,11 @@ class RemoteCatalog:
             )
         except NotFound:
             return None
+
+    async def published(self) -> list[tuple[str, int]]:
+        """Returns the names and versions of what can be started."""
+        params = {"status": "published"}
+        return [(each["name"], each["version"]) async for each in paged(self._transport, "/v1/definitions", params)]
 
     async def newest(self, name: str) -> int | None:
         """Returns the newest published version."""
@@ -143,7 +148,7 @@ class RemotePrograms:
             return known[1]
         found = await self._catalog.newest(name)
         if found is None:
-            raise NotFound(f"There is no definition named {name!r}.")
+            raise unknown_definition(name, None, await self._catalog.published())
         self._newest[name] = (monotonic(), found)
         return found
 
@@ -153,7 +158,7 @@ class RemotePrograms:
         if at not in self._stored:
             row = await self._catalog.find(*at)
             if row is None:
-                raise NotFound(f"There is no definition {at[0]!r} in version {version}.")
+                raise unknown_definition(*at, await self._catalog.published())
             own = self._own.get(at)
             program = own if own is not None and own.plan.hash == row.hash else self._compile(_definition(row))
             if row.status == "draft":

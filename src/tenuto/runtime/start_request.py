@@ -3,7 +3,7 @@
 The engine builds it from a caller's options, every runtime takes it, and the HTTP client encodes it as a request body.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Literal, NamedTuple, Self, TypedDict
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from tenuto.authoring.inputs import encode_inputs
 from tenuto.authoring.program import Program
-from tenuto.errors import ExpressionError, InvalidInput
+from tenuto.errors import ExpressionError, IdempotencyConflict, InvalidInput
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import fingerprint
 from tenuto.kernel.definition import Priority, plain_name
@@ -150,6 +150,41 @@ class Submitted(NamedTuple):
     execution_id: str
     created: bool
     as_started: Callable[[], Awaitable[Reading]] | None = None
+
+
+def key_conflict(request: StartRequest, execution_id: str) -> IdempotencyConflict:
+    """Returns the error for a request whose idempotency key started another execution with another request."""
+    text = f"The idempotency key {request.idempotency_key!r} was used before with another request"
+    return IdempotencyConflict(
+        f"{text}: it started execution {execution_id}.",
+        execution_id=execution_id,
+        hint="use a new key for a new request, and the same key only to repeat a request",
+    )
+
+
+def explained(conflict: IdempotencyConflict, request: StartRequest, known: Reading) -> IdempotencyConflict:
+    """Adds to a conflict what differs from the request that started the known execution. Values are not shown."""
+    differs = list(_differences(request, known)) or ["the version that was asked for"]
+    text = f"{conflict.message.removesuffix('.')}, and differs in {', '.join(differs)}."
+    return IdempotencyConflict(text, execution_id=conflict.execution_id, hint=conflict.hint)
+
+
+def _differences(request: StartRequest, known: Reading) -> Iterator[str]:
+    program, started = known.program, known.started
+    if program.name != request.program.name:
+        yield f"the definition ({plain_name(program.name)!r}, now {plain_name(request.program.name)!r})"
+    elif request.version is not None and program.version != request.version:
+        yield f"the version ({program.version}, now {request.version})"
+    if (request.input, request.by_step) != (started.input, started.by_step):
+        yield "the input"
+    if request.variables != started.variables:
+        yield "the variables"
+    if request.target != started.target:
+        yield "the target"
+    if request.priority != started.priority:
+        yield f"the priority ({started.priority}, now {request.priority})"
+    if program.name == request.program.name and request.concurrency_key != started.concurrency_key:
+        yield "the concurrency key"
 
 
 def _headers(given: Mapping[str, str] | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from .attempts import fail_step, go_on, mark_of, step_disposition, try_again
 from .control import lift_pause
 from .ending import advance_undo, finish
 from .length import refused_when_long
+from .open_reviews import find_review
 from .scopes import advance_all
 from .turn import Turn, encode, may_repeat
 
@@ -78,22 +79,6 @@ _SYNONYMS: dict[tuple[str, Resolution], Resolution] = {
     ("compensation", "approved"): "compensate",
     ("compensation", "rejected"): "dismiss",
 }
-
-
-NOT_WAITING = Refused(
-    "not_waiting",
-    "no open review is waiting for this decision: it was decided already or never requested",
-    "list its open reviews: `tenuto reviews ls --execution ID`, or GET /v1/reviews?execution_id=ID",
-)
-
-
-def find_review(state: Execution, fact: Decide) -> Review | Refused:
-    if fact.review is not None:
-        review = state.reviews.get(fact.review)
-    else:
-        step = find_step(state, fact.path) if fact.path is not None else None
-        review = state.reviews.get(step.review) if step is not None and step.review is not None else None
-    return NOT_WAITING if review is None else review
 
 
 def decided(turn: Turn, fact: Decide) -> Answer:

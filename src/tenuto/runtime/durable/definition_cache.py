@@ -11,11 +11,11 @@ import msgspec
 
 from tenuto.authoring.input_schemas import InputSchemas, decode_input_schemas
 from tenuto.authoring.program import CompileStored, Program
-from tenuto.errors import DefinitionError, NotFound, StorageError
+from tenuto.errors import DefinitionError, StorageError
 from tenuto.kernel.definition import from_document
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.program_registry import ProgramRegistry
-from tenuto.runtime.publication import Published, changed_plan, check_startable, definition_row
+from tenuto.runtime.publication import Published, changed_plan, check_startable, definition_row, unknown_definition
 from tenuto.storage.caller_connections import Caller
 from tenuto.storage.caller_transactions import save_definition
 from tenuto.storage.catalog import DefinitionRow, DefinitionStatus, DefinitionsWanted, StoredCatalog
@@ -189,8 +189,9 @@ class DefinitionCache:
         if row is not None and row.status == "draft":
             row = None
         if row is None:
-            which = f"{name!r} in version {version}" if version is not None else f"named {name!r}"
-            raise NotFound(f"There is no definition {which}.", hint="register or apply it first")
+            states = await self.catalog.states()
+            published = [at for at, state in states.items() if state.status == "published"]
+            raise unknown_definition(name, version, [*published, *self._registered.performers])
         program = self._compile_row(row)
         performer = self._registered.performers.get((row.name, row.version))
         if performer is None:

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from tenuto.errors import (
     ConcurrencyConflict,
-    IdempotencyConflict,
     StorageError,
     TenutoError,
 )
@@ -21,7 +20,7 @@ from tenuto.runtime.executor.observers import Observers
 from tenuto.runtime.executor.program_registry import ProgramRegistry
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.in_flight import tenant_is_full
-from tenuto.runtime.start_request import StartRequest, Submitted
+from tenuto.runtime.start_request import StartRequest, Submitted, key_conflict
 from tenuto.storage.caller_connections import Caller, caller_of, check_database
 from tenuto.storage.caller_transactions import find_existing, start_within
 from tenuto.storage.port import EVERYTHING, Append, Batch, NewExecution, Store
@@ -267,8 +266,7 @@ def new_execution(request: StartRequest, fact: f.Start, owner: str | None) -> Ne
 def replayed(request: StartRequest, id: str, request_hash: str) -> Submitted:
     """The key was seen: the same request gives the same execution, another one is refused."""
     if request_hash != request.digest:
-        key = request.idempotency_key
-        raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
+        raise key_conflict(request, id)
     return Submitted(id, created=False)
 
 

@@ -105,10 +105,11 @@ class Job:
         self._end(ending)
 
     def _succeeded(self, value: object) -> f.Outcome:
-        role = self.attempt.role
+        attempt, role = self.attempt, self.attempt.role
         if role.dispatches:  # the result comes from outside: what the sender returns is not kept
             return f.Succeeded(result=NULL)
-        return succeeded(self.attempt.handler, role.phase, value, role.schema, may_repeat=role.may_repeat)
+        tables = (role.step.classify, attempt.performer.classify)
+        return succeeded(attempt.handler, role.phase, value, role.schema, may_repeat=role.may_repeat, classify=tables)
 
     def _failed(self, error: BaseException) -> Ending:
         # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.

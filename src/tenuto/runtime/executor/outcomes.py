@@ -1,7 +1,7 @@
 """From what a handler gave or raised to the outcome that is reported."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -33,9 +33,18 @@ class Parked(msgspec.Struct, frozen=True):
 
 
 def succeeded(
-    handler: Handler, phase: Phase, value: object, schema: Schema | None = None, *, may_repeat: bool = True
+    handler: Handler,
+    phase: Phase,
+    value: object,
+    schema: Schema | None = None,
+    *,
+    may_repeat: bool = True,
+    classify: Sequence[Mapping[str, ErrorClass]] = (),
 ) -> f.Outcome:
-    """What a handler's value means in its phase. `may_repeat` is `Role.may_repeat`."""
+    """What a handler's value means in its phase. `may_repeat` is `Role.may_repeat`.
+
+    `classify` are the tables of the step and its definition, which may say that a wrong value is tried again.
+    """
     is_probe = phase in ("guard", "reconcile")
     try:
         if is_probe:
@@ -45,7 +54,8 @@ def succeeded(
         return f.Succeeded(result=_stored(handler, value, schema))
     except BaseException as error:  # serializing runs the value's own code, which may raise anything
         fits_no_declaration = isinstance(error, PayloadError) and error.code == INVALID_OUTPUT and not is_probe
-        failure = unusable(_told(error), may_repeat=may_repeat, code=INVALID_OUTPUT if fits_no_declaration else None)
+        code = INVALID_OUTPUT if fits_no_declaration else INVALID_RESULT
+        failure = unusable(_told(error), may_repeat=may_repeat, code=code, declared=_declared_class(error, classify))
         return failure if isinstance(error, PayloadError) else _traced(failure, error)
 
 
@@ -62,18 +72,29 @@ INVALID_RESULT: Final = "invalid_result"
 INVALID_OUTPUT: Final = "invalid_output"
 
 
-def unusable(why: str, *, may_repeat: bool, code: str | None = None) -> f.Failed:
+_PAYLOAD_ERROR: Final = (f"{PayloadError.__module__}.{PayloadError.__qualname__}", PayloadError.__name__)
+
+
+def _declared_class(error: BaseException, tables: Sequence[Mapping[str, ErrorClass]]) -> ErrorClass | None:
+    """Returns the class that `classify` gives to a value that cannot be used, by the name `PayloadError`."""
+    if not isinstance(error, PayloadError):
+        return None
+    return next((table[name] for table in tables for name in _PAYLOAD_ERROR if name in table), None)
+
+
+def unusable(why: str, *, may_repeat: bool, code: str = INVALID_RESULT, declared: ErrorClass | None = None) -> f.Failed:
     """The outcome of an attempt that finished, but whose value cannot be used: the only place that decides this.
 
     The handler returned, so its effect was made. If the step may not be repeated, the outcome is unknown: the kernel
-    asks its probe, or a person. If it may be repeated, a value that cannot be stored fails the step at once, because
-    the next one would be the same. A value that can be stored but does not fit the declared type or schema
-    (`invalid_output`) is tried again, because another try may do better. Either way there is something to undo.
+    asks its probe, or a person. If it may be repeated, a value that cannot be stored, or that is not of the type that
+    the code declares, fails the step at once, because the next one would be the same: unless `classify` says otherwise
+    (`declared`). A value that does not fit the step's `output_schema` (`invalid_output`) is tried again, because
+    another try may do better. Either way there is something to undo.
     """
-    error_class: ErrorClass = "RETRYABLE" if code == INVALID_OUTPUT else "NON_RETRYABLE"
+    error_class: ErrorClass = declared or ("RETRYABLE" if code == INVALID_OUTPUT else "NON_RETRYABLE")
     return f.Failed(
         error_class=error_class if may_repeat else "INDETERMINATE",
-        code=code or INVALID_RESULT,
+        code=code,
         summary=bounded(why),
         partial_effect=True,
     )

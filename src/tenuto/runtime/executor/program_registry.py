@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tenuto.authoring.program import Handler, Program
-from tenuto.errors import NotFound
 from tenuto.kernel.definition import to_document
-from tenuto.runtime.publication import changed_plan
+from tenuto.runtime.publication import changed_plan, unknown_definition
 
 from . import Performer
 
@@ -75,9 +74,7 @@ class ProgramRegistry:
     def performer(self, name: str, version: int | None) -> Performer:
         performer = self.newest.get(name) if version is None else self.performers.get((name, version))
         if performer is None:
-            names = ", ".join(sorted({name for name, _ in self.performers if "/" not in name})) or "none"
-            which = f"{name!r} in version {version}" if version else f"named {name!r}"
-            raise NotFound(f"There is no definition {which}.", hint=f"register it first; registered: {names}")
+            raise unknown_definition(name, version, self.performers)
         return performer
 
 

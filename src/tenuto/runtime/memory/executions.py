@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from tenuto.errors import ConcurrencyConflict, EngineClosed, IdempotencyConflict, NotFound, NotSupported
+from tenuto.errors import ConcurrencyConflict, EngineClosed, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.definition import plain_name
@@ -26,7 +26,7 @@ from tenuto.runtime.executor.timers import WakeTimer
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.in_flight import InFlight
 from tenuto.runtime.shared.outbox_relay import Relay
-from tenuto.runtime.start_request import StartRequest, Submitted
+from tenuto.runtime.start_request import StartRequest, Submitted, key_conflict
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
 from tenuto.views import Waiting, finished_at
@@ -99,7 +99,7 @@ class MemoryExecutions:
         key, tenant = request.idempotency_key, request.tenant
         if key is not None and (seen := self._by_key.get((tenant, key))) is not None:
             if seen[1] != request.digest:
-                raise IdempotencyConflict(f"The idempotency key {key!r} was used before with another request.")
+                raise key_conflict(request, seen[0])
             return Submitted(seen[0], created=False)
         program = request.program
         self._refuse_conflict(request)

@@ -26,7 +26,10 @@ class Derived(NamedTuple):
 
 def derive(annotations: Sequence[Any]) -> Derived:
     derivation = _Derivation()
-    schemas = [derivation.of(annotation, f"{index}." if index else "") for index, annotation in enumerate(annotations)]
+    schemas: list[dict[str, Any]] = []
+    for index, annotation in enumerate(annotations):
+        first = annotations.index(annotation)  # the same type again would only repeat its definitions
+        schemas.append(schemas[first] if first < index else derivation.of(annotation, f"{index}." if index else ""))
     return Derived(schemas, derivation.definitions)
 
 

@@ -113,9 +113,9 @@ def _name(document: dict[str, Any], schema: Any) -> str:
 
 
 def _fields(document: dict[str, Any], schema: dict[str, Any]) -> str:
-    """Returns the fields of an object, or of the only object in a union."""
+    """Returns the fields of an object, or of the only object in a union. `Order` and `Order | None` are one object."""
     objects = [each for each in _branches(document, schema) if each.get("properties")]
-    if len(objects) != 1:
+    if not objects or any(each != objects[0] for each in objects):
         return ""
     properties, required = objects[0]["properties"], objects[0].get("required", ())
     fields = [
