@@ -3,7 +3,7 @@
 import asyncio
 import copy
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -443,8 +443,11 @@ class Engine:
         except IdempotencyConflict as conflict:
             if not conflict.execution_id or connection is not None:
                 raise
-            known = await self._backend.executions.read(tenant, conflict.execution_id)
-            raise explained(conflict, request, known) from None
+            found = conflict
+            with suppress(NotFound):  # it was pruned in the meantime
+                known = await self._backend.executions.read(tenant, conflict.execution_id)
+                found = explained(conflict, request, known)
+            raise found from None
 
     async def _program(self, saga: type | str, version: int | None, tenant: str) -> Program:
         """Finds the definition to start: the tenant's own, or else the one of the deployment."""
