@@ -1,10 +1,11 @@
 """What only a runtime with a database can promise: an execution outlives the process that began it."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tenuto import SagaBuilder, SagaContext
+from tenuto import Engine, SagaBuilder, SagaContext
 from tenuto.errors import DefinitionError, NonRetryableError
 
 from .conftest import DURABLE, MakeEngine
@@ -155,6 +156,84 @@ async def test_a_line_for_a_key_outlives_the_process(make_engine: MakeEngine) ->
     for handle in (first, second):
         assert (await after.get(handle.id).result()).succeeded
     assert stage.log == ["work", "work"]
+
+
+async def names_seen_by(engine: Engine) -> list[str]:
+    return [each["name"] async for each in engine.definitions()]
+
+
+async def test_the_sagas_of_an_engine_are_published_when_it_opens(make_engine: MakeEngine) -> None:
+    stage = Stage()
+    await make_engine(one_step("s", stage.does("work")).build())
+    submitter = await make_engine(worker=False)
+    assert await names_seen_by(submitter) == ["s"]
+    assert (await submitter.execute("s")).succeeded
+
+
+async def test_a_saga_that_is_registered_with_an_open_engine_is_published_without_a_call(
+    make_engine: MakeEngine,
+) -> None:
+    stage = Stage()
+    worker, submitter = await make_engine(), await make_engine(worker=False)
+    worker.register(one_step("s", stage.does("work")).build())
+    async with asyncio.timeout(60):
+        while await names_seen_by(submitter) != ["s"]:
+            pass
+    assert (await submitter.execute("s")).succeeded
+
+
+async def test_a_changed_plan_is_reported_once_and_hinders_no_other_saga(
+    make_engine: MakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, stage = await make_engine(chain("s", Stage(), "a").build()), Stage()
+    await before.close()
+    changed = chain("s", stage, "a", "b").build()
+    after = await make_engine(changed, one_step("t", stage.does("work")).build())
+    after.register(one_step("u", stage.does("work")).build())  # a second round of publishing
+    assert (await after.execute("u")).succeeded
+    assert (await after.execute("t")).succeeded
+    refusals = [record for record in caplog.records if record.name == "tenuto.definitions"]
+    assert [(record.levelname, record.code) for record in refusals] == [("ERROR", "definition_changed")]  # type: ignore[attr-defined]
+    assert "/steps/b" in refusals[0].getMessage()
+    assert sorted(await names_seen_by(after)) == ["s", "t", "u"]
+
+
+async def test_a_worker_with_a_changed_plan_claims_nothing_of_that_saga(make_engine: MakeEngine) -> None:
+    first = Stage()
+    before = await make_engine(chain("s", first, "a").build())
+    await before.close()
+    other = Stage()
+    await make_engine(chain("s", other, "a", "b").build())
+    submitter = await make_engine(worker=False)
+    handle = await submitter.start("s")
+    await until_blocked(handle, "no_worker")
+    assert other.log == []
+    await make_engine(chain("s", first, "a").build())
+    assert (await handle.result()).succeeded
+    assert (first.log, other.log) == (["a"], [])
+
+
+async def test_a_changed_plan_is_refused_at_every_start_until_the_right_one_is_registered(
+    make_engine: MakeEngine,
+) -> None:
+    before = await make_engine(chain("s", Stage(), "a").build())
+    await before.close()
+    after = await make_engine(chain("s", Stage(), "a", "b").build())
+    for _ in range(2):
+        with pytest.raises(DefinitionError):
+            await after.start("s")
+    after.register(chain("s", Stage(), "a").build())
+    assert (await after.execute("s")).succeeded
+
+
+async def test_a_plan_that_is_refused_when_it_is_applied_hinders_no_start_of_the_stored_one(
+    make_engine: MakeEngine,
+) -> None:
+    await make_engine(chain("s", Stage(), "a").build())
+    other = await make_engine(worker=False)
+    with pytest.raises(DefinitionError):
+        await other.apply({"name": "s", "version": 1, "steps": [{"step_id": "a", "handler": "log"}]})
+    assert (await (await other.start("s")).result()).succeeded
 
 
 @pytest.mark.requirement("A3")

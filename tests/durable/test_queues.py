@@ -154,7 +154,7 @@ async def test_a_worker_with_another_definition_of_that_name_runs_none_of_it(
     home = await owner(one_step("s", stage.does("right"), queue="gpu").build())
     await guest(one_step("s", stage.does("wrong"), queue="gpu", retry=7).build())
     handle = await home.start("s")
-    await until_blocked(handle, "incompatible")
+    await until_blocked(handle, "no_worker")
     await guest(one_step("s", stage.does("right"), queue="gpu").build())
     assert ((await handle.result()).output, stage.log) == ("right", ["right"])
 

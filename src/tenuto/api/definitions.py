@@ -68,6 +68,10 @@ class Definitions:
         self._permitted = _Permitted(handlers, frozenset(open_limits))
         self._catalog = context.backend.programs.catalog
 
+    async def refused(self) -> Sequence[DefinitionError]:
+        """Publishes the registered sagas. Returns the refusals: another plan is stored under their version."""
+        return await self._context.backend.programs.store_provided()
+
     # Reading
 
     async def list(

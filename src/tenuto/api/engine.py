@@ -227,7 +227,12 @@ class Engine:
     # -- Definitions ---------------------------------------------------------------------------------------------------
 
     def register(self, *sagas: object) -> None:
-        """Registers sagas, and functions or modules with their external steps, compensations and `@handler`s."""
+        """Registers sagas, and functions or modules with their external steps, compensations and `@handler`s.
+
+        The sagas are published when the engine opens, or at once if it is open, so that every process can start them.
+        If another plan is stored under a saga's version, the error is logged, this process runs nothing of that saga,
+        and starting it here raises `DefinitionError`.
+        """
         for given in sagas:
             for named in handlers_in(given):
                 self.handler(named.name, named.function, tenants=named.tenants)

@@ -162,7 +162,9 @@ def check_messages(settings: "Settings") -> None:
 
 
 async def store_definitions(engine: "Engine") -> list[str]:
-    """Stores what is registered, so that clients without the code can start it; gives what there is."""
+    """Publishes the registered sagas, and returns the names of all definitions. A changed plan ends the command."""
+    for refusal in await engine.catalog.refused():
+        raise refusal
     return [f"{each['name']} {each['version']}" async for each in engine.definitions()]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tenuto.authoring.program import Handler, Program
-from tenuto.errors import DefinitionConflict, NotFound
+from tenuto.errors import DefinitionConflict, DefinitionError, NotFound
 from tenuto.kernel.definition import Definition, canonical, content_hash, from_document, plain_name
 from tenuto.runtime.publication import Published, changed_plan, definition_row, unknown_definition
 from tenuto.storage.catalog import DefinitionRow, DefinitionStatus, DefinitionsWanted
@@ -118,8 +118,9 @@ class RemotePrograms:
     def provide_handler(self, handler: Handler) -> None:
         """Does nothing: handlers run in workers."""
 
-    async def store_provided(self) -> None:
-        """Does nothing: the workers of the service store their definitions."""
+    async def store_provided(self) -> list[DefinitionError]:
+        """Stores nothing: the workers of the service store their definitions."""
+        return []
 
     def knows(self, name: str) -> bool:
         return any(own == name for own, _ in self._own)

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
 from tenuto.authoring.program import Handler, Program
+from tenuto.errors import DefinitionError
 from tenuto.kernel.facts import Answer, Fact
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.publication import Published
@@ -76,7 +77,7 @@ class Programs(Protocol):
         """The stored definitions, including drafts."""
 
     def provide(self, program: Program) -> None:
-        """Registers a program of this process. Does no I/O: the first start stores its definition."""
+        """Registers a program of this process. Does no I/O: the runtime stores its definition soon after."""
 
     def provided(self, name: str, version: int) -> Program | None:
         """The program of this definition, with the handlers that this process has. None if it is unknown."""
@@ -98,8 +99,8 @@ class Programs(Protocol):
 
     async def published(self) -> list[Published]: ...
 
-    async def store_provided(self) -> None:
-        """Stores everything that this process provides as published definitions."""
+    async def store_provided(self) -> list[DefinitionError]:
+        """Stores what this process provides as published definitions. Returns the refusals: those with another plan."""
 
     def note_status(self, name: str, version: int, status: DefinitionStatus) -> None:
         """Records that this status was just set. Other processes learn it from the catalog."""

@@ -4,6 +4,7 @@ A definition is stored before its first execution starts, and never changes. A p
 with another plan is refused.
 """
 
+import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -23,6 +24,8 @@ from tenuto.storage.port import Store
 from tenuto.views.projections import AuditRow
 
 from .rows import published_row
+
+logger = logging.getLogger("tenuto.definitions")
 
 ENOUGH = 100
 ALL = 2**31 - 1
@@ -53,6 +56,8 @@ class DefinitionCache:
         self._registered = registered
         self._now = now_ms
         self._compile = compile
+        self._provided: dict[tuple[str, int], None] = {}  # programs of this process, in their order
+        self._refused: dict[tuple[str, int], DefinitionError] = {}
         self._stored: dict[tuple[str, int], _Content] = {}
         self._works = works
         self._in_catalog: dict[tuple[str, int], str] = {}
@@ -62,7 +67,6 @@ class DefinitionCache:
         self._unreadable: set[tuple[str, int]] = set()
         self._runnable: dict[Performer, bool] = {}
         registered.on_change.append(self._runnable.clear)
-        self.provide = registered.provide
         self.provided = registered.provided
         self.provide_handler = registered.provide_handler
         self.knows = registered.knows
@@ -70,6 +74,13 @@ class DefinitionCache:
     @property
     def catalog(self) -> StoredCatalog:
         return self._store.catalog
+
+    def provide(self, program: Program) -> None:
+        """Registers a program of this process. `publish_provided` stores it."""
+        at = (program.name, program.version)
+        self._registered.provide(program)
+        self._provided[at] = None
+        self._refused.pop(at, None)
 
     async def publish(self, program: Program, note: AuditRow | None = None) -> bool:
         is_new = self._registered.provided(program.name, program.version) is None
@@ -79,6 +90,9 @@ class DefinitionCache:
         except StorageError:
             if is_new:  # otherwise it would be stored later without the note
                 self._registered.remove(program)
+            raise
+        except DefinitionError:  # the caller gets it, and the stored definition can still be started
+            self._refused.pop((program.name, program.version), None)
             raise
 
     async def ensure_stored(self, program: Program, note: AuditRow | None = None) -> bool:
@@ -117,13 +131,22 @@ class DefinitionCache:
         self._check_stored(program, *await save_definition(caller, definition_row(program, self._now())))
 
     def _check_stored(self, program: Program, hash: str, document: bytes) -> None:
-        if hash != program.plan.hash:
+        """Refuses a program if another plan is stored under its version. From then on, no handler of it runs here."""
+        if hash == program.plan.hash:
+            return
+        at = (program.name, program.version)
+        known = self._registered.provided(*at)
+        if known is not None and known.plan.hash == program.plan.hash:
             self._registered.remove(program)
-            raise changed_plan(program, msgspec.json.decode(document))
+        self._provided.pop(at, None)
+        error = self._refused[at] = changed_plan(program, msgspec.json.decode(document))
+        raise error
 
     async def find(self, name: str, version: int | None) -> Program:
         if version is None:
             version = await self._version_to_start(name)
+        if version is not None and (refused := self._refused.get((name, version))) is not None:
+            raise refused
         program = (await self.stored_performer(name, version)).program
         check_startable(name, program.version, self._in_catalog.get((name, program.version), "published"))
         return program
@@ -139,9 +162,19 @@ class DefinitionCache:
         deprecated = await self.catalog.page(DefinitionsWanted(names=(name,), status="deprecated"), None, ENOUGH)
         return deprecated[-1].version if deprecated else None
 
-    async def store_provided(self) -> None:
-        for performer in list(self._registered.performers.values()):
-            await self.ensure_stored(performer.program)
+    async def publish_provided(self) -> None:
+        """Publishes what was registered since the last call. A refusal is logged, and hinders no other definition."""
+        for at in list(self._provided):
+            program = self._registered.provided(*at)
+            if program is not None:
+                try:
+                    await self.ensure_stored(program)
+                except DefinitionError as error:
+                    logger.error("%s", error, extra={"action": "definition_refused", "code": error.code})
+
+    async def store_provided(self) -> list[DefinitionError]:
+        await self.publish_provided()
+        return list(self._refused.values())
 
     def note_status(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._in_catalog[name, version] = self._noted[name, version] = status

@@ -55,6 +55,7 @@ class Poller:
         self._reap_at = 0.0
         self._upkeep = (
             ("Ending sessions that are over", self._reap),
+            ("Publishing definitions", cache.publish_provided),
             ("Reading the catalog", cache.refresh),
             ("Sealing the audit", sealing.look),
         )

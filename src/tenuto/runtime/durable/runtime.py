@@ -31,6 +31,7 @@ from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.shared.retention import keep_pruning
 from tenuto.runtime.shared.reviews import StoredReviews
 from tenuto.runtime.shared.single_flight import SingleFlight
+from tenuto.runtime.supervision import supervised
 from tenuto.runtime.vitals import Vitals
 from tenuto.storage.notices import Notices
 from tenuto.storage.port import WORK, Store, mail_for, tasks_in
@@ -192,6 +193,7 @@ class DurableRuntime:
         )
         self._registry.on_replaced.append(self._held.resume_parked)
         self._registry.on_change.append(self._task_worker.learn)
+        self._registry.on_change.append(lambda: self._wakeups.notify(WORK))  # to publish it, and to claim its work
         self._reader = Reader(
             store, self._worker, self._cache, self._held, self._restorer, self._watcher, self._check_open
         )
@@ -296,6 +298,8 @@ class DurableRuntime:
             self._worker.loop = None  # it is as closed as it was
             await self._store.close()
             raise
+        with supervised("Publishing definitions"):  # if that fails, the poller tries again
+            await self._cache.publish_provided()
         self._store.listen(self._wakeups.notify_all)
         self._poller.start()
         self._late_reports.outgoing.start()

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from tenuto.authoring.program import Program
+from tenuto.errors import DefinitionError
 from tenuto.runtime.executor import Performer
 from tenuto.runtime.executor.program_registry import ProgramRegistry
 from tenuto.runtime.publication import Published, check_startable, definition_row
@@ -67,12 +68,13 @@ class MemoryPrograms:
         plans = [program.plan for program in self.all]
         return [Published(definition=p.definition, status="published", plan_hash=p.hash) for p in plans]
 
-    async def store_provided(self) -> None:
+    async def store_provided(self) -> list[DefinitionError]:
         catalog = self.catalog
         for program in self.all:
             row = definition_row(program, self._now())
             if not await catalog.add(row) and await catalog.replace(row):
                 await catalog.move(row.name, row.version, "draft", "published", row.created_at)
+        return []  # `provide` refuses
 
     def note_status(self, name: str, version: int, status: DefinitionStatus) -> None:
         self._statuses[name, version] = status
