@@ -10,7 +10,7 @@ import io
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,12 @@ from .view import View
 FRAME_SECONDS = 0.2
 IN_TROUBLE = 6  # orders: half of them are being paid when the worker is killed, half are sent while there is none
 PATIENCE_SECONDS = 120  # on a busy machine; everything takes about twelve
+
+INTRODUCTION = """\
+A shop: for each order, Tenuto reserves stock, takes a payment, and confirms.
+Services fail on purpose, and the worker is killed. Every order is completed
+or rolled back. Three services and `tenuto dev` are starting.
+"""
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,23 @@ class Demo:
         finally:
             self.view.question = ""
 
+    async def leave(self) -> dict[str, str]:
+        """Leaves an order that waits for an approval. Returns commands, and what they show."""
+        waits = await self._customers.order(LARGE, "pot")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while waits not in self.news.waiting:
+                await asyncio.sleep(FRAME_SECONDS)
+                await self.news.read()
+        statuses, executions = self.news.statuses, self.news.executions
+        survived = max(self.news.taken_over, key=lambda order: statuses[order] == "confirmed")
+        undone = max(self.news.rolled_back, key=lambda order: statuses[order] == "refunded")
+        return {
+            f"tenuto show {executions[survived]}": f"{survived} survived the killed worker",
+            f"tenuto show {executions[undone]}": f"{undone} was rolled back",
+            f"tenuto approve {executions[waits]}": f"{waits} waits for you",
+            "tenuto ls --status failed": "orders that were refused",
+        }
+
     def _completed(self) -> int:
         return sum(self.news.count(status) for status in FINAL)
 
@@ -135,12 +158,14 @@ async def run(pace: Pace, *, stays: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="tenuto-demo-") as folder:
         shop = Shop(Path(folder))
         try:
-            print("Three services, a consumer of their events and `tenuto dev` are started.", flush=True)
+            print(INTRODUCTION, flush=True)
             await shop.start()
             async with Engine(shop.database, worker=False) as engine, httpx2.AsyncClient(timeout=30) as client:
-                code = await Demo(shop, engine, client, pace, asks=stays).run()
+                demo = Demo(shop, engine, client, pace, asks=stays)
+                code = await demo.run()
+                commands = await demo.leave() if stays else {}
             if stays:
-                await stay(shop)
+                await stay(shop, commands)
         finally:
             await shop.stop()
     return code
@@ -153,17 +178,19 @@ def _stop_on_sigterm() -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: task and task.cancel())
 
 
-async def stay(shop: Shop) -> None:
+async def stay(shop: Shop, commands: Mapping[str, str]) -> None:
+    width = max(map(len, commands))
+    shown = "\n".join(f"  {command:<{width}}  # {what}" for command, what in commands.items())
     print(
         f"""
 Everything is still running, and everything in it is yours to try:
-  Tenuto        {shop.console}
-  order service {shop.orders}/docs
-  metrics       {shop.tenuto}/metrics
-  faults        {shop.payment}/docs, {shop.inventory}/docs
+  Tenuto         {await shop.link()}
+  order service  {shop.orders}/docs
+  faults         {shop.payment}/docs, {shop.inventory}/docs
+  metrics        {shop.tenuto}/metrics
 In another terminal, with the virtual environment active:
   export TENUTO_URL={shop.database}
-  tenuto ls
+{shown}
 Ctrl-C stops it, and removes its data.""",
         flush=True,
     )

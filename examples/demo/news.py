@@ -32,6 +32,9 @@ class News:
         self.statuses: dict[str, str] = {}  # by order, as the consumer knows them
         self.figures: Counter[str] = Counter()
         self.events: list[tuple[float, str, Tone]] = []
+        self.executions: dict[str, str] = {}  # order: its execution
+        self.taken_over: dict[str, None] = {}  # orders, and those below whose effects were undone
+        self.rolled_back: dict[str, None] = {}
         self.running: dict[str, str] = {}  # order: the step that it is in
         self.waiting: dict[str, str] = {}  # order that waits for an approval: its execution
 
@@ -66,6 +69,7 @@ class News:
         handle = self._engine.get(id)
         document = await handle.status()
         order = document["correlation_id"]
+        self.executions[order] = id
         self.running.pop(order, None)
         for attempt in await handle.history():
             if attempt["status"] == "running":
@@ -87,12 +91,13 @@ class News:
                 self._tell_answer(order, attempt)
             case {"kind": "compensation", "status": "succeeded", "step_id": step}:
                 self.figures["compensations"] += 1
+                self.rolled_back[order] = None
                 if text := {"pay": "payment refunded or prevented", "reserve": "stock released"}.get(step):
                     self.add(f"{order}: {text}", "good")
             case {"kind": "compensation", "status": "retrying", "step_id": step}:
                 self.figures["retries"] += 1
-                self.add(f"{order}: undoing {step} failed, it is tried again", "bad")
-            case {"kind": "forward", "status": "failed", "error_code": code}:
+                self.add(f"{order}: the {UNDO[step]} failed, it is tried again", "bad")
+            case {"kind": "forward", "status": "failed", "error_code": code} if code != "rejected":
                 self.add(f"{order}: {REFUSALS.get(code, code)}", "bad")
             case {"kind": "forward", "status": "retrying", "step_id": step}:
                 self._tell_failure(order, step, attempt)
@@ -101,6 +106,7 @@ class News:
         match step, attempt["error_code"]:
             case _, "worker_lost":
                 self.figures["takeovers"] += 1
+                self.taken_over[order] = None
                 self.add(f"{order}: its worker was lost during {step}, taken over", "bad")
             case "pay", "payment_pending":
                 self.add(f"{order}: the payment is pending, it is polled")
@@ -118,6 +124,7 @@ class News:
             self.add(f"{order}: the payment was not made, now it can be", "good")
 
 
+UNDO = {"pay": "refund", "reserve": "release of the stock", "create": "cancelation"}
 REFUSALS = {
     "out_of_stock": "out of stock",
     "card_declined": "card declined",

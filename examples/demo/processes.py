@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx2
 
-from examples.orders.service import MESSAGES
+from examples.orders.config import MESSAGES
 
 ROOT = Path(__file__).parents[2]
 TENUTO = str(Path(sys.executable).parent / "tenuto")
@@ -29,6 +29,7 @@ HASTE = {
 }
 
 _LINK = re.compile(r"open\s+(\S+)")
+_SIGN_IN = "#token="  # in the links to the console
 _READY = "TENUTO_API_KEY="
 
 
@@ -88,13 +89,14 @@ class Shop:
         self.payment = f"http://127.0.0.1:{payment}"
         self.consumer = f"http://127.0.0.1:{consumer}"
         self.tenuto = f"http://127.0.0.1:{dev}"
-        self.console = ""  # where `tenuto dev` can be looked at
+        self._link = ""  # that `tenuto dev` prints
         self._environment = (
             _without_settings(os.environ)
             | HASTE
             | {
                 "PYTHONUNBUFFERED": "1",
                 "TENUTO_URL": self.database,
+                "TENUTO_PORT": str(dev),
                 "TENUTO_MESSAGES": ",".join(MESSAGES),
                 "ORDERS_WORKER": "no",
                 "ORDERS_DATABASE": self.database,
@@ -112,12 +114,11 @@ class Shop:
             self._service("consumer", consumer),
             self._service("service", orders),
         ]
-        command = [TENUTO, "dev", "--app", "examples.orders.worker:sagas", "--port", str(dev)]
+        command = [TENUTO, "dev", "--app", "examples.orders.worker:sagas"]
         self.worker = Process("tenuto dev", command, self._environment, folder / "worker.log")
 
     async def start(self) -> None:
-        await self.start_worker()  # which creates the tables of the engine
-        await asyncio.gather(*(process.start() for process in self._services))
+        await asyncio.gather(self.start_worker(), *(process.start() for process in self._services))
         async with httpx2.AsyncClient() as client, asyncio.timeout(START_SECONDS):
             for process, url in zip(
                 self._services, (self.inventory, self.payment, self.consumer, self.orders), strict=True
@@ -130,7 +131,7 @@ class Shop:
         await self.worker.start()
         link = _LINK.search(await self.worker.until(_READY, after=before))
         assert link is not None
-        self.console = link[1]
+        self._link = link[1]
 
     async def kill_worker(self) -> None:
         """As a power cut would."""
@@ -141,12 +142,21 @@ class Shop:
 
     async def check(self) -> tuple[bool, str]:
         """`tenuto check`: whether it finds nothing, and what it prints."""
-        checking = await asyncio.create_subprocess_exec(
-            TENUTO, "check", self.database, cwd=ROOT, env=self._environment,
+        return await self._tenuto("check", self.database)
+
+    async def link(self) -> str:
+        """A link to the console that has not expired. If this installation has none, to the API's documentation."""
+        if _SIGN_IN not in self._link:
+            return self._link
+        return (await self._tenuto("console"))[1]
+
+    async def _tenuto(self, *arguments: str) -> tuple[bool, str]:
+        process = await asyncio.create_subprocess_exec(
+            TENUTO, *arguments, cwd=ROOT, env=self._environment,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
         )  # fmt: skip
-        printed, _ = await checking.communicate()
-        return checking.returncode == 0, printed.decode().strip()
+        printed, _ = await process.communicate()
+        return process.returncode == 0, printed.decode().strip()
 
     def _service(self, module: str, port: int) -> Process:
         command = [sys.executable, "-m", "uvicorn", "--factory", f"examples.orders.{module}:create_app"]

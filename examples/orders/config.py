@@ -14,6 +14,9 @@ INVENTORY_URL = environ.get("INVENTORY_URL", "http://127.0.0.1:8101")
 PAYMENT_URL = environ.get("PAYMENT_URL", "http://127.0.0.1:8102")
 CONSUMER_URL = environ.get("CONSUMER_URL", "http://127.0.0.1:8103")
 
+# After each of these, the service tells the consumer what changed. A worker of its own needs them as TENUTO_MESSAGES.
+MESSAGES = ("execution.started", "execution.finished", "step.completed", "step.compensated")
+
 WORKER = environ.get("ORDERS_WORKER", "yes") == "yes"  # no: the service accepts orders, other processes run the sagas
 
 

@@ -35,7 +35,6 @@ from .orders import (
 )
 from .saga import OrderSaga
 
-MESSAGES = ("execution.started", "execution.finished", "step.completed", "step.compensated")
 CONFLICT_DELAYS = (0.01, 0.05, 0.25)  # seconds between attempts to write an order that others write, too
 
 
@@ -80,7 +79,7 @@ class OrderService:
         self.telemetry = telemetry or Telemetry()
         self.orders = Orders(self._database)
         self.engine = Engine(
-            url, worker=worker, lease=lease, telemetry=self.telemetry, messages=MESSAGES, publish=self.announce
+            url, worker=worker, lease=lease, telemetry=self.telemetry, messages=config.MESSAGES, publish=self.announce
         )
         inventory = InventoryClient(config.INVENTORY_URL, self._client)
         payments = PaymentClient(config.PAYMENT_URL, self._client)

@@ -14,7 +14,7 @@ import pytest
 
 from examples.demo.ledger import Ledger, check_events, check_money, check_orders, check_stock
 
-from .pages import ROOT
+from .pages import ROOT, fences
 
 DEMO = [sys.executable, "-m", "examples.demo"]
 
@@ -36,6 +36,14 @@ def test_the_quick_demo_kills_a_worker_and_adds_up() -> None:
         "sound",
         "It adds up.",
     )
+    (session,) = [fence.text for fence in fences(ROOT / "README.md") if fence.text.startswith("$ make demo-quick")]
+    told = {steady(line) for line in done.stdout.splitlines()}
+    assert [line for line in session.splitlines() if line[:1] == " " and steady(line) not in told] == []
+
+
+def steady(line: str) -> str:
+    """Without what differs from run to run: times, process ids and amounts."""
+    return re.sub(r"\s+", " ", re.sub(r"(?<!order-)\b\d[\d.,]*", "0", line)).strip()
 
 
 def in_order(printed: str, *texts: str) -> None:
@@ -52,6 +60,7 @@ def test_the_demo_on_a_terminal_takes_no_for_an_answer_and_stays() -> None:
     os.close(inner)
     printed = b""
     asked = stays = False
+    shown = ""
     while chunk := read(terminal):
         printed += chunk
         if not asked and b"y/n" in printed:
@@ -61,13 +70,29 @@ def test_the_demo_on_a_terminal_takes_no_for_an_answer_and_stays() -> None:
             stays = True
             for link in re.findall(rb"https?://[^\s#,]+", printed):
                 assert httpx2.get(link.decode(), timeout=60, follow_redirects=True).status_code == 200, link
+            shown = follow(printed.decode())
             demo.send_signal(signal.SIGINT)
     os.close(terminal)
     assert demo.wait() == 0, printed.decode()
     assert (asked, stays) == (True, True)
     assert b"\x1b[32m" in printed  # in colour
     assert b"order-001: rejected" in printed
+    in_order(shown, "worker_lost", "undone", "approved", "failed: NON_RETRYABLE")
     assert b"It adds up." in printed
+
+
+def follow(printed: str) -> str:
+    """Runs the commands that the demo ends with, and returns what they print."""
+    (url,) = re.findall(r"export TENUTO_URL=(\S+)", printed)
+    commands = re.findall(r"^ {2}tenuto (.+?) +#", printed, re.MULTILINE)
+    assert len(commands) == 4
+    environment = {**os.environ, "TENUTO_URL": url}
+    tenuto = [sys.executable, "-m", "tenuto"]
+    ran = [
+        subprocess.run([*tenuto, *command.split()], env=environment, capture_output=True, text=True, check=True)
+        for command in commands
+    ]
+    return "".join(done.stdout for done in ran)
 
 
 def read(terminal: int) -> bytes:
