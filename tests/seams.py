@@ -76,7 +76,7 @@ Owner = Engine | Runtime
 
 
 def runtime_of(engine: Engine) -> Runtime:
-    runtime = engine._backend.lifecycle
+    runtime = engine._context.backend.lifecycle
     assert isinstance(runtime, DurableRuntime | MemoryRuntime)
     return runtime
 
@@ -88,7 +88,7 @@ def durable_runtime(owner: Owner) -> DurableRuntime:
 
 
 def environment_of(engine: Engine) -> Environment:
-    return engine._environment
+    return engine._context.environment
 
 
 def built_in_handler(engine: Engine, name: str) -> Callable[..., Any]:

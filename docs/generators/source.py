@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import tenuto
+
 NOTE = "<!-- Made by `make docs` from the code. Changes belong there. -->\n"
 
 
@@ -37,7 +39,14 @@ def construction(cls: type) -> str:
 
 
 def members(cls: type) -> Iterator[Member]:
-    """Its public properties and methods, in the order of the source."""
+    """Its public properties and methods, in the order of the source, then those of bases that are not public."""
+    yield from _own_members(cls)
+    for base in cls.__bases__:
+        if base.__module__.startswith("tenuto") and base.__name__ not in tenuto.__all__:
+            yield from members(base)
+
+
+def _own_members(cls: type) -> Iterator[Member]:
     for node in _body(cls):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name.startswith("_"):
             continue

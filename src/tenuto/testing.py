@@ -111,7 +111,7 @@ class Harness(Engine):
         self._programs: dict[str, Program] = {}
         options.setdefault("shutdown_grace", "1s")
         super().__init__(url, clock=self._clock, **options)
-        runtime = self._backend.lifecycle
+        runtime = self._context.backend.lifecycle
         if not isinstance(runtime, MemoryRuntime):
             raise NotSupported("Harness supports memory:// only.")
         self._memory = runtime

@@ -1,8 +1,7 @@
 """Commands for dead letters: one by id, or all that match a filter."""
 
-from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from tenuto.kernel.definition import ErrorClass
 from tenuto.runtime.shared.bulk_requests import ReprocessRequest
@@ -15,6 +14,7 @@ from tenuto.views.bulk_results import BulkResult
 from .bulk_commands import check_limit
 from .context import EngineContext, check_reason
 from .lists import Lists
+from .review_commands import ReviewCommands
 
 Verb = Literal["reprocess", "discard"]
 
@@ -22,10 +22,10 @@ Verb = Literal["reprocess", "discard"]
 class DeadLetters:
     """Reprocesses and discards dead letters. Over HTTP, the service does it under its own rules."""
 
-    def __init__(self, context: EngineContext, resolve: Callable[..., Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, context: EngineContext) -> None:
         self._context = context
         self._lists = Lists(context)
-        self._resolve = resolve
+        self._resolve = ReviewCommands(context).resolve
 
     async def reprocess(self, id: str, *, reason: str) -> DeadLetterRow:
         """Starts the next run of the failed execution. The id of the execution works too."""

@@ -20,7 +20,7 @@ from tenuto.kernel.validation import Tree
 from tenuto.kernel.validation.tree import Place
 from tenuto.runtime.shared.filters import check_filter
 from tenuto.runtime.shared.pages import Paging, number_at
-from tenuto.storage.catalog import DefinitionStatus, DefinitionsWanted
+from tenuto.storage.catalog import Catalog, DefinitionStatus, DefinitionsWanted
 from tenuto.storage.port import DefinitionRow
 from tenuto.values.names import DEFAULT_TENANT
 from tenuto.views import rfc3339, time_text
@@ -129,14 +129,6 @@ class Definitions:
             return _invalid([Problem("/version", "definition_immutable", _not_a_draft(stored).message)])
         missing = [name for name in program.missing_handlers() if name not in self._built_in]
         return {"valid": True, "errors": [], "missing_handlers": missing}
-
-    async def is_draft(self, name: str, version: int | None, tenant: str) -> bool:
-        """Returns whether the tenant has a draft of this definition."""
-        own = name if tenant == DEFAULT_TENANT else owned_name(tenant, name)
-        if version is not None:
-            row = await self._catalog.find(own, version)
-            return row is not None and row.status == "draft"
-        return bool(await self._catalog.page(DefinitionsWanted(names=(own,), status="draft"), None, 1))
 
     # Commands
 
@@ -277,6 +269,15 @@ class Definitions:
             object_type="definition",
             object_id=f"{plain_name(row.name)}/{row.version}",
         )
+
+
+async def is_draft(catalog: Catalog, name: str, version: int | None, tenant: str) -> bool:
+    """Whether the tenant has a draft of this definition."""
+    own = name if tenant == DEFAULT_TENANT else owned_name(tenant, name)
+    if version is not None:
+        row = await catalog.find(own, version)
+        return row is not None and row.status == "draft"
+    return bool(await catalog.page(DefinitionsWanted(names=(own,), status="draft"), None, 1))
 
 
 class _Permitted:
